@@ -38,6 +38,16 @@ CALLS = (
 LOADS = ("np.load", "numpy.load", "np.lib.npyio.NpzFile")
 
 
+OF_THIS_PROGRAM = {
+    "unity_bridge/programs/pickled_environment.py: cloudpickle",
+    "unity_bridge/programs/pickled_environment.py: cloudpickle.dumps",
+    "unity_bridge/programs/pickled_environment.py: pickle",
+    "unity_bridge/simulators/pickled.py: pickle",
+}
+"""An environment object goes from the user's program to a process that this program starts, by that process's standard
+input. No file, message or command line leads there."""
+
+
 def sources() -> list[Path]:
     return [
         path
@@ -94,7 +104,7 @@ def test_packages_cannot_run_what_they_read() -> None:
         for path in sources()
         for way in ways_to_run_code(path.read_text(encoding="utf-8"))
     }
-    assert found == set()
+    assert found == OF_THIS_PROGRAM
 
 
 @pytest.mark.parametrize(

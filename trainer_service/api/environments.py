@@ -6,11 +6,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
 from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.programs.pickled_environment import PickledEnvironment, is_environment, pickle_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +21,16 @@ class Environment:
     """Where agents are to live; nothing is started yet."""
 
     env_path: str | None = None
-    """As ``--env`` says it; None leaves it to the configuration."""
+    """As ``--env`` says it, or ``python:NAME`` for an object; None leaves it to the configuration."""
 
     env_args: tuple[str, ...] | None = None
     """Arguments of the simulator; None leaves them to the configuration."""
 
     env_kwargs: Mapping[str, Any] | None = None
-    """Arguments of the environment that the simulator hosts."""
+    """Arguments of the environment that the simulator hosts, where it has a name."""
+
+    pickled: PickledEnvironment | None = None
+    """An object, or what makes it; None for what has a name."""
 
     def arguments(self, configured: Sequence[str] | None) -> tuple[str, ...]:
         """The simulator's arguments, where a configuration has these."""
@@ -46,16 +52,19 @@ class Environment:
                 "Python)"
             )
         same = env == before.env_path  # then it gets the arguments that it had while training
+        arguments = self.arguments(before.env_args if same else None)
+        if self.pickled is not None:
+            return self.pickled.command(arguments)
         return resolve_program(
             env,
-            self.arguments(before.env_args if same else None),
+            arguments,
             no_graphics=engine.no_graphics,
             no_graphics_monitor=engine.no_graphics_monitor,
         )
 
 
 def environment_for(
-    env: str | os.PathLike[str] | None,
+    env: Any,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
@@ -63,20 +72,50 @@ def environment_for(
     """What ``env`` stands for.
 
     Args:
-        env: as for ``--env``; None leaves it to the configuration.
-        env_kwargs: arguments of the environment that the simulator hosts.
+        env: a text as for ``--env``; a path; the id of an environment that is registered with Gymnasium in this
+            process; an environment of Gymnasium or PettingZoo; or a function or class that makes one. None leaves it to
+            the configuration.
+        env_kwargs: arguments of the environment, where it is to be made.
         env_args: arguments of the simulator, as after ``--env-args``.
 
     Raises:
         UserError: it is none of these.
+        LaunchError: an object that cannot be sent to another process.
     """
     if isinstance(env_args, str):
         raise UserError(f"env_args: expected a list of texts, got '{env_args}'")
-    return Environment(
-        env_path=None if env is None else os.fspath(env),
-        env_args=None if env_args is None else tuple(map(str, env_args)),
-        env_kwargs=env_kwargs,
-    )
+    arguments = None if env_args is None else tuple(map(str, env_args))
+    if isinstance(env, os.PathLike):
+        env = os.fspath(env)
+    if isinstance(env, str):
+        env = _registered(env)
+    if env is None or isinstance(env, str):
+        return Environment(env_path=env, env_args=arguments, env_kwargs=env_kwargs)
+    if not callable(env) and not is_environment(env):
+        raise UserError(
+            "env: expected a text as for --env, a path, an environment of Gymnasium or PettingZoo, or a function that "
+            f"makes one, got {env!r:.80}"
+        )
+    pickled = pickle_environment(env, env_kwargs)
+    return Environment(env_path=pickled.env, env_args=arguments, pickled=pickled)
+
+
+def _registered(env: str) -> Any:
+    """What a text stands for where it is the id of an environment that is registered with Gymnasium; else the text."""
+    if ":" in env or Path(env).exists():
+        return env
+    try:
+        import gymnasium
+    except ModuleNotFoundError:
+        return env
+    if env not in gymnasium.registry:
+        return env
+    spec = gymnasium.registry[env]
+    if str(spec.entry_point).startswith("gymnasium."):
+        return f"gym:{env}"
+    make = partial(gymnasium.make, env)  # other processes do not know it, unless it is sent to them
+    make.__name__ = env  # type: ignore[attr-defined]
+    return make
 
 
 def _as_json(env_kwargs: Mapping[str, Any]) -> str:

@@ -56,8 +56,10 @@ def train(
         config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
             settings of one behavior (it has a ``trainer_type``), which then are every behavior's; or ``RunOptions``.
             None is PPO with the built-in settings.
-        env: where agents live: what ``--env`` takes, such as ``"sim:3dball"`` or the path of a build. Without it and
-            without ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
+        env: where agents live: what ``--env`` takes, such as ``"sim:3dball"`` or the path of a build; the id of an
+            environment that is registered with Gymnasium; an environment of Gymnasium or PettingZoo; or a function or
+            class that makes one. Objects are sent to processes of their own, as they are now. Without it and without
+            ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
         run_id: names the run's folder.
         results_dir: the folder of all runs.
         resume: continue the run: from its newest checkpoint (True), from that of a step, or from the ``"best"``.
@@ -66,8 +68,9 @@ def train(
         inference: act without learning.
         seed: of the run; −1 chooses one.
         num_envs: how many simulators to start, each a process.
-        env_args: arguments for each of them, as after ``--env-args``: ``["--agents", "8"]``.
-        env_kwargs: keyword arguments of the environment that they host.
+        env_args: arguments for each of them, as after ``--env-args``; ``["--copies", "8"]`` puts eight of an object
+            into each process.
+        env_kwargs: keyword arguments of the environment that they host, where it is to be made.
         device: where networks are: ``cpu``, ``cuda``, ``cuda:0`` …
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
@@ -107,8 +110,11 @@ def train(
             console = stack.enter_context(Console(tty=False, debug=loaded.options.debug))
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
+        options = _with_arguments(loaded.options, environment)
+        pickled = environment.pickled
         return run_training(
-            _with_arguments(loaded.options, environment),
+            options,
+            program=None if pickled is None else pickled.command(options.env_settings.env_args or ()),
             console=console,
             host=host,
             port=port,

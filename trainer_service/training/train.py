@@ -37,9 +37,10 @@ from trainer_service.training.warm_start import (
     WarmStart,
     read_warm_starts,
 )
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
-from unity_bridge.simulators import BUNDLED_SCHEMES
+from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
 from unity_bridge.transport.endpoint import is_loopback
 
 EDITOR_PORT = 5004
@@ -65,6 +66,7 @@ class Outcome:
 def train(
     options: RunOptions,
     *,
+    program: Command | None = None,
     console: Console | None = None,
     host: str = "127.0.0.1",
     port: int = EDITOR_PORT,
@@ -79,6 +81,7 @@ def train(
 
     Args:
         options: what to do; see ``trainer_service.config``.
+        program: the program to start, in the place of what ``env_settings.env_path`` says.
         console: where to show it; a plain one if None.
         host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
             system choose.
@@ -99,8 +102,8 @@ def train(
         saved = options.checkpoint_settings
         return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
     options = resumed_after_restart(options)
-    _check_options(options, side_channels=bool(side_channels))
-    command = command_of(options)
+    _check_options(options, program, side_channels=bool(side_channels))
+    command = program or command_of(options)
     if command is None:
         _require_permission_to_listen(host, insecure_listen)
     options = _with_seeds(options)
@@ -168,7 +171,7 @@ def train(
         return Outcome(folder.path, steps, stop.requested)
 
 
-def _check_options(options: RunOptions, *, side_channels: bool) -> None:
+def _check_options(options: RunOptions, program: Command | None, *, side_channels: bool) -> None:
     num_learners(options)
     missing: list[str] = []
     if num_workers(options):
@@ -179,6 +182,11 @@ def _check_options(options: RunOptions, *, side_channels: bool) -> None:
             missing.append(
                 "distributed.num_workers: rollout workers start simulators themselves, and those that attach are "
                 "not theirs: set env_settings.env_path (--env), or num_workers to 0"
+            )
+        if program is not None:
+            missing.append(
+                f"distributed.num_workers: rollout workers start simulators themselves, and '{program.env}' is an "
+                "object of this program: give it a name (gym:MODULE:FUNCTION), or set num_workers to 0"
             )
         if side_channels:
             missing.append(
@@ -201,7 +209,7 @@ def _check_options(options: RunOptions, *, side_channels: bool) -> None:
 
 def _unfilmable(env: str | None) -> list[str]:
     """What keeps the simulator from being filmed."""
-    if env is None or env.partition(":")[0] in BUNDLED_SCHEMES:
+    if env is None or env.partition(":")[0] in (*BUNDLED_SCHEMES, PROGRAM_SCHEME):
         return []
     return [
         f"evaluation.film: '{env}' is a program of its own; only bundled environments can be filmed: set it to false"

@@ -6,11 +6,11 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.simulators import BUNDLED_SCHEMES
+from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
 
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
@@ -33,6 +33,9 @@ class Command:
 
     is_unity_build: bool = False
     """Whether it writes its log where ``-logFile`` says, instead of printing it."""
+
+    stdin: bytes = field(default=b"", repr=False)
+    """What it reads from its standard input."""
 
     no_graphics: bool = False
     no_graphics_monitor: bool = False
@@ -73,6 +76,11 @@ def resolve_program(
         LaunchError: nothing there can be started. Names what was tried.
     """
     scheme, _, name = env.partition(":")
+    if scheme == PROGRAM_SCHEME:
+        raise LaunchError(
+            f"env '{env}': it was an object of a Python program, which alone can make it again: pass env= there, or "
+            "say another --env"
+        )
     if scheme in BUNDLED_SCHEMES:
         if not name:
             raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import Command
@@ -76,7 +78,8 @@ class Program:
         with _start_lock, self._output.open("ab" if keep_log else "wb") as output:
             self._output_start = output.tell()
             try:
-                self._process = _start(command.line(worker=worker, port=port, log=self.log), output.fileno())
+                line = command.line(worker=worker, port=port, log=self.log)
+                self._process = _start(line, command.stdin, output.fileno())
             except OSError as error:
                 raise LaunchError(f"env '{command.env}': cannot be started: {_start_hint(error)}") from error
             self.pid = self._process.pid
@@ -175,21 +178,34 @@ def kill_programs() -> None:
         program.kill()
 
 
-def _start(line: Sequence[str], output: int) -> subprocess.Popen[bytes]:
-    """The process in a group of its own, nothing to read, everything it prints going to ``output``."""
+def _start(line: Sequence[str], content: bytes, output: int) -> subprocess.Popen[bytes]:
+    """The process in a group of its own, ``content`` to read, everything it prints going to ``output``."""
     if sys.platform == "win32":
         new_session, flags = False, subprocess.CREATE_NEW_PROCESS_GROUP
     else:
         new_session, flags = True, 0
-    return subprocess.Popen(
-        line,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=_environment(os.environ),
-        start_new_session=new_session,
-        creationflags=flags,
-    )
+    with _to_read(content) as stdin:
+        return subprocess.Popen(
+            line,
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=_environment(os.environ),
+            start_new_session=new_session,
+            creationflags=flags,
+        )
+
+
+@contextmanager
+def _to_read(content: bytes) -> Iterator[IO[bytes] | int]:
+    """The standard input of a process that finds this there. No other can open it, and it leaves nothing behind."""
+    if not content:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:  # not a pipe, which would have to be fed while it is read
+        file.write(content)
+        file.seek(0)
+        yield file
 
 
 def _environment(ours: Mapping[str, str]) -> dict[str, str]:

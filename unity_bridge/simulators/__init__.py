@@ -6,6 +6,9 @@ On the wire it is a Unity build. ``python -m unity_bridge.simulators sim:3dball 
 BUNDLED_SCHEMES = ("sim", "gym", "gymma", "pettingzoo")
 """``scheme:name`` environments that the bundled simulator hosts."""
 
+PROGRAM_SCHEME = "python"
+"""The scheme of environments that are objects of a program, which sends them itself."""
+
 LAUNCHED = "TRAINER_SERVICE_LAUNCHED"
 """An environment variable that a trainer sets for each program which it starts, so that a simulator knows that it must
 not outlive its trainer."""

@@ -13,9 +13,12 @@ if __name__ == "__main__":
     # A crash in C code, or a hang until the trainer asks where (SIGABRT), is reported with its line.
     faulthandler.enable(all_threads=False)
 
+from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.command import main
+from unity_bridge.simulators.pickled import run_pickled
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sent = sys.argv[1:2] and sys.argv[1].startswith(f"{PROGRAM_SCHEME}:")
+    sys.exit(run_pickled(sys.stdin.buffer) if sent else main())

@@ -44,15 +44,16 @@ _THIRD_PARTY = {"copies": " or pettingzoo: or gymma:", "steps": " or gymma:"}
 """Environments of others that understand an option of our scenes with teams."""
 
 
-_COPIES_FLAG = {"gym": "--agents", "gymma": "--copies", "pettingzoo": "--copies"}
-"""By scheme of environments that others wrote, the option that makes more than one copy."""
+_COPIES_FLAG = {"gym": "--agents"}
+"""By scheme of environments that others wrote, the option that makes more than one copy, where it is not --copies."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_scene) -> int:
     """Runs one simulator until the trainer or the user ends it.
 
     Args:
         argv: the arguments without the program's name; those of this process if None.
+        opener: opens the scene; it is called as ``open_scene``.
 
     Returns:
         The exit code: 0 after a conversation, 1 if there was none or the trainer broke it off with an
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         academy = academy_for(arguments)
         with relayed_warnings(academy):
-            scene = open_for(arguments, academy)
+            scene = open_for(arguments, academy, opener)
             try:
                 return _run(scene, academy, arguments)
             finally:
@@ -80,13 +81,15 @@ def academy_for(arguments: argparse.Namespace) -> Academy:
     return Academy({parameter.name: parameter.value for parameter in arguments.parameter})
 
 
-def open_for(arguments: argparse.Namespace, academy: Academy) -> Scene:
+def open_for(
+    arguments: argparse.Namespace, academy: Academy, opener: Callable[..., Scene] = open_scene
+) -> Scene:
     """The scene that the arguments ask for.
 
     Raises:
         SceneError: as ``open_scene``.
     """
-    scene = open_scene(
+    scene = opener(
         arguments.env,
         agents=arguments.agents,
         academy=academy,
@@ -96,7 +99,7 @@ def open_for(arguments: argparse.Namespace, academy: Academy) -> Scene:
         rendered=arguments.record is not None,
     )
     if getattr(scene, "num_copies", None) == 1:
-        return PacedScene(scene, arguments.env, _COPIES_FLAG[arguments.env.partition(":")[0]])
+        return PacedScene(scene, arguments.env, _COPIES_FLAG.get(arguments.env.partition(":")[0], "--copies"))
     return scene
 
 

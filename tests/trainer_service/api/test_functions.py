@@ -7,32 +7,39 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from notebook_cells import run_cell
 
 import trainer_service
-from trainer_service.errors import UserError
+from trainer_service.api.environments import environment_for
+from trainer_service.errors import ConfigError, UserError
+from unity_bridge.errors import LaunchError
 
 pytestmark = pytest.mark.process
 
 QUICK = {
     "trainer_type": "ppo",
-    "max_steps": 1000,
-    "summary_freq": 500,
-    "hyperparameters": {"batch_size": 64, "buffer_size": 256},
+    "max_steps": 400,
+    "summary_freq": 200,
+    "hyperparameters": {"batch_size": 64, "buffer_size": 128},
 }
+
+
+CELL = run_cell()
+Walk = CELL["Walk"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> trainer_service.Outcome:
-    """A short run on two copies of CartPole."""
+    """A short run on two copies of an environment that a notebook defines."""
     return trainer_service.train(
-        QUICK, env="gym:CartPole-v1", env_args=["--agents", "2"], run_id="cart", seed=1,
+        QUICK, env=Walk, env_kwargs={"goal": 1.0}, env_args=["--copies", "2"], run_id="walk", seed=1,
         results_dir=tmp_path_factory.mktemp("results"),
     )  # fmt: skip
 
 
 def test_stepping_by_hand_gives_what_evaluate_gives(run: trainer_service.Outcome) -> None:
-    scores = trainer_service.evaluate(run, env_args=[], episodes=4, seed=11)
-    env = gymnasium.make("CartPole-v1")
+    scores = trainer_service.evaluate(run, Walk(goal=1.0), env_args=[], episodes=4, seed=11)
+    env = Walk(goal=1.0)
     agent = trainer_service.load_policy(run).wrap(env)
     returns = []
     for episode in range(4):
@@ -40,37 +47,33 @@ def test_stepping_by_hand_gives_what_evaluate_gives(run: trainer_service.Outcome
         over, total = False, 0.0
         while not over:
             action, _ = agent.predict(observation)
-            observation, reward, terminated, truncated, _ = env.step(action)
+            observation, reward, _, over, _ = env.step(action)
             total += float(reward)
-            over = terminated or truncated
         returns.append(total)
-    assert scores["CartPole-v1"].returns == tuple(returns)
-    assert scores["CartPole-v1"].mean_return == np.mean(returns)
+    assert scores["Walk"].returns == pytest.approx(returns, rel=1e-5)
+    assert scores["Walk"].mean_return == pytest.approx(np.mean(returns), rel=1e-5)
 
 
 def test_metrics_are_columns_of_equal_length(run: trainer_service.Outcome) -> None:
     table = trainer_service.load_metrics(run)
-    assert table["behavior"].tolist() == ["CartPole-v1"] * 2
-    assert table["step"].tolist() == [500, 1000]
+    assert table["behavior"].tolist() == ["Walk"] * 2
+    assert table["step"].tolist() == [200, 400]
     assert np.isnan(table["mean_group_return"]).all()
     assert {len(column) for column in table.values()} == {2}
-    assert trainer_service.load_metrics(run, "CartPole-v1").keys() == table.keys()
-    with pytest.raises(UserError, match="no summary of behavior 'Cart'; it has those of CartPole-v1"):
-        trainer_service.load_metrics(run, "Cart")
+    assert trainer_service.load_metrics(run, "Walk").keys() == table.keys()
+    with pytest.raises(UserError, match="no summary of behavior 'Run'; it has those of Walk"):
+        trainer_service.load_metrics(run, "Run")
 
 
 def test_a_film_is_as_long_as_its_episodes(run: trainer_service.Outcome, tmp_path: Path) -> None:
     from PIL import Image
 
-    path = trainer_service.record(run, tmp_path / "film.gif", episodes=2, seed=3)
-    returns = trainer_service.evaluate(run, env_args=["--agents", "1"], episodes=2, seed=3)[
-        "CartPole-v1"
-    ].returns
+    path = trainer_service.record(run, tmp_path / "film.gif", Walk, env_kwargs={"goal": 1.0}, episodes=2)
     with Image.open(path) as film:
         seconds = sum(_durations(film)) / 1000
-    assert seconds == pytest.approx((sum(returns) + 2) / 50, rel=0.1)  # CartPole shows 50 steps a second
+    assert seconds == pytest.approx(2 * 10 / 10, abs=0.25)  # ten steps each, ten of them a second
     with pytest.raises(UserError, match=r"expected a \.gif or \.mp4 file"):
-        trainer_service.record(run, tmp_path / "film.txt")
+        trainer_service.record(run, tmp_path / "film.txt", Walk)
 
 
 def _durations(film) -> list[float]:
@@ -82,7 +85,7 @@ def _durations(film) -> list[float]:
 
 
 def test_models_are_written_where_they_are_wanted(run: trainer_service.Outcome, tmp_path: Path) -> None:
-    assert trainer_service.export(run, output=tmp_path / "a.onnx") == {"CartPole-v1": tmp_path / "a.onnx"}
+    assert trainer_service.export(run, output=tmp_path / "a.onnx") == {"Walk": tmp_path / "a.onnx"}
     assert (tmp_path / "a.onnx").stat().st_size > 0
 
 
@@ -90,3 +93,42 @@ def test_tab_completion_knows_every_name() -> None:
     assert set(trainer_service.__all__) <= set(dir(trainer_service))
     for name in trainer_service.__all__:
         assert getattr(trainer_service, name) is not None
+
+
+def test_a_run_goes_on_with_the_object_and_survives_its_death(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    died = tmp_path / "died"
+    brittle = CELL["Brittle"](str(died))
+    for step, resume in ((100, False), (200, True)):
+        outcome = trainer_service.train(
+            {**QUICK, "max_steps": step}, env=brittle, run_id="brittle", results_dir=tmp_path, resume=resume
+        )
+        assert outcome.steps["Brittle"] >= step
+    assert died.exists()
+    assert sum("exited with code 3" in record.message for record in caplog.records) == 1
+
+
+def test_what_was_an_object_is_asked_for_again(run: trainer_service.Outcome) -> None:
+    with pytest.raises(LaunchError, match="'python:Walk': it was an object of a Python program"):
+        trainer_service.evaluate(run)
+
+
+def test_ids_stand_for_what_is_registered_here() -> None:
+    assert environment_for("CartPole-v1").env_path == "gym:CartPole-v1"
+    gymnasium.register("Walk-v8", entry_point=Walk)
+    try:
+        assert environment_for("Walk-v8").env_path == "python:Walk-v8"
+    finally:
+        del gymnasium.registry["Walk-v8"]
+    assert environment_for("Walk-v8").env_path == "Walk-v8"  # a path, for all that is known here
+
+
+def test_what_is_no_environment_is_named() -> None:
+    with pytest.raises(UserError, match=r"env: expected a text as for --env, a path, .* got 5"):
+        trainer_service.train(QUICK, env=5)
+    with pytest.raises(UserError, match="env_kwargs: expected what JSON can say"):
+        trainer_service.train(QUICK, env="gym:CartPole-v1", env_kwargs={"goal": object()}, run_id="none")
+    workers = {"default_settings": QUICK, "distributed": {"num_workers": 1}}
+    with pytest.raises(ConfigError, match=r"'python:Walk' is an object of this program.*gym:MODULE:FUNCTION"):
+        trainer_service.train(workers, env=Walk, run_id="none")

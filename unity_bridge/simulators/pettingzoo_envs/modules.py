@@ -50,6 +50,11 @@ def find_environment(module: str, *, aec: bool = False) -> Callable[..., Copy]:
     raise SceneError(f"{called}: no PettingZoo module: expected a function parallel_env or env in it")
 
 
+def copy_of(env: Any, called: str, *, aec: bool = False) -> Copy:
+    """A copy that is an environment which is made already, parallel or of turns. aec: as for ``find_environment``."""
+    return _of_turns(env, called, aec) if callable(getattr(env, "last", None)) else ParallelCopy(env, called)
+
+
 def _made(called: str, make: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
     env = call_guarded(called, "making it", lambda: make(**kwargs))
     if not getattr(env, "possible_agents", None):

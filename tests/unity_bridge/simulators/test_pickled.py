@@ -1,0 +1,124 @@
+"""Environments of a program on their way into another process."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+from notebook_cells import run_cell
+
+from unity_bridge.errors import LaunchError
+from unity_bridge.programs.executables import resolve_program
+from unity_bridge.programs.pickled_environment import pickle_environment
+from unity_bridge.simulators.command import main
+from unity_bridge.simulators.pickled import open_pickled
+from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.steps import ActionBatch
+
+CELL = run_cell()
+Walk, Pair = CELL["Walk"], CELL["Pair"]
+
+
+def opened(given: Any, kwargs: dict[str, Any] | None = None, **settings: Any) -> Scene:
+    """The scene as the other process opens it."""
+    sent = pickle_environment(given, kwargs)
+    return open_pickled(pickle.loads(sent.content), sent.env, **settings)
+
+
+@pytest.mark.parametrize(
+    "given", [Walk, Walk(), lambda: Walk(goal=2), gymnasium.wrappers.TimeLimit(Walk(), 5)]
+)
+def test_objects_classes_and_functions_are_one_behavior(given: Any) -> None:
+    scene = opened(given)
+    assert list(scene.behaviors) == ["Walk?team=0"]
+    assert [sensor.name for sensor in scene.behaviors["Walk?team=0"].observation_specs] == ["clock", "place"]
+    assert len(scene.reset(1)["Walk?team=0"].agent_ids) == 1
+
+
+def test_arguments_reach_what_makes_it() -> None:
+    batch = opened(Walk, {"goal": -2.0}).reset(1)["Walk?team=0"]
+    assert batch.observations[1][0, 1] == -2.0
+
+
+def test_copies_are_apart_and_begin_as_the_object_is() -> None:
+    env = Walk(goal=1.5)
+    scene = opened(env, options={"copies": 3})
+    places = scene.reset(1)["Walk?team=0"].observations[1]
+    assert len({float(place) for place in places[:, 0]}) == 3
+    np.testing.assert_array_equal(places[:, 1], 1.5)
+
+
+def test_a_behavior_is_called_like_the_id() -> None:
+    assert list(opened(gymnasium.make("CartPole-v1")).behaviors) == ["CartPole-v1?team=0"]
+    assert pickle_environment(gymnasium.make("CartPole-v1")).env == "python:CartPole-v1"
+
+
+def test_agents_of_pettingzoo_are_a_group_in_each_copy() -> None:
+    scene = opened(Pair(), options={"copies": 2})
+    batch = scene.reset(1)["pair_v0?team=0"]
+    assert batch.group_ids.tolist() == [1, 1, 2, 2]
+    steps = scene.step(
+        {"pair_v0?team=0": ActionBatch(np.zeros((4, 0), np.float32), np.zeros((4, 1), np.int32))}
+    )
+    assert len(steps["pair_v0?team=0"]) == 4
+
+
+@pytest.fixture
+def unheard_of() -> Iterator[str]:
+    """The id of an environment that only this process knows."""
+    gymnasium.register("cells/Walk-v7", entry_point=Walk, max_episode_steps=4)
+    yield "cells/Walk-v7"
+    gymnasium.registry.pop("cells/Walk-v7", None)
+
+
+def test_an_object_that_forgets_its_spec_keeps_its_name_and_can_be_filmed(unheard_of: str) -> None:
+    class Forgetful(Walk, gymnasium.utils.EzPickle):
+        def __init__(self, render_mode: str | None = None) -> None:
+            gymnasium.utils.EzPickle.__init__(self, render_mode)  # it is copied by its arguments alone
+            Walk.__init__(self, render_mode=render_mode)
+
+    gymnasium.registry[unheard_of].entry_point = Forgetful
+    env = gymnasium.make(unheard_of)
+    assert pickle.loads(cloudpickle.dumps(env)).spec is None
+    scene = opened(env, rendered=True)
+    scene.reset(1)
+    assert list(scene.behaviors) == ["Walk-v7?team=0"]
+    assert scene.render().shape == (32, 32, 3)
+
+
+def test_ids_of_this_process_are_known_in_the_other(unheard_of: str) -> None:
+    sent = pickle_environment(lambda: gymnasium.make(unheard_of))
+    del gymnasium.registry[unheard_of]
+    scene = open_pickled(pickle.loads(sent.content), sent.env)
+    assert list(scene.behaviors) == ["Walk-v7?team=0"]
+
+
+def test_what_cannot_be_sent_is_named_with_a_way_out() -> None:
+    env = Walk()
+    env.lock = threading.Lock()
+    with pytest.raises(LaunchError, match=r"TypeError: cannot pickle '_thread.lock' object; pass a function"):
+        pickle_environment(env)
+    with pytest.raises(
+        LaunchError, match=r"env_kwargs: expected none for an environment that is made already"
+    ):
+        pickle_environment(Walk(), {"goal": 1.0})
+
+
+def test_what_a_function_returns_must_be_an_environment() -> None:
+    with pytest.raises(SceneError, match=r"python:lambda: expected a gymnasium\.Env .* got 5"):
+        opened(lambda: 5)
+    with pytest.raises(SceneError, match="python:Walk: it has no --steps"):
+        opened(Walk, options={"steps": 2})
+
+
+def test_no_command_line_leads_to_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LaunchError, match="'python:Walk': it was an object of a Python program"):
+        resolve_program("python:Walk")
+    assert main(["python:Walk"]) == 2
+    assert "expected sim:NAME" in capsys.readouterr().err
