@@ -35,8 +35,8 @@ CODE_SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
 SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
-    "learn", "check", "evaluate", "compare", "record-demo", "demo-info", "simulate", "export", "import-checkpoint",
-    "schema", "doctor", "configs",
+    "learn", "check", "evaluate", "compare", "report", "record-demo", "demo-info", "simulate", "export",
+    "import-checkpoint", "schema", "doctor", "configs",
 )  # fmt: skip
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 

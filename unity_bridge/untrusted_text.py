@@ -27,12 +27,17 @@ def quoted(text: str) -> str:
     return shown if len(text) <= LONGEST_QUOTED else f"{shown}… ({len(text)} characters)"
 
 
+def printable(text: str) -> str:
+    """Returns a text from outside with its control characters written out."""
+    return text.translate(_WRITTEN_OUT)
+
+
 def harmless(text: str) -> str:
     """Returns a text of several lines as it may be printed, whatever its sender put into it.
 
     Control characters are written out, very long lines are cut, and no line but the first begins like one of ours.
     """
-    first, *others = text.translate(_WRITTEN_OUT).split("\n")
+    first, *others = printable(text).split("\n")
     lines = [first, *(f"  {line}" if line.startswith("[") else line for line in others)]
     return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…" for line in lines)
 

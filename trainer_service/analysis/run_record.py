@@ -158,7 +158,7 @@ def _on_one_clock(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[s
     before = past = 0.0
     for row in rows:
         told = row.get("wall_s")
-        now = float(told) if _is_number(told) else before
+        now = float(told) if is_number(told) else before
         if now < before:
             past += before
         before = now
@@ -167,13 +167,14 @@ def _on_one_clock(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[s
 
 def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for key, value in row.items():
-        if _is_number(value) and key not in _NO_METRICS:
+        if is_number(value) and key not in _NO_METRICS:
             yield key, float(value)
     members = row.get("member_returns")
     for name, value in members.items() if isinstance(members, dict) else ():
-        if _is_number(value):
+        if is_number(value):
             yield _MEMBER + name, float(value)
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value of a file is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

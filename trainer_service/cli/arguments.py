@@ -36,6 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_configs(commands)
     _add_evaluate(commands)
     _add_compare(commands)
+    _add_report(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
     _add_simulate(commands)
@@ -249,6 +250,20 @@ def _add_compare(commands: Any) -> None:
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+
+
+def _add_report(commands: Any) -> None:
+    report = commands.add_parser(
+        "report", help="write a page on a run that can be mailed",
+        description="Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, "
+        "film, configuration, timers and how it ended. It needs nothing beside it.",
+    )  # fmt: skip
+    report.set_defaults(command="report", parser=report)
+    report.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
+    report.add_argument(
+        "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
+    )
+    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
 def _add_record_demo(commands: Any) -> None:

@@ -201,6 +201,19 @@ def _compare(parsed: argparse.Namespace) -> int:
     return compare_runs(parsed)
 
 
+def _report(parsed: argparse.Namespace) -> int:
+    from trainer_service.analysis.report import require_output, write_report
+    from trainer_service.analysis.run_record import find_run, read_run
+    from trainer_service.runs.layout import RunLayout
+
+    path = find_run(parsed.run, parsed.results_dir)
+    output = parsed.to or RunLayout(path).report
+    require_output(output)
+    write_report(read_run(path), output)
+    print(f"Report on '{path}' in {output}")
+    return 0
+
+
 def _record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.demonstrations import record_demo
 
@@ -323,6 +336,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "configs": _configs,
     "evaluate": _evaluate,
     "compare": _compare,
+    "report": _report,
     "record-demo": _record_demo,
     "demo-info": _demo_info,
     "simulate": _simulate,

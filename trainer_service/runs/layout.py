@@ -16,7 +16,8 @@ _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif")
+_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html")
+_FILM = re.compile(r"film-(\d+)\.gif")
 _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log", "tracker-*.json")
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
@@ -33,6 +34,7 @@ class RunLayout:
           metrics.jsonl                             one line per summary and behavior
           evaluations.jsonl                         one line per evaluation and behavior
           film-<step>.gif                           the best episode of an evaluation
+          report.html                               what ``report`` makes of all this
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
           run_logs/Player-<worker>.log              output of each launched simulator
@@ -73,6 +75,16 @@ class RunLayout:
     def film(self, step: int) -> Path:
         """The best episode of the evaluation at a step."""
         return self.path / f"film-{step}.gif"
+
+    def films(self) -> dict[int, Path]:
+        """The films that there are by their step, ascending."""
+        names = {path: _FILM.fullmatch(path.name) for path in self.path.glob("film-*.gif")}
+        return dict(sorted((int(name[1]), path) for path, name in names.items() if name))
+
+    @property
+    def report(self) -> Path:
+        """A page on the run."""
+        return self.path / "report.html"
 
     @property
     def run_logs(self) -> Path:

@@ -71,3 +71,16 @@ def _holder(path: Path) -> int | None:
             return int(file.readline())
     except (OSError, ValueError):
         return None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process holds the lock of a file. A leftover of a killed one is removed."""
+    if not path.is_file():
+        return False
+    try:
+        FileLock(path).release()
+    except AlreadyLockedError:
+        return True
+    except OSError:
+        return False
+    return False

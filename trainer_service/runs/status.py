@@ -163,8 +163,13 @@ def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
 
 def read_lessons(path: Path) -> Mapping[str, int]:
     """Reads which lessons a run has reached, by parameter; none without a file. Raises like ``read_status``."""
+    return saved_status(path).lessons
+
+
+def saved_status(path: Path) -> TrainingStatus:
+    """Reads the status of a run to look at it; an empty one without a file. Raises like ``read_status``."""
     document = _document(path)
-    return {} if document is None else _checked(path, document, None).lessons
+    return TrainingStatus() if document is None else _checked(path, document, None)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

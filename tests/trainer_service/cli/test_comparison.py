@@ -1,4 +1,4 @@
-"""The command ``compare`` on folders of runs."""
+"""The commands ``compare`` and ``report`` on folders of runs."""
 
 from __future__ import annotations
 
@@ -127,3 +127,24 @@ def test_what_is_no_run_is_named(runs: Sequence[str], capsys: pytest.CaptureFixt
     ):
         assert main(["compare", runs[0], argument]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_reports_go_into_the_folder_or_where_they_are_wanted(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "low-1"]) == 0
+    assert "Report on 'results/low-1' in results/low-1/report.html" in capsys.readouterr().out
+    assert main(["report", "results/low-1", "--to", "new/page.html"]) == 0
+    pages = [
+        Path(path).read_text(encoding="utf-8") for path in ("results/low-1/report.html", "new/page.html")
+    ]
+    assert all("<h1>low-1</h1>" in page for page in pages)
+
+
+def test_reports_on_nothing_or_into_a_folder_are_refused(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "nothing"]) == 2
+    assert "'nothing' does not exist" in capsys.readouterr().err
+    assert main(["report", "low-1", "--to", "results"]) == 2
+    assert "--to: 'results' is a folder; expected the name of a file" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""Charts are made of round numbers, of what stands out, and of text that stays text."""
+
+from __future__ import annotations
+
+from xml.etree.ElementTree import Element
+
+import numpy as np
+import pytest
+
+from trainer_service.analysis.elements import element, page
+from trainer_service.analysis.line_chart import (
+    HEIGHT,
+    WIDTH,
+    Line,
+    line_chart,
+    short_number,
+    thinned,
+    ticks,
+)
+
+
+def line(*values: float, name: str = "return", spread: float | None = None) -> Line:
+    y = np.array(values)
+    return Line(name, np.arange(len(y)) * 10, y, None if spread is None else np.full(len(y), spread))
+
+
+def points(chart: Element, shape: str) -> list[tuple[float, float]]:
+    (found,) = chart.iter(shape)
+    x_y = [pair.split(",") for pair in str(found.get("points")).split()]
+    return [(float(x), float(y)) for x, y in x_y]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0.0, 10.0, [0, 2, 4, 6, 8, 10]),
+        (-0.3, 0.65, [-0.2, 0.0, 0.2, 0.4, 0.6]),
+        (980.0, 1330.0, [1000, 1100, 1200, 1300]),
+        (0.0, 1e-9, [0, 2e-10, 4e-10, 6e-10, 8e-10, 1e-9]),
+    ],
+)
+def test_ticks_are_round_numbers_within_the_range(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.25, "0.25"),
+        (-3.0, "-3"),
+        (150_000.0, "150k"),
+        (2.5e6, "2.5M"),
+        (3e-5, "3e-05"),
+        (1e40, "1e+40"),
+    ],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short_number(value) == text
+
+
+def test_lines_go_from_edge_to_edge() -> None:
+    (first, *_, last) = points(line_chart([line(0.0, 10.0, 5.0)], "Return"), "polyline")
+    (_, high, _) = points(line_chart([line(0.0, 10.0, 5.0)], "Return"), "polyline")
+    assert first[0] < 60
+    assert last[0] == WIDTH - 10
+    assert (first[1], high[1]) == (HEIGHT - 24, 8), "lowest and highest value lie on the frame"
+    assert last[1] == (HEIGHT - 24 + 8) / 2
+
+
+def test_bands_go_around_their_line() -> None:
+    chart = line_chart([line(5.0, 5.0, spread=5.0)], "Return")
+    assert [y for _, y in points(chart, "polygon")] == [8.0, 8.0, HEIGHT - 24, HEIGHT - 24]
+    assert [y for _, y in points(chart, "polyline")] == [(HEIGHT - 24 + 8) / 2] * 2
+
+
+@pytest.mark.parametrize(
+    "values", [(3.0,), (2.0, 2.0), (0.0, 1e308, -1e308), (1e-300, 2e-300), (1e16, 1e16 + 2)]
+)
+def test_every_finite_line_lies_within_the_chart(values: tuple[float, ...]) -> None:
+    found = points(line_chart([line(*values)], "Return"), "polyline")
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in found)
+
+
+def test_a_single_point_is_seen() -> None:
+    assert [mark.get("class") for mark in line_chart([line(3.0)], "Return").iter("circle")] == ["dot s0"]
+
+
+def test_thinned_lines_keep_their_peaks() -> None:
+    y = np.zeros(10_000)
+    y[[1234, 8765]] = 7.0, -7.0
+    kept = thinned(np.arange(10_000), y)
+    assert len(kept) <= 302
+    assert {0, 1234, 8765, 9999} <= set(kept.tolist())
+
+
+def test_several_lines_have_a_legend() -> None:
+    chart = line_chart([line(1.0, 2.0, name="<b>"), line(1.0, name="other")], "Return")
+    assert ["".join(entry.itertext()) for entry in chart.iter("span")] == ["<b>", "other"]
+    assert not list(line_chart([line(1.0)], "Return").iter("figcaption"))
+
+
+def test_texts_of_elements_stay_texts() -> None:
+    made = element("p", "<script>", element("b", "&"), "\x1b[31m", title='"><script>')
+    text = page("</title><script>", "p > b {}", made)
+    assert "<script>" not in text
+    assert '<p title="&quot;&gt;<script&gt;">&lt;script&gt;<b>&amp;</b>\\x1b[31m</p>' in text
+    assert "p > b {}" in text, "a style sheet is no text"

@@ -1,0 +1,172 @@
+"""How far a run came, how it ended and what made it, as its folder tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from trainer_service.analysis.run_record import OURS, RunRecord
+from trainer_service.errors import UserError
+from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.lock import is_locked
+from trainer_service.runs.status import TrainingStatus, saved_status
+
+_LARGEST_LOG = 2**22
+"""Limit of the bytes of a simulator's log that are looked at, at its end."""
+
+_COMPLAINTS = ("error", "exception", "warning")
+
+
+class Ending(Enum):
+    """How a run stands."""
+
+    RUNNING = "running"
+    NOTHING = "nothing learned"
+    FINISHED = "finished"
+    STOPPED = "stopped early"
+    BROKEN_OFF = "broken off"
+    UNKNOWN = "not ended"
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviorProgress:
+    """How far a behavior came."""
+
+    step: int
+    """Agent steps at the newest summary or checkpoint."""
+
+    max_steps: int | None
+    saved_step: int | None
+    """Agent steps of the newest saved policy."""
+
+    saved_at_end: bool
+    """Whether everything that it learned was saved when the run ended."""
+
+    elo: float | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether its budget of steps is used."""
+        return self.saved_at_end and self.max_steps is not None and self.step >= self.max_steps
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run stands."""
+
+    ending: Ending
+    behaviors: Mapping[str, BehaviorProgress]
+    seconds: float
+    """Of training, time between an interruption and its resumption left out."""
+
+    metadata: Mapping[str, str]
+    """Versions, times and the command line, as they stand in timers.json, else in training_status.json."""
+
+    timers: Mapping[str, Any]
+    """The tree of timers.json; empty before a run has ended."""
+
+    complaints: Mapping[str, int]
+    """What went wrong without ending the run, and how often."""
+
+
+def run_status(run: RunRecord) -> RunStatus:
+    """Reads how a run stands."""
+    layout = RunLayout(run.path)
+    status = _saved(layout.status)
+    names = dict.fromkeys([*run.curves, *status.behaviors])
+    behaviors = {name: _progress(run, status, name) for name in names}
+    timers = _read_object(layout.timers)
+    metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
+    return RunStatus(
+        ending=_ending(run, behaviors, is_locked(layout.lock)),
+        behaviors=behaviors,
+        seconds=max(
+            (curve.seconds[-1] for own in run.curves.values() for curve in own.values()), default=0.0
+        ),
+        metadata={str(key): str(value) for key, value in metadata.items()}
+        if isinstance(metadata, dict)
+        else {},
+        timers=timers,
+        complaints=_complaints(run, layout),
+    )
+
+
+def _ending(run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: bool) -> Ending:
+    if locked:
+        return Ending.RUNNING
+    if not behaviors:
+        return Ending.NOTHING
+    if all(each.finished for each in behaviors.values()):
+        return Ending.FINISHED
+    ended = all(each.saved_at_end for each in behaviors.values())
+    if ended:
+        return Ending.STOPPED
+    return Ending.BROKEN_OFF if run.trainer == OURS else Ending.UNKNOWN  # theirs locks nothing
+
+
+def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProgress:
+    saved = status.behavior(name)
+    final = None if saved.final_checkpoint is None else saved.final_checkpoint.steps
+    steps = [record.steps for record in saved.checkpoints] + ([] if final is None else [final])
+    told = max((int(curve.steps[-1]) for curve in run.curves.get(name, {}).values()), default=0)
+    return BehaviorProgress(
+        step=max([told, *steps]),
+        max_steps=_max_steps(run, name),
+        saved_step=max(steps, default=None),
+        saved_at_end=final is not None and final >= told,
+        elo=saved.elo,
+    )
+
+
+def _max_steps(run: RunRecord, name: str) -> int | None:
+    options = run.options or {}
+    behaviors = options.get("behaviors")
+    own = behaviors.get(name) if isinstance(behaviors, dict) else None
+    settings = own or options.get("default_settings")
+    steps = settings.get("max_steps") if isinstance(settings, dict) else None
+    return int(steps) if isinstance(steps, int | float) and not isinstance(steps, bool) else None
+
+
+def _saved(path: Path) -> TrainingStatus:
+    try:
+        return saved_status(path)
+    except UserError:
+        return TrainingStatus()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one where there is none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _complaints(run: RunRecord, layout: RunLayout) -> dict[str, int]:
+    counts = {
+        "rewards and observed values that were no numbers, and became 0": _total(run, "replaced_values"),
+        "checkpoints that could not be written at first": _total(run, "Saving/Failures"),
+        "steps of rollout workers that were lost": _total(run, "Distributed/Lost Steps"),
+    }
+    for log in sorted(layout.run_logs.glob("Player-*.log")):
+        counts[f"lines of {log.name} with a warning or an error"] = _complaining_lines(log)
+    return {text: count for text, count in counts.items() if count}
+
+
+def _total(run: RunRecord, metric: str) -> int:
+    return int(sum(own[metric].values.sum() for own in run.curves.values() if metric in own))
+
+
+def _complaining_lines(log: Path) -> int:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - _LARGEST_LOG, 0))
+            text = file.read(_LARGEST_LOG).decode("utf-8", "replace").lower()
+    except OSError:
+        return 0
+    return sum(any(word in line for word in _COMPLAINTS) for line in text.splitlines())
