@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
+from trainer_service.plugins import CALLBACK_PLUGINS
 from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.side_channels import Aggregation, StatMessage
@@ -266,14 +267,18 @@ class CallbackList:
 
 
 def load_callback(name: str) -> Callback:
-    """Makes the callback that ``MODULE:CLASS`` names; the current folder is searched before installed modules.
+    """Makes the callback that ``MODULE:CLASS`` names, or a plugin's by its name.
+
+    The current folder is searched before installed modules.
 
     Raises:
         UserError: there is none, it is none, or it cannot be made.
     """
     module_name, _, class_name = name.partition(":")
+    if plugin := CALLBACK_PLUGINS.offered().get(name):
+        module_name, class_name = plugin.entry_point.module, plugin.entry_point.attr
     if not module_name or not class_name:
-        raise UserError(f"--hooks: expected MODULE:CLASS, such as my_callbacks:EarlyStop, got '{name}'")
+        raise UserError(_no_callback(name))
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -286,6 +291,27 @@ def load_callback(name: str) -> Callback:
             _logger.error("%s cannot be made:", name, exc_info=error)
         text = " ".join(str(error).split())
         raise UserError(f"--hooks {name}: {type(error).__name__}: {text}") from error
+
+
+def plugins_among(callbacks: Sequence[Callback]) -> dict[str, str]:
+    """The callbacks that are of plugins, as ``callbacks.NAME``, each with its distribution and version."""
+    if not callbacks:
+        return {}
+    used = {f"{type(each).__module__}:{type(each).__qualname__}" for each in callbacks}
+    offered = CALLBACK_PLUGINS.offered().items()
+    return {
+        f"callbacks.{name}": plugin.source for name, plugin in offered if plugin.entry_point.value in used
+    }
+
+
+def _no_callback(name: str) -> str:
+    expected = "--hooks: expected MODULE:CLASS, such as my_callbacks:EarlyStop"
+    offered = list(CALLBACK_PLUGINS.offered())
+    if not offered:
+        return f"{expected}, got '{name}'"
+    near = difflib.get_close_matches(name, offered, n=1)
+    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    return f"{expected}, or the name of a plugin, one of {', '.join(offered)}, got '{name}'{hint}"
 
 
 def _ran_in(module: str, error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
 from trainer_service.algorithms.common.observation_selection import selector_for
@@ -37,7 +37,7 @@ class Policy:
     """
 
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
-        """Builds the policy. Raises UserError for a checkpoint of an algorithm that this version does not have.
+        """Builds the policy. Raises UserError for weights that do not fit, PluginError where its plugin cannot be used.
 
         That of a team acts for all members, padded; ``member`` gives the policy of one of them.
         """
@@ -48,16 +48,11 @@ class Policy:
         memory = checkpoint.settings.network_settings.memory
         self.memory_size = 0 if memory is None else memory.memory_size
         """Floats that it carries from one decision of an agent to the next; 0 for a policy without memory."""
-        trainer_type = checkpoint.settings.trainer_type
-        if trainer_type not in ALGORITHMS:
-            raise UserError(
-                f"behavior '{self.behavior}' was trained by '{trainer_type}'; this version has {list(ALGORITHMS)}"
-            )
         try:
             with SizeLimit(checkpoint.algorithm):
                 self._selector = selector_for(checkpoint.spec, checkpoint.settings)
                 self._padding = AgentPadding(checkpoint.spec) if checkpoint.spec.members else None
-                self._algorithm = ALGORITHMS[trainer_type](
+                self._algorithm = make_algorithm(
                     self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)
                 )
             self._algorithm.load_weights(checkpoint.algorithm)

@@ -25,3 +25,7 @@ class PortInUse(BridgeError):
 
 class DemonstrationError(BridgeError):
     """A recording that cannot be read or written. One line: the file, what was expected, what came."""
+
+
+class PluginError(BridgeError):
+    """A plugin that cannot be used. One line: its name, its distribution and why."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from trainer_service.algorithms.common.algorithm import Algorithm, Compute
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
@@ -23,13 +23,16 @@ from trainer_service.algorithms.on_policy.happo import HAPPO
 from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.algorithms.on_policy.poca import POCA
 from trainer_service.algorithms.on_policy.ppo import PPO
-from trainer_service.config import TrainerSettings
+from trainer_service.config import Hyperparameters, TrainerSettings
+from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
+from trainer_service.plugins import AlgorithmPlugin, load_factory
+from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
 AlgorithmFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]
 """A maker of learners. Raises ValueError where the behavior, as the learner sees it, does not fit the settings."""
 
-ALGORITHMS: Mapping[str, AlgorithmFactory] = {
+ALGORITHMS: dict[str, AlgorithmFactory] = {
     "ppo": PPO,
     "sac": SAC,
     "mappo": MAPPO,
@@ -48,11 +51,20 @@ ALGORITHMS: Mapping[str, AlgorithmFactory] = {
     "maddpg": MADDPG,
     "random": RandomPolicy,
 }
+"""The makers by trainer type. That of a plugin comes in when the first learner of it is made."""
 
 
 def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
-    """The learner that the settings name. Raises ValueError where the behavior does not fit it."""
-    return ALGORITHMS[settings.trainer_type](spec, settings, compute)
+    """The learner that the settings name.
+
+    Raises ValueError where the behavior does not fit it, PluginError where it is a plugin's that cannot be used.
+    """
+    name = settings.trainer_type
+    if name not in ALGORITHMS:
+        if name not in ALGORITHM_PLUGINS.offered():
+            raise PluginError(f"no trainer type '{name}': the distribution that offered it is not installed")
+        ALGORITHMS[name] = load_factory(ALGORITHM_PLUGINS, name, AlgorithmPlugin, Hyperparameters)
+    return ALGORITHMS[name](spec, settings, compute)
 
 
 __all__ = [

@@ -87,6 +87,7 @@ def _add_learn(commands: Any) -> None:
         "--track", action="append", metavar="NAME",
         help="report to a tracker, too: wandb, mlflow or trackio; can be repeated",
     )  # fmt: skip
+    run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
     run.add_argument("--seed", type=int, metavar="N", help="-1 chooses one")
     run.add_argument("--debug", action="store_true", help="log everything")
@@ -161,6 +162,7 @@ def _add_learn(commands: Any) -> None:
 def _add_check(commands: Any) -> None:
     check = commands.add_parser("check", help="validate configurations without running them")
     check.set_defaults(command="check", parser=check)
+    check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
 
 

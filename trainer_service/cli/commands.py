@@ -51,19 +51,23 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
-    from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PortInUse
+    from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PluginError, PortInUse
 
     _limit_spinning()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    if getattr(parsed, "no_plugins", False):
+        from unity_bridge.plugins import SWITCH
+
+        os.environ[SWITCH] = "off"  # simulators and workers, which are processes of their own, inherit it
     try:
         return _COMMANDS[parsed.command](parsed)
     except UserError as error:
         print_error(str(error))
         return error.exit_code
-    except (LaunchError, PortInUse, DemonstrationError) as error:
+    except (LaunchError, PortInUse, DemonstrationError, PluginError) as error:
         print_error(str(error))
         return 2
     except BridgeError as error:
@@ -268,7 +272,7 @@ def _import_checkpoint(parsed: argparse.Namespace) -> int:
 def _schema(parsed: argparse.Namespace) -> int:
     from trainer_service.config import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    print(json.dumps(json_schema(plugins=True), indent=2))
     return 0
 
 

@@ -22,6 +22,7 @@ from trainer_service.config.reading.loader import (
     load_run_options,
     parse_run_options,
 )
+from trainer_service.config.reading.used_plugins import plugins_in, plugins_of, refused_plugins
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
 from trainer_service.config.run_options import (
     CheckpointSettings,
@@ -76,6 +77,9 @@ __all__ = [
     "nearest_bundled",
     "parse_player",
     "parse_run_options",
+    "plugins_in",
+    "plugins_of",
+    "refused_plugins",
     "validate_behavior_name",
     "validate_run_id",
 ]

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import field_validator
+from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
-from trainer_service.config.section import Section
+from trainer_service.config.section import Section, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
+from unity_bridge.plugins import PluginGroup
 
-EncoderType = Literal["simple", "nature_cnn", "resnet", "match3", "fully_connected"]
+ENCODER_TYPES = ("simple", "nature_cnn", "resnet", "match3", "fully_connected")
+"""The built-in encoders of pictures."""
+
+ENCODER_PLUGINS = PluginGroup("picture encoder", "trainer_service.encoders", frozenset(ENCODER_TYPES))
+"""Encoders of other distributions: each a maker of a module from a shape and a number of features."""
+
+
+def _known_encoder(value: Any) -> str:
+    if value in ENCODER_TYPES:
+        return str(value)
+    return require_choice("picture encoder", value, [*ENCODER_TYPES, *ENCODER_PLUGINS.offered()])
+
+
+EncoderType = Annotated[
+    str, WithJsonSchema({"type": "string", "enum": list(ENCODER_TYPES)}), BeforeValidator(_known_encoder)
+]
+"""The name of an encoder. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 
 class MemorySettings(Section):

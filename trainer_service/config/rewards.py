@@ -14,6 +14,8 @@ from trainer_service.config.values import (
     Text,
     UnitInterval,
 )
+from trainer_service.plugins import RewardSignalPlugin, load_settings
+from unity_bridge.plugins import PluginGroup
 
 
 class RewardSignalSettings(Section):
@@ -83,7 +85,21 @@ REWARD_SIGNALS: dict[str, type[RewardSignalSettings]] = {
     "gail": GAILSettings,
     "rnd": RNDSettings,
 }
-"""The settings of each reward signal."""
+"""The settings of each reward signal. One of a plugin comes in when a configuration names it."""
+
+REWARD_SIGNAL_PLUGINS = PluginGroup(
+    "reward signal", "trainer_service.reward_signals", frozenset(REWARD_SIGNALS)
+)
+"""Reward signals of other distributions; see ``RewardSignalPlugin``."""
+
+
+def reward_signal_settings(name: str) -> type[RewardSignalSettings] | None:
+    """The settings of a reward signal; None for one that is neither built-in nor a plugin's. Raises PluginError."""
+    if name not in REWARD_SIGNALS and name in REWARD_SIGNAL_PLUGINS.offered():
+        REWARD_SIGNALS[name] = load_settings(
+            REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings
+        )
+    return REWARD_SIGNALS.get(name)
 
 
 def leading_signal(signals: Mapping[str, RewardSignalSettings]) -> str:

@@ -247,6 +247,10 @@ class RunOptions(Section):
     debug: Flag = False
     """Whether debug messages are logged."""
 
+    plugins: dict[str, Text] = Field(default_factory=dict)
+    """Plugins that the run was made with, each with its distribution and version. Written by the trainer, which names
+    the distribution where one is missing later. An addition to ML-Agents."""
+
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         if key in _OLD_KEYS:

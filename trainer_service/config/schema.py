@@ -5,7 +5,8 @@ Draft 7, which every editor supports. Editors read YAML 1.2, where ``3e-4`` is a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,17 +14,30 @@ from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.hyperparameters.off_policy import SACSettings
-from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.hyperparameters.registry import (
+    ALGORITHM_PLUGINS,
+    HYPERPARAMETERS,
+    hyperparameters_of,
+)
+from trainer_service.config.network import ENCODER_PLUGINS, NetworkSettings
 from trainer_service.config.reading.legacy import (
     EMPTY_MEANS_DEFAULTS,
     EMPTY_MEANS_DEFAULTS_ON_TOP,
     IGNORED_IN_BEHAVIOR,
     SAMPLERS_ALSO_CALLED,
 )
-from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings
+from trainer_service.config.rewards import (
+    REWARD_SIGNAL_PLUGINS,
+    REWARD_SIGNALS,
+    ExtrinsicSettings,
+    reward_signal_settings,
+)
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.trainer import TrainerSettings
+from unity_bridge.errors import PluginError
+from unity_bridge.plugins import PluginGroup
+
+_logger = logging.getLogger(__name__)
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _NOTHING = {"type": "null"}
@@ -32,28 +46,40 @@ _NEVER_EMPTY = {"RunOptions", "CurriculumSettings", "Lesson", "Sampler", "Sample
 }
 
 
-def json_schema() -> dict[str, Any]:
-    """Returns the schema of a YAML file."""
+def json_schema(*, plugins: bool = False) -> dict[str, Any]:
+    """Returns the schema of a YAML file.
+
+    plugins: whether it has what installed plugins offer, besides what is built-in. Those that cannot be loaded are
+    left out, with a warning for each.
+    """
+    trainer_types = {
+        name: HYPERPARAMETERS[name] for name in HYPERPARAMETERS if name in ALGORITHM_PLUGINS.built_in
+    }
+    signals = {
+        name: REWARD_SIGNALS[name] for name in REWARD_SIGNALS if name in REWARD_SIGNAL_PLUGINS.built_in
+    }
     models: list[type[BaseModel]] = [
-        RunOptions,
-        *HYPERPARAMETERS.values(),
-        *REWARD_SIGNALS.values(),
-        *SAMPLERS.values(),
-    ]
+        RunOptions, *trainer_types.values(), *signals.values(), *SAMPLERS.values()
+    ]  # fmt: skip
     _, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     trainer, sampler = definitions["TrainerSettings"], definitions["Sampler"]
-    _choose_by_sibling(trainer, "trainer_type", "hyperparameters", HYPERPARAMETERS)
-    _choose_by_sibling(sampler, "sampler_type", "sampler_parameters", _samplers_by_any_name())
-    signals = trainer["properties"]["reward_signals"]
-    signals["properties"] = {name: _reference(model) for name, model in REWARD_SIGNALS.items()}
-    signals["additionalProperties"] = False
+    settings_of, signal_of = _references(trainer_types), _references(signals)
+    if plugins:
+        settings_of |= _of_plugins(ALGORITHM_PLUGINS, hyperparameters_of, definitions)
+        signal_of |= _of_plugins(REWARD_SIGNAL_PLUGINS, reward_signal_settings, definitions)
+        definitions["NetworkSettings"]["properties"]["vis_encode_type"]["enum"] += [
+            *ENCODER_PLUGINS.offered()
+        ]
+    _choose_by_sibling(trainer, "trainer_type", "hyperparameters", settings_of)
+    _choose_by_sibling(sampler, "sampler_type", "sampler_parameters", _references(_samplers_by_any_name()))
+    trainer["properties"]["reward_signals"] |= {"properties": signal_of, "additionalProperties": False}
     _accept_what_is_old(definitions)
     _accept_what_is_empty(definitions)
     return {
         "$schema": _DIALECT,
         "title": "Configuration of a training run",
-        "allOf": [_reference(RunOptions)],
+        "allOf": [_reference(RunOptions.__name__)],
         "$defs": {name: _tidied(definition) for name, definition in sorted(definitions.items())},
     }
 
@@ -62,26 +88,53 @@ def _samplers_by_any_name() -> dict[str, type[BaseModel]]:
     return {**SAMPLERS, **{alias: SAMPLERS[name] for alias, name in SAMPLERS_ALSO_CALLED.items()}}
 
 
+def _references(models: Mapping[str, type[BaseModel]]) -> dict[str, dict[str, str]]:
+    return {name: _reference(model.__name__) for name, model in models.items()}
+
+
+def _of_plugins(
+    group: PluginGroup, settings_of: Callable[[str], type[BaseModel] | None], definitions: dict[str, Any]
+) -> dict[str, dict[str, str]]:
+    """Adds the definitions of a group's settings. Returns references to them, by the plugins' names."""
+    references = {}
+    for number, name in enumerate(group.offered()):
+        try:
+            model = settings_of(name)
+        except PluginError as error:
+            _logger.warning("%s. The schema is without it.", error)
+            continue
+        if model is not None:
+            own = model.model_json_schema()
+            for nested, definition in own.pop("$defs", {}).items():
+                definitions.setdefault(nested, definition)
+            # A class of ours, or of another plugin, may be called the same.
+            key = f"{model.__name__}.{group.group.rpartition('.')[2]}.{number}"
+            definitions[key] = own
+            references[name] = _reference(key)
+    return references
+
+
 def _choose_by_sibling(
-    section: dict[str, Any], kind_key: str, key: str, models: Mapping[str, type[BaseModel]]
+    section: dict[str, Any], kind_key: str, key: str, references: Mapping[str, dict[str, str]]
 ) -> None:
     """Makes the schema of ``key`` depend on the value of ``kind_key`` beside it.
 
     Without that value, which may come from default_settings, any of the models is allowed.
     """
-    section["properties"][kind_key]["enum"] = list(models)
+    section["properties"][kind_key]["enum"] = list(references)
     del section["properties"][key]["$ref"]
     section["allOf"] = [
         {
             "if": {"properties": {kind_key: {"const": kind}}, "required": [kind_key]},
-            "then": {"properties": {key: _reference(model)}},
+            "then": {"properties": {key: reference}},
         }
-        for kind, model in models.items()
+        for kind, reference in references.items()
     ]
+    any_of = list({reference["$ref"]: reference for reference in references.values()}.values())
     section["allOf"].append(
         {
             "if": {"not": {"required": [kind_key]}},
-            "then": {"properties": {key: {"anyOf": [*map(_reference, dict.fromkeys(models.values()))]}}},
+            "then": {"properties": {key: {"anyOf": any_of}}},
         }
     )
 
@@ -94,8 +147,8 @@ def _accept_what_is_old(definitions: dict[str, Any]) -> None:
         (NetworkSettings, "conditioning_type", "read as goal_conditioning_type"),
         *(
             (model, "encoding_size", "deprecated: use network_settings.hidden_units")
-            for model in REWARD_SIGNALS.values()
-            if model is not ExtrinsicSettings
+            for name, model in REWARD_SIGNALS.items()
+            if name in REWARD_SIGNAL_PLUGINS.built_in and model is not ExtrinsicSettings
         ),
     ]
     for model, key, reason in old:
@@ -146,5 +199,5 @@ def _repeats(key: str, value: Any) -> bool:
     return (key == "title" and isinstance(value, str)) or (key == "default" and isinstance(value, dict))
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
-    return {"$ref": f"#/$defs/{model.__name__}"}
+def _reference(definition: str) -> dict[str, str]:
+    return {"$ref": f"#/$defs/{definition}"}

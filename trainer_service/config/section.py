@@ -82,7 +82,7 @@ def _section_in(annotation: Any) -> type[Section] | None:
 
 def unknown_key_message(key: str, choices: Iterable[str]) -> str:
     """Returns the message about a key that is none of ``choices``."""
-    choices = list(choices)
+    choices = list(dict.fromkeys(choices))
     if near := nearest_choice(key, choices):
         return f"unknown key (did you mean '{near}'?)"
     return f"unknown key; expected one of {', '.join(choices)}"
@@ -97,7 +97,7 @@ def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
 
 def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
     """Returns ``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
-    choices = list(choices)
+    choices = list(dict.fromkeys(choices))
     if isinstance(word, str) and word in choices:
         return word
     near = nearest_choice(word, choices) if isinstance(word, str) else None

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from trainer_service.config.section import require_choice
+from trainer_service.config.values import problem
+from unity_bridge.plugins import PluginGroup
 
 SUMMARY_WRITERS: dict[str, str] = {
     "mlflow": "trainer_service.metrics.trackers.mlflow_writer:make_writer",
@@ -18,8 +20,18 @@ SUMMARY_WRITERS: dict[str, str] = {
 cannot work, for a package that is missing, it raises UserError."""
 
 
+SUMMARY_WRITER_PLUGINS = PluginGroup("tracker", "trainer_service.summary_writers", frozenset(SUMMARY_WRITERS))
+"""Factories of other distributions. One comes into the registry when a run names it."""
+
+
 def _as_tracker(value: Any) -> str:
-    return require_choice("tracker", value, SUMMARY_WRITERS)
+    if isinstance(value, str) and value not in SUMMARY_WRITERS:
+        plugin = SUMMARY_WRITER_PLUGINS.offered().get(value)
+        if plugin is not None and plugin.refusal:
+            raise problem(f"{plugin}: {plugin.refusal}")
+        if plugin is not None:
+            SUMMARY_WRITERS[value] = plugin.entry_point.value
+    return require_choice("tracker", value, [*SUMMARY_WRITERS, *SUMMARY_WRITER_PLUGINS.offered()])
 
 
 TrackerName = Annotated[str, BeforeValidator(_as_tracker)]

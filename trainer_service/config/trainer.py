@@ -8,13 +8,20 @@ from typing import Any, Self
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trainer_service.config.hyperparameters.common import Contradiction, Hyperparameters
-from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.hyperparameters.registry import (
+    ALGORITHM_PLUGINS,
+    HYPERPARAMETERS,
+    MLAGENTS_TRAINERS,
+    hyperparameters_of,
+)
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.rewards import (
+    REWARD_SIGNAL_PLUGINS,
     REWARD_SIGNALS,
     ExtrinsicSettings,
     RewardSignalSettings,
     leading_signal,
+    reward_signal_settings,
 )
 from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
 from trainer_service.config.self_play import SelfPlaySettings
@@ -27,6 +34,8 @@ from trainer_service.config.values import (
     WholeNumber,
     problem,
 )
+from unity_bridge.errors import PluginError
+from unity_bridge.plugins import Plugin
 
 _OLD_KEYS = {
     "trainer": "write trainer_type",
@@ -72,10 +81,21 @@ def _only_extrinsic() -> dict[str, RewardSignalSettings]:
     return {"extrinsic": ExtrinsicSettings()}
 
 
+def _written_for_mlagents(plugin: Plugin) -> str:
+    return (
+        f"'{plugin.name}' is offered by {plugin.source} for ML-Agents' own trainer, whose classes this one does not "
+        "have: docs/plugins.md says how to port it"
+    )
+
+
 def _build_reward_signal(name: str, settings: Any) -> RewardSignalSettings:
-    if name not in REWARD_SIGNALS:
-        raise problem(unknown_key_message(name, REWARD_SIGNALS))
-    return REWARD_SIGNALS[name].model_validate(settings)
+    try:
+        model = reward_signal_settings(name)
+    except PluginError as error:
+        raise problem(str(error)) from None
+    if model is None:
+        raise problem(unknown_key_message(name, [*REWARD_SIGNALS, *REWARD_SIGNAL_PLUGINS.offered()]))
+    return model.model_validate(settings)
 
 
 class TrainerSettings(Section):
@@ -136,7 +156,14 @@ class TrainerSettings(Section):
     @field_validator("trainer_type", mode="before")
     @classmethod
     def _is_known(cls, value: Any) -> str:
-        return require_choice("trainer type", value, HYPERPARAMETERS)
+        try:
+            if isinstance(value, str) and hyperparameters_of(value) is not None:
+                return value
+        except PluginError as error:
+            raise problem(str(error)) from None
+        if isinstance(value, str) and (plugin := MLAGENTS_TRAINERS.offered().get(value)):
+            raise problem(_written_for_mlagents(plugin))
+        return require_choice("trainer type", value, [*HYPERPARAMETERS, *ALGORITHM_PLUGINS.offered()])
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

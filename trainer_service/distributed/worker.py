@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
@@ -233,7 +233,7 @@ class _PolicyCopy:
         selector = selector_for(spec, settings)
         compute = Compute(_CPU, published.seed)
         self.published = published
-        self._algorithm = ALGORITHMS[settings.trainer_type](selector.spec, settings, compute)
+        self._algorithm = make_algorithm(selector.spec, settings, compute)
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
         """By team."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}

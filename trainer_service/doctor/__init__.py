@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainer_service.config import DistributedSettings, RunOptions
 from trainer_service.doctor import exchange, installation, surroundings
+from trainer_service.doctor.plugins import plugins
 from trainer_service.doctor.report import Check, Finding
 
 __all__ = ["Finding", "Setup", "run_checks"]
@@ -41,6 +42,7 @@ def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("gymnasium", installation.gymnasium)
     yield Check("pettingzoo", installation.pettingzoo)
     yield Check("gymma", installation.gymma)
+    yield Check("plugins", plugins)
     yield Check("torch device", partial(installation.torch_device, setup.device))
     yield Check("gRPC server", installation.grpc_server)
     yield Check("PNG pictures", installation.pictures)

@@ -10,16 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS, RewardSignalSettings
 from trainer_service.imitation import DemonstrationStore
 from trainer_service.networks.shard import Part, Shard
+from trainer_service.plugins import RewardSignalPlugin, load_factory
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rewards.gail import GAILReward
 from trainer_service.rewards.rnd import RNDReward
 from trainer_service.rewards.transitions import Experience, Transitions
+from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
-__all__ = ["REWARD_SOURCES", "Experience", "RewardSource", "Transitions"]
+__all__ = ["REWARD_SOURCES", "Experience", "RewardSource", "Transitions", "make_reward_source"]
 
 
 class RewardSource(Protocol):
@@ -72,10 +75,27 @@ class RewardSource(Protocol):
         ...
 
 
-REWARD_SOURCES: Mapping[str, Callable[[BehaviorSpec, Any, torch.device, Shard], RewardSource]] = {
+REWARD_SOURCES: dict[str, Callable[[BehaviorSpec, Any, torch.device, Shard], RewardSource]] = {
     "extrinsic": ExtrinsicReward,
     "curiosity": CuriosityReward,
     "gail": GAILReward,
     "rnd": RNDReward,
 }
-"""By the name that users write; built from the behavior, the signal's settings, where to compute, and what part."""
+"""By the name that users write; built from the behavior, the signal's settings, where to compute, and what part. One of
+a plugin comes in when the first learner with it is made."""
+
+
+def make_reward_source(
+    name: str, spec: BehaviorSpec, settings: RewardSignalSettings, device: torch.device, shard: Shard
+) -> RewardSource:
+    """The source of a reward signal.
+
+    Raises ValueError where a sensor does not fit it, PluginError where it is a plugin's that cannot be used.
+    """
+    if name not in REWARD_SOURCES:
+        if name not in REWARD_SIGNAL_PLUGINS.offered():
+            raise PluginError(f"no reward signal '{name}': the distribution that offered it is not installed")
+        REWARD_SOURCES[name] = load_factory(
+            REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings
+        )
+    return REWARD_SOURCES[name](spec, settings, device, shard)

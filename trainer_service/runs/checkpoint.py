@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from trainer_service.config import TrainerSettings
+from trainer_service.config import TrainerSettings, plugins_of
 from trainer_service.config.names import behavior_name_problem
+from trainer_service.config.reading.used_plugins import missing_plugins
 from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, read_tensors
@@ -87,6 +88,7 @@ def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "settings": checkpoint.settings.model_dump(mode="json"),
         "algorithm": dict(checkpoint.algorithm),
         "self_play": checkpoint.self_play,
+        "plugins": plugins_of(checkpoint.settings),
     }
 
 
@@ -140,9 +142,20 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             episodes=_count("number of episodes", content.get("episodes", 0)),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if missing := _missing_plugins(content):
+            raise UserError(f"checkpoint '{path}' cannot be used: {missing}") from None
         raise UserError(
             f"checkpoint '{path}' is of no use: {_first_line(error)}{_alternatives(path)}"
         ) from None
+
+
+def _missing_plugins(content: Mapping[str, Any]) -> str:
+    """What a checkpoint needs of plugins that are not installed, in words; empty where nothing is missing."""
+    plugins = content.get("plugins")
+    if not isinstance(plugins, dict):
+        return ""
+    remembered = {key: source for key, source in plugins.items() if isinstance(key, str)}
+    return "; ".join(f"{key} {text}" for key, text in missing_plugins(remembered).items())
 
 
 def _behavior_name(found: object) -> str:

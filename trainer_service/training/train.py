@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainer_service.callbacks import Callback, CallbackList, RunView
+from trainer_service.callbacks import Callback, CallbackList, RunView, plugins_among
 from trainer_service.collection.launching import command_of
 from trainer_service.config import (
     RunOptions,
     dump_run_options,
     missing_demonstrations,
+    plugins_in,
+    refused_plugins,
 )
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
@@ -40,7 +42,7 @@ from trainer_service.training.warm_start import (
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
+from unity_bridge.simulators import is_hosted
 from unity_bridge.transport.endpoint import is_loopback
 
 EDITOR_PORT = 5004
@@ -106,7 +108,9 @@ def train(
     command = program or command_of(options)
     if command is None:
         _require_permission_to_listen(host, insecure_listen)
-    options = _with_seeds(options)
+    options = _with_seeds(options).model_copy(
+        update={"plugins": {**plugins_in(options), **plugins_among(callbacks)}}
+    )
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
     callback_list = CallbackList(callbacks)
@@ -124,6 +128,7 @@ def train(
             )
         )
         console = console or stack.enter_context(Console(tty=False, debug=options.debug))
+        _log_plugins(options)
         stop = stop or stack.enter_context(StopSignals())
         warm_starts = read_warm_starts(options, folder)
         _check_demonstrations_of_resumed(options, warm_starts)
@@ -207,9 +212,16 @@ def _check_options(options: RunOptions, program: Command | None, *, side_channel
         raise ConfigError(*missing)
 
 
+def _log_plugins(options: RunOptions) -> None:
+    for name, source in options.plugins.items():
+        _logger.info("Plugin %s of %s.", name, source)
+    for refusal in refused_plugins(options):
+        _logger.warning("%s", refusal)
+
+
 def _unfilmable(env: str | None) -> list[str]:
     """What keeps the simulator from being filmed."""
-    if env is None or env.partition(":")[0] in (*BUNDLED_SCHEMES, PROGRAM_SCHEME):
+    if env is None or is_hosted(env):
         return []
     return [
         f"evaluation.film: '{env}' is a program of its own; only bundled environments can be filmed: set it to false"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
+from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, SIMULATOR_PLUGINS, is_hosted
 
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
@@ -81,7 +81,7 @@ def resolve_program(
             f"env '{env}': it was an object of a Python program, which alone can make it again: pass env= there, or "
             "say another --env"
         )
-    if scheme in BUNDLED_SCHEMES:
+    if is_hosted(env):
         if not name:
             raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")
         executable = (sys.executable, "-m", "unity_bridge.simulators", env)
@@ -130,7 +130,7 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
     if folder is not None:
         return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
     tried = ", ".join(dict.fromkeys(map(str, candidates)))
-    schemes = ", ".join(f"{scheme}:NAME" for scheme in BUNDLED_SCHEMES)
+    schemes = ", ".join(f"{scheme}:NAME" for scheme in (*BUNDLED_SCHEMES, *SIMULATOR_PLUGINS.offered()))
     from unity_bridge.simulators.registry import (
         suggest_environment,
     )  # imports all scenes, so only after a mistake

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from unity_bridge.errors import PluginError
+from unity_bridge.simulators import SIMULATOR_PLUGINS
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.registry import (
     GROUP_SCENES,
@@ -34,6 +36,7 @@ from unity_bridge.simulators.scenes.sorter import Sorter
 from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.simulators.scenes.wall_jump import WallJump
 from unity_bridge.simulators.suggestions import closest_environment
+from unity_bridge.simulators.third_party import call_guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ def open_scene(
     """The scene called env.
 
     Args:
-        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``.
+        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or of a plugin's scheme.
         agents: how many; the scene's own number if None.
         academy: where the scene reads parameters and leaves statistics.
         pictures: how cameras send them; None for the scene's own way.
@@ -143,6 +146,8 @@ def open_scene(
         SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
     """
     scheme, _, name = env.partition(":")
+    if name and scheme in SIMULATOR_PLUGINS.offered():
+        return _of_plugin(env, agents, academy or Academy(), env_kwargs, options, rendered=rendered)
     has_groups = scheme == "sim" and name in GROUP_SCENES
     is_third_party = scheme in THIRD_PARTY_SCHEMES and bool(name)
     bundled = None if has_groups or is_third_party else _bundled(env)
@@ -166,6 +171,33 @@ def open_scene(
 def suggest_environment(env: str) -> str:
     """The environment with the nearest name to one that is none, with its scheme; empty if none is near."""
     return closest_environment(env, (*SCENES, *GROUP_SCENES))
+
+
+def _of_plugin(
+    env: str,
+    agents: int | None,
+    academy: Academy,
+    env_kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, Any] | None,
+    *,
+    rendered: bool,
+) -> Scene:
+    """The scene of a scheme that another distribution offers."""
+    scheme, _, name = env.partition(":")
+    for option in options or {}:
+        raise SceneError(
+            f"{env}: {flag_of(option)} is for environments of other schemes; --env-kwargs is for all"
+        )
+    try:
+        opener = SIMULATOR_PLUGINS.offered()[scheme].load()
+    except PluginError as error:
+        raise SceneError(str(error)) from error.__cause__
+    scene: Scene = call_guarded(
+        env,
+        "the plugin",
+        lambda: opener(name, agents=agents, academy=academy, env_kwargs=env_kwargs or {}, rendered=rendered),
+    )
+    return scene
 
 
 def _bundled(env: str) -> BundledScene:

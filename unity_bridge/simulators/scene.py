@@ -52,6 +52,23 @@ class Scene(Protocol):
         """Frees what the scene holds."""
 
 
+class SceneOpener(Protocol):
+    """What a plugin of the group ``trainer_service.simulators`` offers for a scheme: an opener of its environments."""
+
+    def __call__(
+        self, name: str, *, agents: int | None, academy: Any, env_kwargs: Mapping[str, Any], rendered: bool
+    ) -> Scene:
+        """Opens ``scheme:name``. Raises SceneError, or anything else, which is shown with its place.
+
+        Args:
+            name: what follows the scheme; never empty.
+            agents: how many, by ``--agents``; None for the scene's own number.
+            academy: where it reads environment parameters and leaves statistics (``Academy``).
+            env_kwargs: by ``--env-kwargs``.
+            rendered: whether render() will be called.
+        """
+
+
 @runtime_checkable
 class Demonstrator(Scene, Protocol):
     """A scene with an expert, which can be recorded as a demonstration."""

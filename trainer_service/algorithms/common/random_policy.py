@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.acting import to_array, to_tensor
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
 from trainer_service.algorithms.common.policy_network import PolicyNetwork, UniformPolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
@@ -25,10 +26,8 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class RandomPolicy:
+class RandomPolicy(AlgorithmBase):
     """One behavior's random policy."""
-
-    memory_size = 0
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         self._device = compute.device
@@ -36,9 +35,6 @@ class RandomPolicy:
         self._network = UniformNetwork(spec).to(self._device)
         self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
         self.horizon = settings.time_horizon
-
-    def prepare(self, step: int) -> None:
-        """Does nothing: there is nothing to read."""
 
     def act(
         self,
@@ -61,15 +57,9 @@ class RandomPolicy:
     def record(self, trajectories: Trajectories) -> None:
         """Forgets the trajectories."""
 
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Does nothing: it acts without looking."""
-
     def ready(self) -> bool:
         """False: it never learns."""
         return False
-
-    def collected(self) -> None:
-        """None: nothing waits for an update."""
 
     def update(self, step: int) -> Metrics:
         """Learns nothing."""
@@ -93,13 +83,6 @@ class RandomPolicy:
     def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
         """Draws from a stream of that seed."""
         self._acting.manual_seed(seed)
-
-    def replay_state(self) -> None:
-        """None: nothing is kept to learn from."""
-        return None
-
-    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Does nothing: nothing is kept to learn from."""
 
     def policy_network(self) -> PolicyNetwork:
         """The policy to be exported: a model draws from its engine's random stream."""

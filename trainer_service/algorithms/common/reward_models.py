@@ -14,7 +14,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.shard import ALONE, Shard
-from trainer_service.rewards import REWARD_SOURCES, Experience, RewardSource
+from trainer_service.rewards import Experience, RewardSource, make_reward_source
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -23,7 +23,7 @@ def make_reward_sources(
 ) -> list[RewardSource]:
     """The reward sources that the settings ask for, in their order."""
     signals = settings.reward_signals.items()
-    return [REWARD_SOURCES[name](spec, signal, device, shard) for name, signal in signals]
+    return [make_reward_source(name, spec, signal, device, shard) for name, signal in signals]
 
 
 def names(sources: Sequence[RewardSource]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The trainer types, by the name that users write."""
+"""The trainer types, by the name that users write: built-in ones, and those that plugins offer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from trainer_service.config.hyperparameters.on_policy import (
     POCASettings,
     PPOSettings,
 )
+from trainer_service.plugins import AlgorithmPlugin, load_settings
+from unity_bridge.plugins import PluginGroup
 
 HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
     "ppo": PPOSettings,
@@ -44,4 +46,19 @@ HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
     "maddpg": MADDPGSettings,
     "random": RandomSettings,
 }
-"""The trainer types, and what each is tuned with."""
+"""The trainer types, and what each is tuned with. One of a plugin comes in when a configuration names it."""
+
+ALGORITHM_PLUGINS = PluginGroup("trainer type", "trainer_service.algorithms", frozenset(HYPERPARAMETERS))
+"""Trainer types of other distributions; see ``AlgorithmPlugin``."""
+
+MLAGENTS_TRAINERS = PluginGroup("trainer type", "mlagents.trainer_type")
+"""Trainer types that were written for ML-Agents' own trainer."""
+
+
+def hyperparameters_of(trainer_type: str) -> type[Hyperparameters] | None:
+    """What a trainer type is tuned with; None for one that is neither built-in nor a plugin's. Raises PluginError."""
+    if trainer_type not in HYPERPARAMETERS and trainer_type in ALGORITHM_PLUGINS.offered():
+        HYPERPARAMETERS[trainer_type] = load_settings(
+            ALGORITHM_PLUGINS, trainer_type, AlgorithmPlugin, Hyperparameters
+        )
+    return HYPERPARAMETERS.get(trainer_type)

@@ -15,6 +15,7 @@ from trainer_service.config.reading.document import Document, Problem, read_docu
 from trainer_service.config.reading.legacy import modernized
 from trainer_service.config.reading.merge import combined
 from trainer_service.config.reading.reporter import Reporter
+from trainer_service.config.reading.used_plugins import changed_versions, missing_problems
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location, plain_message, root_errors
 from trainer_service.errors import ConfigError
@@ -76,11 +77,13 @@ def options_from_document(document: Document, overrides: Mapping[str, Any] = _NO
     try:
         options = RunOptions.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(*reporter.lines([*document.problems, *_mistakes(error)])) from None
+        problems = [*document.problems, *_mistakes(error), *missing_problems(raw)]
+        raise ConfigError(*reporter.lines(problems)) from None
     if document.problems:
         raise ConfigError(*reporter.lines(document.problems))
     options, conflicts = _with_one_start(options, overrides)
-    return LoadedOptions(options, reporter.lines([*notices, *_untyped(raw), *conflicts, *advice(options)]))
+    oddities = [*_untyped(raw), *conflicts, *advice(options), *changed_versions(options)]
+    return LoadedOptions(options, reporter.lines([*notices, *oddities]))
 
 
 def dump_run_options(options: RunOptions) -> str:

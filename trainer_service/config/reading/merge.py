@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.hyperparameters.registry import hyperparameters_of
+from unity_bridge.errors import PluginError
 
 _DEFAULT_TRAINER_TYPE = "ppo"
 
@@ -73,7 +74,10 @@ def _trainer_type_of(settings: Mapping[str, Any]) -> Any:
 
 
 def _known_to(trainer_type: Any, hyperparameters: Any) -> Any:
-    model = HYPERPARAMETERS.get(trainer_type) if isinstance(trainer_type, str) else None
+    try:
+        model = hyperparameters_of(trainer_type) if isinstance(trainer_type, str) else None
+    except PluginError:
+        model = None  # reported where the trainer type stands
     if model is None or not isinstance(hyperparameters, Mapping):
         return hyperparameters
     return {key: value for key, value in hyperparameters.items() if key in model.model_fields}

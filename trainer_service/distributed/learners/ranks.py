@@ -16,7 +16,7 @@ from typing import Self
 
 import torch
 
-from trainer_service.algorithms import ALGORITHMS
+from trainer_service.algorithms import make_algorithm
 from trainer_service.algorithms.common.algorithm import Algorithm, Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, Meeting, open_meeting
@@ -72,7 +72,7 @@ class LearnerRanks:
         shared = Compute(
             compute.device, compute.seed, compute.progress, decoupled=compute.decoupled, shard=self.group
         )
-        algorithm = ALGORITHMS[settings.trainer_type](spec, settings, shared)
+        algorithm = make_algorithm(spec, settings, shared)
         introduce_learner(self.group, name, spec, settings, compute)
         self._learners += 1
         return ReplicatedLearner(algorithm, self.group, self._learners - 1, self.explain)

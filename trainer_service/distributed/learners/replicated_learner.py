@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms import ALGORITHMS
+from trainer_service.algorithms import make_algorithm
 from trainer_service.algorithms.common.algorithm import Algorithm, Compute, Metrics
 from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
@@ -190,7 +190,7 @@ def _made(message: Mapping[str, Any], group: LearnerGroup, device: torch.device)
     compute = Compute(
         device, checkpoint.algorithm["seed"], decoupled=checkpoint.algorithm["decoupled"], shard=group
     )
-    return ALGORITHMS[checkpoint.settings.trainer_type](checkpoint.spec, checkpoint.settings, compute)
+    return make_algorithm(checkpoint.spec, checkpoint.settings, compute)
 
 
 def _record(learner: Algorithm, message: Mapping[str, Any]) -> None:

@@ -9,21 +9,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainer_service.config.network import EncoderType
+from trainer_service.config.network import ENCODER_PLUGINS
 from trainer_service.networks.encoders.layers import kaiming_linear
+from unity_bridge.errors import PluginError
 from unity_bridge.specs import ObservationSpec
 
 _RECTIFIER_GAIN = 1.41
 _RESNET_CHANNELS = (16, 32, 32)
+_ASSUMED_CHANNELS = 32
+"""Channels at the picture's full size that a plugin's encoder is taken to have, where it has no ``widest``."""
 _BLOCKS = 2
 
-MINIMUM_SIDE: Mapping[EncoderType, int] = {
+Shape = tuple[int, int, int]
+"""Channels, height and width."""
+
+EncoderFactory = Callable[[Shape, int], nn.Module]
+"""A maker of an encoder, [B, C, H, W] in [0, 1] to [B, features], from their shape and the number of features."""
+
+MINIMUM_SIDE: Mapping[str, int] = {
     "simple": 20,
     "nature_cnn": 36,
     "resnet": 15,
@@ -41,7 +51,7 @@ class Convolution(NamedTuple):
     stride: int
 
 
-CONVOLUTIONS: Mapping[EncoderType, Sequence[Convolution]] = {
+CONVOLUTIONS: Mapping[str, Sequence[Convolution]] = {
     "simple": (Convolution(16, 8, 4), Convolution(32, 4, 2)),
     "nature_cnn": (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)),
     "match3": (Convolution(35, 3, 1), Convolution(144, 3, 1)),
@@ -50,28 +60,45 @@ CONVOLUTIONS: Mapping[EncoderType, Sequence[Convolution]] = {
 """Layers of the encoders that are nothing but a stack of convolutions."""
 
 
-def picture_encoder(
-    sensor: ObservationSpec, encoder: EncoderType, features: int
-) -> StackEncoder | ResnetEncoder:
-    """The encoder of a picture sensor. Raises ValueError where its pictures are too small for it."""
+def picture_encoder(sensor: ObservationSpec, encoder: str, features: int) -> nn.Module:
+    """The encoder of a picture sensor.
+
+    Raises ValueError where its pictures are too small for it, PluginError where it is a plugin's that cannot be used.
+    """
     channels, height, width = sensor.shape
-    if min(height, width) < MINIMUM_SIDE[encoder]:
+    if min(height, width) < (least := MINIMUM_SIDE.get(encoder, 1)):
         fitting = [name for name, side in MINIMUM_SIDE.items() if side <= min(height, width)]
         raise ValueError(
             f"sensor '{sensor.name}' shows pictures {width} wide and {height} high, but vis_encode_type "
-            f"'{encoder}' needs at least {MINIMUM_SIDE[encoder]} both ways; these would fit: {', '.join(fitting)}"
+            f"'{encoder}' needs at least {least} both ways; these would fit: {', '.join(fitting)}"
         )
-    if encoder == "resnet":
-        return ResnetEncoder((channels, height, width), features)
-    return StackEncoder((channels, height, width), CONVOLUTIONS[encoder], features)
+    if encoder not in PICTURE_ENCODERS:
+        PICTURE_ENCODERS[encoder] = _encoder_of_plugin(encoder)
+    return PICTURE_ENCODERS[encoder]((channels, height, width), features)
+
+
+def _encoder_of_plugin(name: str) -> EncoderFactory:
+    """An encoder that another distribution offers. What it makes is checked. Raises PluginError."""
+    plugin = ENCODER_PLUGINS.offered().get(name)
+    if plugin is None:
+        raise PluginError(f"no picture encoder '{name}': the distribution that offered it is not installed")
+    factory = plugin.load()
+
+    def make(shape: Shape, features: int) -> nn.Module:
+        made = factory(shape, features)
+        if not isinstance(made, nn.Module):
+            raise PluginError(f"{plugin}: expected a torch.nn.Module, got {made!r}")
+        if not hasattr(made, "widest"):  # how many rows go through at once depends on it
+            made.__dict__["widest"] = _ASSUMED_CHANNELS * shape[1] * shape[2]
+        return made
+
+    return make
 
 
 class StackEncoder(nn.Module):
     """Convolutions one after the other, then a dense layer; LeakyReLU(0.01) after each."""
 
-    def __init__(
-        self, shape: tuple[int, int, int], convolutions: Sequence[Convolution], features: int
-    ) -> None:
+    def __init__(self, shape: Shape, features: int, convolutions: Sequence[Convolution]) -> None:
         super().__init__()
         channels, height, width = shape
         sizes = [math.prod(shape)]
@@ -109,7 +136,7 @@ class ResidualBlock(nn.Module):
 class ResnetEncoder(nn.Module):
     """Three times a convolution, a maximum over 3×3 at every second place, and two residual blocks."""
 
-    def __init__(self, shape: tuple[int, int, int], features: int) -> None:
+    def __init__(self, shape: Shape, features: int) -> None:
         super().__init__()
         channels, height, width = shape
         # Before its maximum the first convolution's output is as large as the picture.
@@ -134,3 +161,14 @@ class ResnetEncoder(nn.Module):
                 pictures = block.forward(pictures)
         flat = functional.silu(pictures).reshape(-1, self.dense.in_features)
         return functional.relu(self.dense.forward(flat))
+
+
+def _stack(convolutions: Sequence[Convolution]) -> EncoderFactory:
+    return partial(StackEncoder, convolutions=convolutions)
+
+
+PICTURE_ENCODERS: dict[str, EncoderFactory] = {
+    **{name: _stack(convolutions) for name, convolutions in CONVOLUTIONS.items()},
+    "resnet": ResnetEncoder,
+}
+"""The encoders by the name that users write. One of a plugin comes in when a network is made with it."""

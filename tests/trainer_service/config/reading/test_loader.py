@@ -94,8 +94,8 @@ def test_all_mistakes_are_reported_with_line_path_and_hint(refuse: Refuse) -> No
         "run.yaml:8: behaviors.Walker.hyperparameters.learning_rate: expected more than 0, got -1",
         "run.yaml:9: behaviors.Walker.max_steps: expected a whole number, got 'lots'",
         "run.yaml:10: behaviors.Walker.batch_size: unknown key (it belongs under 'hyperparameters')",
-        "run.yaml:12: behaviors.Walker.network_settings.vis_encode_type: expected 'simple', 'nature_cnn', "
-        "'resnet', 'match3' or 'fully_connected', got 'simpl' (did you mean 'simple'?)",
+        "run.yaml:12: behaviors.Walker.network_settings.vis_encode_type: expected a picture encoder, one of "
+        "simple, nature_cnn, resnet, match3, fully_connected, got 'simpl' (did you mean 'simple'?)",
         "run.yaml:13: behaviors.Walker.network_settings.memory.memory_size: expected an even number, got 3",
         "run.yaml:15: behaviors.Walker.reward_signals.curiosty: unknown key (did you mean 'curiosity'?)",
         "run.yaml:16: behaviors.Walker.reward_signals.gail.gamma: expected at most 1, got 2",

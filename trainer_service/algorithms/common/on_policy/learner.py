@@ -5,7 +5,7 @@ A method says which networks it has, and in ``update`` what is learned from a ro
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.acting import sample_actions
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
@@ -26,7 +27,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
-from trainer_service.networks.policies.action_heads import SQUASH_LIMIT, ActionParameters
+from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
@@ -37,7 +38,7 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class OnPolicyLearner(ABC):
+class OnPolicyLearner(AlgorithmBase):
     """One behavior's policy, the buffer that fills up between updates, and what is saved of both."""
 
     _settings_type: ClassVar[type[OnPolicyHyperparameters]]
@@ -158,14 +159,6 @@ class OnPolicyLearner(ABC):
         """Draws continuous actions [M, C] and choices [M, branches]; returns their log-probabilities [M], too."""
         return self._policy.actions.sample(parameters, allowed, self._acting)
 
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1]."""
-        if not decisions.continuous_actions.shape[1]:
-            return decisions.continuous_actions
-        scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
-        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
-        return clipped
-
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience for the next update, and lets the normalizer see it."""
         self._buffer.add(trajectories)
@@ -259,14 +252,6 @@ class OnPolicyLearner(ABC):
         self._policy.load_state_dict(state["policy"])
         self._normalizer.load_state_dict(state["normalizer"])
         self._acting.manual_seed(seed)
-
-    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """None: what was collected serves once, and is in ``state_dict`` until then."""
-        return None
-
-    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Raises ValueError: there is none."""
-        raise ValueError("a learner on policy keeps no experience")
 
     def policy_network(self) -> PolicyNetwork:
         """Normalizer and policy as they are now, to be exported."""

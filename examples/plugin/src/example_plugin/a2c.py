@@ -1,0 +1,214 @@
+"""Advantage actor-critic, Mnih et al. 2016 (arXiv:1602.01783), on all simulators in step.
+
+From top to bottom: networks, acting, collecting, learning, saving. ``AlgorithmBase`` has what is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from example_plugin.settings import A2CSettings
+from trainer_service.algorithms.common import reward_models
+from trainer_service.algorithms.common.acting import sample_actions, to_tensor
+from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.algorithms.common.schedules import learning_rate_at
+from trainer_service.config import TrainerSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.policies.action_heads import clip_actions
+from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.ops.returns import ragged_generalized_advantage, standardize
+from trainer_service.rewards import Experience
+from trainer_service.rollout.assembler import Decisions
+from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import Observation
+
+
+class A2C(AlgorithmBase):
+    """One behavior's policy and critic, learned by plain policy gradients."""
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        if compute.shard.world > 1:
+            raise ValueError("a2c learns on one learner rank: expected num_learners 1")
+        self._hyper = require_settings(settings, A2CSettings)
+        self._settings = settings
+        self._device = compute.device
+        self.horizon = settings.time_horizon
+        with torch.random.fork_rng(devices=[]):  # weights follow from the seed, and nobody else's draws move
+            torch.manual_seed(compute.seed)
+            self._network = ActorCritic(spec, settings.network_settings, value_heads=1, shared_critic=False)
+            self._network.to(self._device)
+            self._rewards = reward_models.make_reward_sources(spec, settings, self._device)
+        self._learned_rewards = [source for source in self._rewards if source.learns]
+        self._normalizer = ObservationNormalizer(
+            spec.observation_specs, normalize=settings.network_settings.normalize
+        ).to(self._device)
+        self._optimizer = torch.optim.Adam(self._network.parameters(), self._hyper.learning_rate)
+        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._buffer = OnPolicyBuffer()
+
+    def act(
+        self,
+        observations: Sequence[Observation],
+        allowed_actions: NDArray[np.bool_],
+        memories: NDArray[np.float32],
+        *,
+        deterministic: bool,
+    ) -> Decisions:
+        """Decides for M agents in one forward pass."""
+        heads = self._network.actions
+        return sample_actions(
+            self._network,
+            self._normalizer.forward,
+            observations,
+            allowed_actions,
+            memories,
+            device=self._device,
+            sample=heads.most_likely
+            if deterministic
+            else lambda parameters, allowed: heads.sample(parameters, allowed, self._acting),
+        )
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Adds experience for the next update, and lets the normalizer see it."""
+        self._buffer.add(trajectories)
+        self.update_normalizer(trajectories)
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        """Lets the normalizer see experience."""
+        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+
+    def ready(self) -> bool:
+        """Whether ``buffer_size`` steps are there."""
+        return len(self._buffer) >= self._hyper.buffer_size
+
+    def collected(self) -> tuple[int, int]:
+        """Steps in the buffer, and ``buffer_size``."""
+        return len(self._buffer), self._hyper.buffer_size
+
+    def update(self, step: int) -> Metrics:
+        """One pass over everything collected, which is then thrown away."""
+        rate = learning_rate_at(self._hyper, step, self._settings.max_steps)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        trajectories = self._buffer.drain()
+        experience = Experience(trajectories, self._device, clip_actions)
+        observations = self._normalized(trajectories.observations)
+        advantages, returns = self._estimate(trajectories, experience, observations)
+        continuous = self._tensor(trajectories.continuous_actions)
+        discrete = self._tensor(trajectories.discrete_actions)
+        allowed = self._tensor(trajectories.allowed_actions)
+        losses = []
+        order = torch.randperm(len(trajectories), generator=self._shuffling, device=self._device)
+        for rows in order.split(self._hyper.batch_size):
+            seen = [sensor[rows] for sensor in observations]
+            parameters, values = self._network.policy_and_values(seen)
+            heads = self._network.actions
+            log_prob = heads.log_prob(parameters, allowed[rows], continuous[rows], discrete[rows])
+            policy_loss = -(log_prob * advantages[rows]).mean()
+            value_loss = (values[:, 0] - returns[rows]).square().mean()
+            entropy = heads.entropy(parameters, allowed[rows])
+            self._step(policy_loss + self._hyper.value_coefficient * value_loss - self._hyper.beta * entropy)
+            losses.append(torch.stack([policy_loss, value_loss, entropy]).detach())
+        policy_loss, value_loss, entropy = torch.stack(losses).mean(dim=0).tolist()
+        return {
+            "Losses/Policy Loss": policy_loss,
+            "Losses/Value Loss": value_loss,
+            "Policy/Entropy": entropy,
+            "Policy/Learning Rate": rate,
+            **self._update_rewards(experience),
+        }
+
+    def _estimate(
+        self, trajectories: Trajectories, experience: Experience, observations: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Standardized advantages and returns by the critic as it is now. Shapes [S]."""
+        rewards = np.zeros(len(trajectories), np.float32)
+        for source in self._rewards:
+            rewards += source.strength * source.record(experience)
+        values = batched_values(self._network, observations)[:, 0].cpu().numpy()
+        bootstrap = batched_values(self._network, self._normalized(trajectories.final_observations))
+        at_end = np.where(trajectories.terminated, 0.0, bootstrap[:, 0].cpu().numpy())
+        advantages = ragged_generalized_advantage(
+            rewards,
+            values,
+            at_end.astype(np.float32),
+            trajectories.lengths,
+            discount=self._rewards[0].gamma,
+            gae_lambda=self._hyper.lambd,
+        )
+        return self._tensor(standardize(advantages)), self._tensor(advantages + values)
+
+    def _step(self, loss: Tensor) -> None:
+        self._optimizer.zero_grad()
+        loss.backward()
+        if self._hyper.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._network.parameters(), self._hyper.max_grad_norm)
+        self._optimizer.step()
+
+    def _update_rewards(self, experience: Experience) -> Metrics:
+        """Lets curiosity and the like learn from the rollout, once."""
+        return reward_models.update(
+            self._learned_rewards,
+            experience,
+            epochs=1,
+            batch_size=self._hyper.batch_size,
+            generator=self._shuffling,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a continued run needs, so that it goes on bit for bit."""
+        collected = self._buffer.peek()
+        return {
+            "network": self._network.state_dict(),
+            "normalizer": self._normalizer.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "acting": self._acting.get_state(),
+            "shuffling": self._shuffling.get_state(),
+            "collected": None if collected is None else to_tensors(collected),
+            **reward_models.state_dict(self._rewards, None),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there."""
+        reward_models.require_same_signals(self._rewards, state)
+        self.load_weights(state)
+        reward_models.load_state_dict(self._rewards, None, state)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._acting.set_state(state["acting"].cpu())
+        self._shuffling.set_state(state["shuffling"].cpu())
+        self._buffer = OnPolicyBuffer()
+        if state["collected"] is not None:
+            self._buffer.add(from_tensors(state["collected"]))
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes networks and normalizer only."""
+        self._network.load_state_dict(state["network"])
+        self._normalizer.load_state_dict(state["normalizer"])
+        reward_models.load_weights(self._rewards, state)
+
+    def acting_state(self) -> dict[str, Any]:
+        """What rollout workers need: neither the optimizer nor what was collected."""
+        return {"network": self._network.state_dict(), "normalizer": self._normalizer.state_dict()}
+
+    def policy_network(self) -> PolicyNetwork:
+        """Normalizer and policy, to be exported."""
+        return PolicyNetwork(self._normalizer, self._network)
+
+    def _normalized(self, observations: Sequence[Observation]) -> list[Tensor]:
+        return self._normalizer.forward([self._tensor(sensor) for sensor in observations])
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return to_tensor(array, self._device)

@@ -1,0 +1,258 @@
+"""Plugins as configurations name them: found, refused, broken, missing."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+from installed_plugins import install, install_example, uninstall
+
+from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.callbacks import load_callback
+from trainer_service.config import (
+    PPOSettings,
+    TrainerSettings,
+    json_schema,
+    parse_run_options,
+    plugins_in,
+    refused_plugins,
+)
+from trainer_service.doctor.plugins import plugins as doctors_findings
+from trainer_service.errors import ConfigError, UserError
+from trainer_service.runs.checkpoint import parse_checkpoint, plain_checkpoint
+from unity_bridge.errors import PluginError
+from unity_bridge.plugins import SWITCH, PluginGroup
+from unity_bridge.programs.executables import resolve_program
+from unity_bridge.simulators.registry import open_scene
+from unity_bridge.simulators.scene import SceneError
+
+ALGORITHMS = "trainer_service.algorithms"
+
+
+def mistakes(behavior: dict[str, Any], **sections: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        parse_run_options({"behaviors": {"Ball": behavior}, **sections})
+    return list(refused.value.problems)
+
+
+def offer(site: Path, text: str, name: str = "mine", distribution: str = "my-plugins") -> None:
+    module = distribution.replace("-", "_")
+    install(site, distribution, {ALGORITHMS: {name: f"{module}:PLUGIN"}}, {f"{module}.py": text})
+
+
+GOOD = """
+from trainer_service.config import PPOSettings
+from trainer_service.plugins import AlgorithmPlugin
+PLUGIN = AlgorithmPlugin(PPOSettings, "trainer_service.algorithms:PPO", api=1)
+"""
+
+
+def test_a_name_of_a_plugin_is_a_trainer_type(site: Path) -> None:
+    offer(site, GOOD)
+    options = parse_run_options({"behaviors": {"Ball": {"trainer_type": "mine"}}}).options
+    assert isinstance(options.behaviors["Ball"].hyperparameters, PPOSettings)
+    assert plugins_in(options) == {"algorithms.mine": "my-plugins 0.1.0"}
+
+
+def test_names_of_plugins_are_suggested_without_loading_them(site: Path) -> None:
+    offer(site, "raise RuntimeError('loaded')", name="curly")
+    install(site, "pictures", {"trainer_service.encoders": {"large_cnn": "nowhere:Encoder"}})
+    install(site, "payers", {"trainer_service.reward_signals": {"kindness": "nowhere:PLUGIN"}})
+    (said,) = mistakes({"trainer_type": "curli"})
+    assert said.endswith("random, curly, got 'curli' (did you mean 'curly'?)")
+    (said,) = mistakes({"network_settings": {"vis_encode_type": "larg_cnn"}})
+    assert "did you mean 'large_cnn'?" in said
+    (said,) = mistakes({"reward_signals": {"kindnes": {}}})
+    assert said.endswith("unknown key (did you mean 'kindness'?)")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
+        ("raise SystemExit('no')", "cannot be loaded: SystemExit: no"),
+        ("import no_such_module", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("", "cannot be loaded: AttributeError: "),
+        ("PLUGIN = 5", "expected an object of class AlgorithmPlugin, got 5"),
+        (GOOD.replace("PPOSettings,", "int,"), "expected settings derived from Hyperparameters, got <class 'int'>"),
+        (GOOD.replace("api=1", "api=2"), "written for version 2 of the plugin interfaces, this trainer has version 1: "
+         "upgrade trainer-service"),
+    ],
+)  # fmt: skip
+def test_a_plugin_that_is_needed_and_broken_is_named(site: Path, text: str, said: str) -> None:
+    offer(site, text)
+    (problem,) = mistakes({"trainer_type": "mine"})
+    assert "behaviors.Ball.trainer_type: trainer type 'mine' of my-plugins 0.1.0" in problem
+    assert said in problem
+
+
+def test_the_place_of_an_error_in_a_plugin_is_shown(site: Path) -> None:
+    offer(site, "\n\n1 / 0\n")
+    (problem,) = mistakes({"trainer_type": "mine"})
+    assert problem.endswith(f"({site / 'my_plugins.py'}:3)")
+
+
+def test_a_broken_plugin_costs_nobody_else_anything(site: Path) -> None:
+    offer(site, "raise RuntimeError")
+    assert parse_run_options({"behaviors": {"Ball": {}}}).warnings == ()
+
+
+def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: Any) -> None:
+    offer(site, GOOD.replace("trainer_service.algorithms:PPO", "no_such_module:Learner"))
+    settings = TrainerSettings.model_validate({"trainer_type": "mine"})
+    spec, compute = spec_and_compute
+    with pytest.raises(
+        PluginError, match=r"^trainer type 'mine' of my-plugins 0.1.0 cannot be loaded: Mod.*no_such"
+    ):
+        make_algorithm(spec, settings, compute)
+
+
+def test_a_built_in_name_stays_ours(site: Path) -> None:
+    offer(site, "raise RuntimeError", name="ppo")
+    options = parse_run_options({"behaviors": {"Ball": {}}}).options
+    assert isinstance(options.behaviors["Ball"].hyperparameters, PPOSettings)
+    assert plugins_in(options) == {}
+    assert refused_plugins(options) == [
+        "trainer type 'ppo' of my-plugins 0.1.0: refused, because trainer-service has a trainer type of this name "
+        "itself"
+    ]
+
+
+def test_a_name_that_two_distributions_offer_is_refused(site: Path) -> None:
+    offer(site, GOOD)
+    offer(site, GOOD, distribution="your-plugins")
+    (problem,) = mistakes({"trainer_type": "mine"})
+    assert "because my-plugins and your-plugins both offer this name: uninstall one of them" in problem
+
+
+def test_trainer_types_for_ml_agents_are_refused_by_name(site: Path) -> None:
+    install(site, "their-a2c", {"mlagents.trainer_type": {"a2c": "their_a2c.trainer:get_type_and_setting"}})
+    (problem,) = mistakes({"trainer_type": "a2c"})
+    assert "'a2c' is offered by their-a2c 0.1.0 for ML-Agents' own trainer" in problem
+    assert "docs/plugins.md" in problem
+
+
+def test_plugins_can_be_switched_off(
+    site: Path, monkeypatch: pytest.MonkeyPatch, mlagents_style, configure
+) -> None:
+    offer(site, GOOD)
+    configure("Ball", trainer_type="mine")
+    monkeypatch.setenv(SWITCH, "")  # so that what the flag sets is undone after the test
+    said = mlagents_style("check", "--no-plugins", "config.yaml")
+    assert said.code == 2
+    assert "expected a trainer type" in said.err
+    assert PluginGroup("any", ALGORITHMS).found() == []
+    assert [finding.found for finding in doctors_findings()] == [f"switched off by {SWITCH}"]
+    monkeypatch.setenv(SWITCH, "")
+    assert mlagents_style("check", "config.yaml").code == 0
+
+
+def test_the_schema_has_what_plugins_offer(site: Path, caplog: pytest.LogCaptureFixture) -> None:
+    install_example(site)
+    offer(site, "1 / 0", name="broken")
+    with caplog.at_level(logging.WARNING):
+        schema = json_schema(plugins=True)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("trainer type 'broken' of my-plugins 0.1.0 cannot be loaded: ZeroDivisionError")
+    validate = jsonschema.Draft7Validator(schema)
+    good = {"trainer_type": "a2c", "hyperparameters": {"beta": 0.1}, "reward_signals": {"effort": {}}}
+    good["network_settings"] = {"vis_encode_type": "small_cnn"}
+    assert not list(validate.iter_errors({"behaviors": {"Ball": good}}))
+    for bad in (
+        {"hyperparameters": {"epsilon": 0.1}},
+        {"trainer_type": "broken"},
+        {"reward_signals": {"x": {}}},
+    ):
+        assert list(validate.iter_errors({"behaviors": {"Ball": {**good, **bad}}}))
+    assert "a2c" not in json_schema()["$defs"]["TrainerSettings"]["properties"]["trainer_type"]["enum"]
+
+
+def test_the_distribution_of_a_missing_plugin_is_named(site: Path, spec_and_compute: Any) -> None:
+    from trainer_service.runs.checkpoint import Checkpoint
+
+    install_example(site)
+    raw = {"behaviors": {"Ball": {"trainer_type": "a2c"}}}
+    options = parse_run_options(raw).options
+    used = plugins_in(options)
+    assert used == {"algorithms.a2c": "example-plugin 0.1.0"}
+    content = plain_checkpoint(Checkpoint("Ball", 5, spec_and_compute[0], options.behaviors["Ball"], {}))
+    uninstall(site, "example-plugin")
+    forget("a2c")
+    assert mistakes(raw["behaviors"]["Ball"], plugins=used)[-1] == (
+        "configuration: plugins.algorithms.a2c: is of example-plugin 0.1.0, which is not installed here"
+    )
+    with pytest.raises(
+        UserError, match=r"algorithms\.a2c is of example-plugin 0\.1\.0, which is not installed here"
+    ):
+        parse_checkpoint(content, Path("checkpoint.pt"))
+
+
+def test_another_version_than_the_runs_is_said(site: Path) -> None:
+    offer(site, GOOD)
+    raw = {
+        "behaviors": {"Ball": {"trainer_type": "mine"}},
+        "plugins": {"algorithms.mine": "my-plugins 0.0.9"},
+    }
+    (warning,) = parse_run_options(raw).warnings
+    assert warning.endswith("plugins.algorithms.mine: was of my-plugins 0.0.9, now it is of my-plugins 0.1.0")
+
+
+def test_callbacks_go_by_their_names(site: Path) -> None:
+    install_example(site)
+    assert type(load_callback("best_return")).__module__ == "example_plugin.callback"
+    with pytest.raises(UserError, match=r"one of best_return, got 'best_retur' \(did you mean 'best_return'"):
+        load_callback("best_retur")
+
+
+def test_a_scheme_of_a_plugin_is_hosted(site: Path) -> None:
+    install_example(site)
+    assert resolve_program("hotcold:9").is_bundled
+    scene = open_scene("hotcold:9", agents=3)
+    assert len(scene.reset(1)["HotCold?team=0"]) == 3
+    with pytest.raises(SceneError, match=r"^hotcold:x: expected hotcold:LARGEST with a number"):
+        open_scene("hotcold:x")
+
+
+def test_a_tracker_of_a_plugin_is_known(site: Path) -> None:
+    install_example(site)
+    assert parse_run_options({"track": ["csv"]}).options.track == ("csv",)
+    with pytest.raises(
+        ConfigError, match=r"one of mlflow, trackio, wandb, csv, got 'cvs' \(did you mean 'csv'"
+    ):
+        parse_run_options({"track": ["cvs"]})
+
+
+def test_the_doctor_lists_what_was_found_and_what_failed(site: Path) -> None:
+    install_example(site)
+    offer(site, "1 / 0", name="broken")
+    install(site, "their-a2c", {"mlagents.trainer_type": {"theirs": "nowhere:f"}})
+    found = {finding.subject: finding for finding in doctors_findings()}
+    kinds = ("trainer type 'a2c'", "picture encoder 'small_cnn'", "reward signal 'effort'", "callback 'best_return'",
+             "environment scheme 'hotcold'", "tracker 'csv'")  # fmt: skip
+    for kind in kinds:
+        assert found[f"plugin {kind}"].verdict == "ok"
+        assert found[f"plugin {kind}"].found == "example-plugin 0.1.0"
+    broken = found["plugin trainer type 'broken'"]
+    assert broken.verdict == "warn"
+    assert "ZeroDivisionError" in broken.found
+    assert "my-plugins" in broken.remedy
+    assert "ML-Agents' own trainer" in found["plugin trainer type 'theirs'"].found
+
+
+def forget(trainer_type: str) -> None:
+    """Forgets a trainer type that was loaded, as a new process would."""
+    from trainer_service.config import HYPERPARAMETERS
+
+    del HYPERPARAMETERS[trainer_type]
+
+
+@pytest.fixture
+def spec_and_compute() -> Any:
+    from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+    spec = BehaviorSpec((ObservationSpec("numbers", (3,)),), ActionSpec(1, (2,)))
+    return spec, Compute(torch.device("cpu"), 1)

@@ -1,0 +1,124 @@
+"""The plugins that a configuration names, with the distributions that they are of; and those that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
+from trainer_service.config.network import ENCODER_PLUGINS
+from trainer_service.config.reading.document import Problem, read_document
+from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS
+from trainer_service.config.run_options import RunOptions
+from trainer_service.config.tracking import SUMMARY_WRITER_PLUGINS
+from trainer_service.config.trainer import TrainerSettings
+from trainer_service.errors import ConfigError
+from trainer_service.plugins import CALLBACK_PLUGINS
+from unity_bridge.plugins import Plugin, PluginGroup
+from unity_bridge.simulators import SIMULATOR_PLUGINS
+
+PLUGIN_GROUPS = (
+    ALGORITHM_PLUGINS,
+    ENCODER_PLUGINS,
+    REWARD_SIGNAL_PLUGINS,
+    SIMULATOR_PLUGINS,
+    SUMMARY_WRITER_PLUGINS,
+    CALLBACK_PLUGINS,
+)
+"""All that other distributions may offer."""
+
+
+def plugins_of(settings: TrainerSettings) -> dict[str, str]:
+    """The plugins that a behavior needs, by ``algorithms.NAME`` and the like: their distributions and versions."""
+    return _sources(_names_in(settings))
+
+
+def plugins_in(options: RunOptions) -> dict[str, str]:
+    """The plugins that a configuration names, as ``plugins_of`` has them."""
+    return _sources(_all_names_in(options))
+
+
+def refused_plugins(options: RunOptions) -> list[str]:
+    """Says of each built-in name in a configuration that a distribution offers it too, which is not taken."""
+    names = dict.fromkeys(_all_names_in(options))
+    plugins = (group.shadowed(name) for group, name in names)
+    return [f"{plugin}: {plugin.refusal}" for plugin in plugins if plugin is not None]
+
+
+def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
+    """What is not offered any more, of what ``plugins_of`` once returned; with the reason in words."""
+    return {
+        key: f"is of {source}, which is not installed here"
+        for key, source in remembered.items()
+        if _offered(key) is None
+    }
+
+
+def missing_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yields what is missing of the plugins that a configuration says it was used with, or the run that it resumes."""
+    for key, text in missing_plugins(_remembered(raw)).items():
+        yield Problem(("plugins", key), text)
+
+
+def changed_versions(options: RunOptions) -> Iterator[Problem]:
+    """Yields plugins that are of other versions than a configuration says it was used with."""
+    for key, source in options.plugins.items():
+        plugin = _offered(key)
+        if plugin is not None and plugin.source != source:
+            yield Problem(("plugins", key), f"was of {source}, now it is of {plugin.source}")
+
+
+def _names_in(settings: TrainerSettings) -> Iterator[tuple[PluginGroup, str]]:
+    yield ALGORITHM_PLUGINS, settings.trainer_type
+    yield ENCODER_PLUGINS, settings.network_settings.vis_encode_type
+    for name, signal in settings.reward_signals.items():
+        yield REWARD_SIGNAL_PLUGINS, name
+        yield ENCODER_PLUGINS, signal.network_settings.vis_encode_type
+
+
+def _all_names_in(options: RunOptions) -> Iterator[tuple[PluginGroup, str]]:
+    for settings in (options.default_settings, *options.behaviors.values()):
+        if settings is not None:
+            yield from _names_in(settings)
+    scheme, colon, _ = (options.env_settings.env_path or "").partition(":")
+    if colon:
+        yield SIMULATOR_PLUGINS, scheme
+    for name in options.track:
+        yield SUMMARY_WRITER_PLUGINS, name
+
+
+def _sources(names: Iterator[tuple[PluginGroup, str]]) -> dict[str, str]:
+    sources = {}
+    for group, name in dict.fromkeys(names):
+        if name not in group.built_in and (plugin := group.offered().get(name)):
+            sources[f"{_short(group)}.{name}"] = plugin.source
+    return sources
+
+
+def _offered(key: str) -> Plugin | None:
+    short, _, name = key.partition(".")
+    group = next((group for group in PLUGIN_GROUPS if _short(group) == short), None)
+    return None if group is None else group.offered().get(name)
+
+
+def _short(group: PluginGroup) -> str:
+    return group.group.rpartition(".")[2]
+
+
+def _remembered(raw: Mapping[str, Any]) -> Mapping[str, str]:
+    own = raw.get("plugins")
+    saved = raw.get("checkpoint_settings")
+    if not own and isinstance(saved, Mapping) and saved.get("resume"):
+        folder = Path(str(saved.get("results_dir", "results")), str(saved.get("run_id", "ppo")))
+        own = _plugins_in_file(folder / "configuration.yaml")
+    if not isinstance(own, Mapping):
+        return {}
+    return {key: source for key, source in own.items() if isinstance(key, str) and isinstance(source, str)}
+
+
+def _plugins_in_file(path: Path) -> Any:
+    try:
+        return read_document(path).values.get("plugins")
+    except ConfigError:
+        return None  # it would only explain an error that is reported anyway

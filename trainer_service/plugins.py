@@ -1,0 +1,90 @@
+"""What a plugin hands over under an entry point: the settings of an algorithm or reward signal, and what makes it.
+
+docs/plugins.md says which groups of entry points there are, and what stands in each.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from unity_bridge.errors import PluginError
+from unity_bridge.plugins import PluginGroup, reason
+
+PLUGIN_API = 1
+"""Version of the interfaces that plugins are written for: ``Algorithm`` and its bases, ``RewardSource``, encoders of
+pictures, openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
+
+CALLBACK_PLUGINS = PluginGroup("callback", "trainer_service.callbacks")
+"""Callbacks of other distributions, which ``--hooks NAME`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingsAndFactory:
+    settings: type[Any]
+    """The section of the configuration that it is tuned with. To import it must not import torch: a configuration is
+    checked without."""
+
+    factory: str | Callable[..., Any]
+    """What makes it; as ``module:object`` it is imported when it is needed."""
+
+    api: int = PLUGIN_API
+    """The ``PLUGIN_API`` that it was written for, as a number."""
+
+    def load_factory(self) -> Callable[..., Any]:
+        """The factory itself. Raises whatever importing it raises."""
+        made = pkgutil.resolve_name(self.factory) if isinstance(self.factory, str) else self.factory
+        if not callable(made):
+            raise TypeError(f"expected a class or function, got {made!r}")
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class AlgorithmPlugin(_SettingsAndFactory):
+    """A trainer type: ``settings`` derive from ``Hyperparameters``, ``factory(spec, settings, compute)`` makes an
+    ``Algorithm``."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSignalPlugin(_SettingsAndFactory):
+    """A reward signal: ``settings`` derive from ``RewardSignalSettings``, ``factory(spec, settings, device, shard)``
+    makes a ``RewardSource``."""
+
+
+def load_settings(
+    group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
+) -> type[Any]:
+    """The settings class of the plugin of that name. Raises PluginError where it is none of ``base``."""
+    settings: type[Any] = _load(group, name, kind, base).settings
+    return settings
+
+
+def load_factory(
+    group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
+) -> Callable[..., Any]:
+    """What makes the object of the plugin of that name. Raises PluginError."""
+    found = _load(group, name, kind, base)
+    try:
+        return found.load_factory()
+    except (Exception, SystemExit) as error:  # it is code of others: anything may happen in it
+        raise PluginError(f"{group.offered()[name]} cannot be loaded: {reason(error)}") from error
+
+
+def _load(
+    group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
+) -> _SettingsAndFactory:
+    plugin = group.offered()[name]
+    found = plugin.load()
+    if not isinstance(found, kind):
+        raise PluginError(f"{plugin}: expected an object of class {kind.__name__}, got {found!r}")
+    if found.api != PLUGIN_API:
+        newer = "upgrade trainer-service" if found.api > PLUGIN_API else f"upgrade {plugin.distribution}"
+        raise PluginError(
+            f"{plugin} was written for version {found.api} of the plugin interfaces, this trainer has version "
+            f"{PLUGIN_API}: {newer}"
+        )
+    if not isinstance(found.settings, type) or not issubclass(found.settings, base):
+        raise PluginError(f"{plugin}: expected settings derived from {base.__name__}, got {found.settings!r}")
+    return found
