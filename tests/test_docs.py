@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+from trainer_service._version import __version__
 from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import parse_run_options
@@ -129,7 +130,9 @@ def test_make_targets_exist(target: str) -> None:
     assert re.search(rf"^{re.escape(target)}:", makefile, re.MULTILINE)
 
 
-@pytest.mark.parametrize("script", sorted({words[0] for words in command_lines("python") if words}))
+@pytest.mark.parametrize(
+    "script", sorted({words[0] for words in command_lines("python") if words[0] != "-m"})
+)
 def test_scripts_exist(script: str) -> None:
     assert (REPOSITORY / script).is_file()
 
@@ -137,6 +140,10 @@ def test_scripts_exist(script: str) -> None:
 @pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
 def test_readme_names_every_bundled_configuration(config: Path) -> None:
     assert f"configs/{config.name}" in text_of(REPOSITORY / "README.md")
+
+
+def test_who_cites_us_cites_this_version() -> None:
+    assert yaml.safe_load(text_of(REPOSITORY / "CITATION.cff"))["version"] == __version__
 
 
 def test_yaml_on_pages_is_valid() -> None:

@@ -1,11 +1,15 @@
-# The trainer with Ray, for the head and the workers of a cluster. From the root of a checkout:
+# The trainer, for one machine and, with Ray, for the head and the workers of a cluster. From the root of a checkout:
 #
-#     docker build -f docs/cluster/Dockerfile -t trainer .
-#     docker build -f docs/cluster/Dockerfile -t trainer:cuda \
-#         --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 .     with the CUDA that your driver knows
+#     docker build -t trainer .
+#     docker build -t trainer:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 .
+#                                                                        with the CUDA that your driver knows
 #
+#     docker run --rm --user "$(id -u)" -v "$PWD":/work trainer \
+#         mlagents-style learn 3dball --env=sim:3dball --run-id=a
 #     docker run --rm --shm-size=4g -v "$PWD":/work trainer mlagents-style learn … --num-workers 4
-#     docker run --gpus all …                                            the learner on a GPU
+#     docker run --gpus all … trainer:cuda …                             the learner on a GPU
+#     docker run --rm -p 127.0.0.1:5004:5004 … learn … --host 0.0.0.0 --insecure-listen
+#                                                                        an Editor outside attaches
 #     docker run --network=host --shm-size=4g -v ~/.ray/auth_token:/home/trainer/.ray/auth_token:ro trainer \
 #         sh -c "sh /usr/local/share/trainer/start_node.sh && exec sleep infinity"     a node; see start_node.sh
 #
@@ -22,5 +26,5 @@ COPY docs/cluster/start_node.sh /usr/local/share/trainer/
 RUN useradd --create-home trainer && install -d -o trainer /work
 USER trainer
 WORKDIR /work
-RUN mlagents-style doctor --ray local --env=sim:basic
+RUN mlagents-style doctor basic --ray local --env=sim:basic
 CMD ["mlagents-style", "--help"]
