@@ -45,6 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
     schema.set_defaults(command="schema", parser=schema)
+    alias = commands.add_parser("alias", help="let mlagents-learn be another name of learn, for old scripts")
+    alias.set_defaults(command="alias", parser=alias)
+    alias.add_argument("--remove", action="store_true", help="switch it off again")
     return parser
 
 

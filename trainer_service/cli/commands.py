@@ -276,6 +276,12 @@ def _schema(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _alias(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.alias import switch_alias
+
+    return switch_alias(on=not parsed.remove)
+
+
 def _doctor(parsed: argparse.Namespace) -> int:
     from trainer_service.doctor import Setup, run_checks
 
@@ -348,6 +354,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "import-checkpoint": _import_checkpoint,
     "schema": _schema,
     "doctor": _doctor,
+    "alias": _alias,
 }
 """The function of each command. Its flags are in ``arguments.py``."""
 
