@@ -162,6 +162,8 @@ def open_scene(
     _reject_options_of_others(env, scheme, options)
     if has_groups:
         return open_group_scene(name, agents, academy, options)
+    if scheme == "gym" and "copies" in options:
+        raise SceneError(f"{env}: copies of it are agents; expected --agents {options['copies']}")
     reject_group_options(env, {name: value for name, value in options.items() if name in OPTIONS})
     if bundled is None:
         return _gym(name, agents, env_kwargs, options, rendered=rendered)

@@ -62,6 +62,10 @@ def open_gym(
         raise SceneError(
             f"gym:{name}: Gymnasium is not installed; run: pip install 'trainer-service[gym]'"
         ) from None
+    except ImportError as error:
+        raise SceneError(
+            f"gym:{name}: Gymnasium is too old ({error}); run: pip install 'trainer-service[gym]'"
+        ) from None
     maker = Maker(f"gym:{name}", name, kwargs or {}, rendered)
     copies = make_copies(maker, agents, options.get("wrap", ()), options.get("vector", "sync"))
     return GymScene(maker.called, maker.behavior, copies)

@@ -81,7 +81,10 @@ class GymScene:
         """Renders copy 0."""
         frame = call_guarded(self._called, "render()", self._copies.render)
         if not isinstance(frame, np.ndarray):
-            raise SceneError(f"{self._called}: render() gave no picture but {frame!r}")
+            raise SceneError(
+                f"{self._called}: render() gave no picture but {frame!r}; a function that makes environments is asked "
+                "for pictures by its parameter render_mode"
+            )
         return np.asarray(frame, np.uint8)
 
     def close(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from multiprocessing import connection
 from typing import Any, TypeVar
 
 import gymnasium
@@ -19,6 +21,12 @@ from unity_bridge.simulators.third_party import call_guarded, copy_seed
 _T = TypeVar("_T")
 _FINAL = ("final_obs", "final_observation")
 """Where a vector environment leaves last observations, and where those for Gymnasium before 1.0 did."""
+
+_EXIT_S = 5.0
+"""How long a process that hung up may take to be gone."""
+
+_CLOSE_S = 1.0
+"""How long a step that is under way may take, before its process is ended."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -86,8 +94,14 @@ class VectorCopies:
         return frames[0] if is_batch and frames is not None and len(frames) else frames
 
     def close(self) -> None:
-        # Whoever closes waits for nobody: a copy may be in the middle of a step.
-        self._env.close(**({"terminate": True} if isinstance(self._env, AsyncVectorEnv) else {}))
+        if not isinstance(self._env, AsyncVectorEnv):
+            self._env.close()
+            return
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
+            self._env.close(timeout=_CLOSE_S)
+        for process in self._env.processes:
+            process.terminate()  # does nothing where it is gone already
+        self._env.closed = True
 
     def _returned(self, batch: Any) -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
         def step() -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
@@ -155,7 +169,22 @@ class VectorCopies:
         return observation, {"action_mask": masks[copy]}
 
     def _guard(self, what: str, call: Callable[[], _T]) -> _T:
-        return call_guarded(self._called, what, call)
+        return call_guarded(self._called, what, lambda: self._alive(call))
+
+    def _alive(self, call: Callable[[], _T]) -> _T:
+        """Returns what call() returns. Raises SceneError where the process of a copy is gone."""
+        try:
+            return call()
+        except (BrokenPipeError, ConnectionResetError, EOFError):
+            processes = getattr(self._env.unwrapped, "processes", ())
+            hung_up = connection.wait([process.sentinel for process in processes], _EXIT_S)
+            for i, process in enumerate(processes):
+                if process.sentinel in hung_up:
+                    process.join(_EXIT_S)
+                    raise SceneError(
+                        f"the process of copy {i} ended by itself, with exit code {process.exitcode}"
+                    ) from None
+            raise
 
 
 def _autoreset_mode(called: str, env: VectorEnv[Any, Any, Any]) -> AutoresetMode:

@@ -77,6 +77,15 @@ def test_an_exception_in_a_process_is_one_line() -> None:
     scene.close()
 
 
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore")
+def test_a_process_that_is_gone_is_named() -> None:
+    scene = opened("gym_lab:lap", 2, {"vector": "async", "wrap": ["gym_lab:quitter"]})
+    with pytest.raises(SceneError, match=r"the process of copy [01] ended by itself, with exit code 7$"):
+        lived(scene, 6)
+    scene.close()
+
+
 def test_the_environments_own_vector_implementation_is_used() -> None:
     scene = opened("CartPole-v1", 3, {"vector": "vector_entry_point"})
     assert lived(scene, 40).keys() == {0, 1, 2}

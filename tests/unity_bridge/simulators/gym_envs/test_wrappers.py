@@ -76,7 +76,7 @@ def test_wrappers_change_what_an_agent_lives_through(act) -> None:
             "TimeLimit:max_steps=3",
             r"no argument 'max_steps' \(did you mean max_episode_steps\?\); it takes max_episode_steps$",
         ),
-        ("TimeLimit:-3", "it raised ValueError: Expect the `max_episode_steps` to be positive"),
+        ("TimeLimit:-3", "it raised (Value|Assertion)Error: Expect the `max_episode_steps` to be positive"),
         ("TransformReward", "missing a required argument: 'func'; it takes func"),
         ("NormalizeObservation", r"stay behind .* write 'network_settings: \{normalize: true\}'"),
         ("NormalizeReward", r"write 'reward_signals: \{extrinsic: \{normalize_rewards: true\}\}'"),
