@@ -26,12 +26,11 @@ def explored_log_probs(log_probs: Tensor, allowed: Tensor | None, exploration: f
     return mixed if allowed is None else torch.where(allowed, mixed, log_probs)
 
 
-def counterfactual_advantage(q: Tensor, log_probs: Tensor, chosen: Tensor) -> Tensor:
-    """A = Q(a) − Σ_a' π(a') Q(a'): what the action did for the team beside what the agent does on average.
+def counterfactual_baseline(q: Tensor, log_probs: Tensor) -> Tensor:
+    """Σ_a π(a) Q(a): what the agent's choice is worth on average, the others doing what they did.
 
-    q: [B, A, …]; log_probs: ln π of the policy that acts, [B, A]; chosen: int64 [B]. Returns [B, …].
+    q: [B, A, …]; log_probs: ln π of the policy that acts, [B, A]. Returns [B, …].
     """
     probabilities = log_probs.exp().view(*log_probs.shape, *([1] * (q.dim() - 2)))
     # A forbidden choice has no probability, but its value may be anything.
-    baseline = torch.where(probabilities > 0.0, probabilities * q, 0.0).sum(dim=1)
-    return q[torch.arange(len(q), device=q.device), chosen] - baseline
+    return torch.where(probabilities > 0.0, probabilities * q, 0.0).sum(dim=1)

@@ -2,7 +2,8 @@
 
 A critic estimates what each of an agent's choices would have been worth, the others doing what they did. It learns the
 λ-returns of the actions that were taken, as a target copy of it sees them; the actors follow the advantage of their
-choice over what they do on average. All agents of a group share a reward: the sum of theirs, divided by its size.
+choice, by the critic's value or by the return itself, over what they do on average. All agents of a group share a
+reward: the sum of theirs, divided by its size.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.counterfactual import counterfactual_advantage, explored_log_probs
+from trainer_service.ops.counterfactual import counterfactual_baseline, explored_log_probs
+from trainer_service.ops.returns import standardize
 from trainer_service.rollout.observation_selector import AGENT_ID
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
@@ -112,8 +114,6 @@ class COMA(GroupLearner):
             sampler = self._sampler(rollout.trajectories)
             parameters = self._policy.policy(rollout.step_observations, sampler.sequences)
             log_probs = self._log_probs(parameters, rollout.allowed_actions)
-        chosen = rollout.discrete_actions[:, 0]
-        advantages = counterfactual_advantage(q, log_probs, chosen).sum(dim=1)
         estimate = group_advantages(
             per_agent_rewards(rollout, self._hyper.num_agents),
             self._rewards,
@@ -121,9 +121,12 @@ class COMA(GroupLearner):
             gae_lambda=self._hyper.lambd,
         )
         targets = self._tensor(estimate.returns.astype(np.float32))
-        q_taken = q[torch.arange(len(q), device=q.device), chosen]
+        q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[:, 0]]
+        by_return = self._hyper.action_value == "return"
+        taken = targets[joint_steps.of_step, 0] if by_return else q_taken
+        advantages = (taken - counterfactual_baseline(q, log_probs)).sum(dim=1)
         return CriticTargets(
-            advantages=advantages,
+            advantages=self._normalized(advantages),
             targets=targets,
             mask=self._tensor(joint_steps.steps >= 0),
             old_values=q,
@@ -136,6 +139,12 @@ class COMA(GroupLearner):
             },
             actions=actions,
         )
+
+    def _normalized(self, advantages: Tensor) -> Tensor:
+        """One advantage per step: signals have added up, so that their strengths decide how they weigh."""
+        if self._hyper.advantage_normalization == "none":
+            return advantages
+        return self._tensor(standardize(advantages.cpu().numpy()))
 
     def _joint_values(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
         """Values of joint actions by the target critic, at each joint step: [F, 1, signals].

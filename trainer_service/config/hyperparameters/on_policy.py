@@ -181,6 +181,14 @@ class COMASettings(CentralCriticSettings):
     lambd: UnitInterval = 0.8
     """λ of the returns that the critic learns."""
 
+    action_value: Literal["critic", "return"] = "critic"
+    """What an action was worth, to be compared with the agent's other choices. ``critic``: the critic's value of it, as
+    COMA's authors do. ``return``: its λ-return, so that errors of the critic mislead the actors less."""
+
+    advantage_normalization: Literal["none", "global"] = "none"
+    """Whether advantages get zero mean and unit deviation over all agents, so that ``beta`` weighs the same whatever
+    rewards are."""
+
     num_epoch: PositiveCount = 1
     """Passes over each rollout. More than one needs ratio_clip."""
 

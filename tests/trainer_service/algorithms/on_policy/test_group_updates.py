@@ -259,6 +259,27 @@ def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, l
     assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 
+def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(
+    make_behavior, live, monkeypatch
+) -> None:
+    def choice(actions: ActionBatch) -> np.ndarray:
+        return actions.discrete[:, 0].astype(np.float32)
+
+    uniform = {"exploration_initial": 1.0, "exploration_final": 1.0}
+    plain = make(make_behavior, "coma", action_value="return", **uniform)
+    standard = make(make_behavior, "coma", action_value="return", advantage_normalization="global", **uniform)
+    heard = [spied(behavior, "_estimate_advantages", monkeypatch) for behavior in (plain, standard)]
+    for behavior in (plain, standard):
+        live(behavior, Pairs(own=choice), 1)
+    ((rollout, _), critic_targets), ((_, _), standardized) = heard[0][0], heard[1][0]
+    # Episodes of one step: the return is half of what both earned, and every choice was as likely.
+    earned = np.bincount(rollout.joint_steps.of_step, weights=rollout.discrete_actions[:, 0].numpy()) / 2
+    expected = earned[rollout.joint_steps.of_step] - critic_targets.old_values[..., 0].mean(dim=1).numpy()
+    assert critic_targets.advantages.numpy() == pytest.approx(expected, abs=1e-5)
+    scaled = (expected - expected.mean()) / expected.std()
+    assert standardized.advantages.numpy() == pytest.approx(scaled, abs=1e-5)
+
+
 def test_comas_exploration_rate_reaches_its_final_value(make_behavior, live) -> None:
     behavior = make(
         make_behavior, "coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512
