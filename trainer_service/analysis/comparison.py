@@ -81,6 +81,8 @@ class Comparison:
     """What groups of runs learned of the behaviors that they have in common, by one metric of each."""
 
     groups: tuple[RunGroup, ...]
+    """Those of which a run has the metric."""
+
     threshold: float | None
     metrics: Mapping[str, str]
     """The metric by behavior."""
@@ -131,7 +133,9 @@ def compare(
             )
         scores[name] = _scores(groups, curves, threshold)
         notes += _unequal_lengths(name, curves)
-    return Comparison(tuple(groups), threshold, metrics, scores, (*notes, *_about_seeds(groups)))
+    found = {score.group for own in scores.values() for score in own}
+    kept = tuple(group for group in groups if group.name in found)
+    return Comparison(kept, threshold, metrics, scores, (*notes, *_about_seeds(kept)))
 
 
 def _common_behaviors(runs: Sequence[RunRecord], wanted: str | None) -> list[str]:

@@ -78,7 +78,8 @@ def run_status(run: RunRecord) -> RunStatus:
     layout = RunLayout(run.path)
     status = _saved(layout.status)
     names = dict.fromkeys([*run.curves, *status.behaviors])
-    behaviors = {name: _progress(run, status, name) for name in names}
+    members = _team_members(run)  # their models are saved by their own names, but they learn as their team
+    behaviors = {name: _progress(run, status, name) for name in names if name not in members}
     timers = _read_object(layout.timers)
     metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
     return RunStatus(
@@ -120,6 +121,12 @@ def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProg
         saved_at_end=final is not None and final >= told,
         elo=saved.elo,
     )
+
+
+def _team_members(run: RunRecord) -> set[str]:
+    teams = (run.options or {}).get("teams")
+    members = teams.values() if isinstance(teams, dict) else ()
+    return {name for names in members if isinstance(names, dict) for name in names}
 
 
 def _max_steps(run: RunRecord, name: str) -> int | None:

@@ -137,6 +137,7 @@ def test_group_returns_count_where_all_runs_have_them(make_run: MakeRun) -> None
 def test_runs_without_summaries_are_left_out_and_named(make_run: MakeRun) -> None:
     found = comparison_of(make_run("new"), make_run("old", [(10, 1.0, 3.0)], settings={"max_steps": 3}))
     assert [score.group for score in found.behaviors["Ball"]] == ["old"]
+    assert [group.name for group in found.groups] == ["old"]
     assert "Ball: 'new' left out, without any value of mean_return." in found.notes
 
 
