@@ -38,6 +38,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.config",
         "trainer_service.config.hyperparameters",
         "trainer_service.config.reading",
+        "trainer_service.config.run",
     ),
     ("trainer_service.curriculum",),
     ("trainer_service.runs",),

@@ -63,6 +63,7 @@ def chapters() -> list[Chapter]:
         Chapter("`curriculum[…]`: a lesson", {"": "Lesson"}),
         Chapter("`completion_criteria`", {"": "CompletionCriteria"}),
         Chapter("`evaluation`", {"": "EvaluationSettings"}),
+        Chapter("`stop`", {"": "StopSettings"}),
         Chapter("`checkpoint_settings`", {"": "CheckpointSettings"}),
         Chapter("`torch_settings`", {"": "TorchSettings"}),
         Chapter("`distributed`", {"": "DistributedSettings"}),
@@ -138,7 +139,7 @@ def _value(schema: Mapping[str, Any]) -> str:
     kinds = schema.get("type", "object")
     kinds = [kinds] if isinstance(kinds, str) else kinds
     text = next(words for kind, words in WORDS.items() if kind in kinds)
-    empty = " or null" if "null" in kinds and "object" not in kinds else ""
+    empty = " or null" if "null" in kinds and len(kinds) > 1 and "object" not in kinds else ""
     return text + _bounds(schema) + empty
 
 
@@ -149,6 +150,7 @@ WORDS = {
     "boolean": "true or false",
     "array": "list",
     "object": "mapping",
+    "null": "null",
 }
 
 

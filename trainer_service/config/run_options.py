@@ -18,9 +18,10 @@ from pydantic_core import PydanticCustomError
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
 from trainer_service.config.names import run_id_problem
+from trainer_service.config.run.stop import StopSettings
+from trainer_service.config.run.tracking import TrackerName
 from trainer_service.config.section import Section, error_at, nearest_choice, section_error
 from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
-from trainer_service.config.tracking import TrackerName
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -231,6 +232,9 @@ class RunOptions(Section):
     evaluation: EvaluationSettings | None = None
     """Evaluations while the run goes on; null for none. An addition to ML-Agents."""
 
+    stop: StopSettings | None = None
+    """Rules that end the run before ``max_steps``; null for none. An addition to ML-Agents."""
+
     checkpoint_settings: CheckpointSettings = CheckpointSettings()
     """The run's bookkeeping."""
 
@@ -282,6 +286,17 @@ class RunOptions(Section):
                     raise section_error((*where, "behavior"), text)
                 if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
                     raise section_error((*where, "behavior"), self._not_listed(behavior))
+        return self
+
+    @model_validator(mode="after")
+    def _targets_can_be_reached(self) -> Self:
+        targets = None if self.stop is None else self.stop.target_return
+        for name in targets if isinstance(targets, dict) else ():
+            if team := team_of_member(self.teams, name):
+                text = f"expected the team '{team}', of which '{name}' is a member"
+                raise section_error(("stop", "target_return", name), text)
+            if self.default_settings is None and name not in self.behaviors:  # else any may show up
+                raise section_error(("stop", "target_return", name), self._not_listed(name))
         return self
 
     @model_validator(mode="after")

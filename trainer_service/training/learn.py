@@ -12,7 +12,7 @@ _logger = logging.getLogger(__name__)
 
 
 def learn(run: Run) -> None:
-    """Collects and learns until every behavior has used its step budget, or a stop is requested.
+    """Collects and learns until every behavior has used its step budget, a stop rule holds, or a stop is requested.
 
     Raises:
         UserError: a launched simulator that does not fit the configuration, a behavior that diverged, or a callback
@@ -43,7 +43,7 @@ def learn(run: Run) -> None:
         for behavior in behaviors.values():
             run.recorder.write_due(behavior)
         run.progress.update(behaviors)
-        if behaviors.finished:
+        if behaviors.finished or run.stop_rules.met(behaviors):
             return
         behaviors.log_unfinished()
         source.act()

@@ -43,6 +43,7 @@ from trainer_service.training.compute import cores_of_each, out_of_memory, seed_
 from trainer_service.training.opponent_pools import Checkpoints, fixed_opponents
 from trainer_service.training.progress_log import ExchangeHint, ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
+from trainer_service.training.stop_rules import StopRules
 from trainer_service.training.stop_signals import StopSignals, UpdateInterrupted
 from trainer_service.training.warm_start import (
     WarmStart,
@@ -106,6 +107,9 @@ class Run:
 
     stop: StopSignals
     """The wish to end, from a signal or a callback."""
+
+    stop_rules: StopRules = field(default_factory=lambda: StopRules(None))
+    """What ends the run before its budgets are used."""
 
     evaluator: PeriodicEvaluator | None = None
     """Evaluations in between; None where they are not wanted."""
@@ -200,7 +204,8 @@ class RunFactory:
         environment = options.env_settings
         hint = ExchangeHint(timers, environment.env_path, environment.num_envs)
         progress = ProgressLog(self.console, hint.check)
-        writers = [*_writers(folder, timers), progress, *self.writers]
+        stop_rules = StopRules(options.stop, folder, evaluates=options.evaluation is not None)
+        writers = [*_writers(folder, timers), progress, stop_rules, *self.writers]
         for writer in writers:
             writer.open()
         autosave_s = options.checkpoint_settings.autosave_interval_s
@@ -240,6 +245,7 @@ class RunFactory:
             progress=progress,
             timers=timers,
             stop=self.stop,
+            stop_rules=stop_rules,
             evaluator=self._evaluator(writers, progress),
             callbacks=self.callbacks,
         )

@@ -11,7 +11,7 @@ import pytest
 
 from trainer_service.algorithms import ALGORITHMS
 from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS
-from trainer_service.config.tracking import SUMMARY_WRITERS
+from trainer_service.config.run.tracking import SUMMARY_WRITERS
 from trainer_service.networks.encoders.pictures import PICTURE_ENCODERS
 from trainer_service.rewards import REWARD_SOURCES
 

@@ -10,8 +10,8 @@ from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
 from trainer_service.config.network import ENCODER_PLUGINS
 from trainer_service.config.reading.document import Problem, read_document
 from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS
+from trainer_service.config.run.tracking import SUMMARY_WRITER_PLUGINS
 from trainer_service.config.run_options import RunOptions
-from trainer_service.config.tracking import SUMMARY_WRITER_PLUGINS
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.errors import ConfigError
 from trainer_service.plugins import CALLBACK_PLUGINS

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from trainer_service.config import RunOptions, dump_run_options
-from trainer_service.config.tracking import SUMMARY_WRITERS
+from trainer_service.config.run.tracking import SUMMARY_WRITERS
 from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.summary import Summary

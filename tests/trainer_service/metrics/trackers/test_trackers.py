@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainer_service.config import parse_run_options
-from trainer_service.config.tracking import SUMMARY_WRITERS
+from trainer_service.config.run.tracking import SUMMARY_WRITERS
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import EpisodeStats, Series, Summary, SummaryWriter
 from trainer_service.metrics.trackers import TrackedRun, make_trackers, require_package, scalars
