@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 RUN_ID ?= 3dball
 
-.PHONY: learn test test-all chaos conformance check check-static format clean
+.PHONY: learn test test-all chaos conformance check check-static docs format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -44,6 +44,10 @@ check-static: $(VENV)/.installed-dev
 check: check-static
 	$(PYTEST) -q -m "unit and not thorough"
 
+# The pages and the reference of the Python API as HTML; every warning is an error. Begins at docs/_build/html/index.html
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d docs/_build/doctrees . docs/_build/html
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -63,3 +67,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	@touch $@

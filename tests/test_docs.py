@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
+import trainer_service
 from trainer_service._version import __version__
 from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import build_parser
@@ -140,6 +141,21 @@ def test_scripts_exist(script: str) -> None:
 @pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
 def test_readme_names_every_bundled_configuration(config: Path) -> None:
     assert f"configs/{config.name}" in text_of(REPOSITORY / "README.md")
+
+
+def test_the_site_has_every_page_and_every_public_name() -> None:
+    listed = re.findall(r"^(?:\.\./)?[\w/.-]+$", "".join(blocks_of_contents()), re.MULTILINE)
+    pages = {(REPOSITORY / "docs" / f"{name}.md").resolve() for name in listed}
+    assert set(PAGES) - pages == {REPOSITORY / "docs" / "index.md"}
+    reference = text_of(REPOSITORY / "docs" / "api.md")
+    missing = {name for name in trainer_service.__all__ if f"trainer_service.{name}\n" not in reference}
+    assert missing == {"__version__"}
+
+
+def blocks_of_contents() -> list[str]:
+    """The names of pages in the tables of contents."""
+    text = text_of(REPOSITORY / "docs" / "index.md")
+    return re.findall(r"```\{toctree}\n(?::[^\n]*\n)*\n(.*?)```", text, re.DOTALL)
 
 
 def test_who_cites_us_cites_this_version() -> None:

@@ -124,7 +124,7 @@ class Policy:
         """Decides for M agents, by a policy without memory; ``predict`` takes any policy.
 
         Args:
-            observations: one array [M, *sensor shape] per sensor, in the order of ``spec``; for a behavior
+            observations: one array ``[M, *sensor shape]`` per sensor, in the order of ``spec``; for a behavior
                 with a single sensor that array alone will do. Pictures are [M, C, H, W], as floats in [0, 1]
                 or as bytes.
             allowed_actions: True where a choice is allowed, branches side by side, [M, sum of branches];

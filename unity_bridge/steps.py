@@ -42,7 +42,7 @@ class StepBatch:
     """Stable for the life of an agent, across its episodes; unique within one simulator. Shape [N]."""
 
     observations: tuple[Observation, ...]
-    """One array per sensor, seen *after* the previous action. Shapes [N, *sensor shape]."""
+    """One array per sensor, seen *after* the previous action. Shapes ``[N, *sensor shape]``."""
 
     rewards: NDArray[np.float32]
     """Since the agent's previous row, in task units. Shape [N]."""

@@ -36,7 +36,7 @@ class DemonstratedSegment:
 
     observations: tuple[Observation, ...]
     """One array per sensor, what the demonstrator saw *before* it acted; uint8 if all pictures came as PNG.
-    Shapes [T, *sensor shape]."""
+    Shapes ``[T, *sensor shape]``."""
 
     continuous_actions: NDArray[np.float32]
     """As the environment executed them, not as a policy's network puts them out. Shape [T, continuous size]."""
@@ -51,7 +51,7 @@ class DemonstratedSegment:
     """Its group's, for the action of the same row. Shape [T]."""
 
     final_observations: tuple[Observation, ...]
-    """Seen after the last action. Shapes [1, *sensor shape]."""
+    """Seen after the last action. Shapes ``[1, *sensor shape]``."""
 
     terminated: bool
     """The task ended after the last action."""
