@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
+from gymnasium.error import CustomSpaceError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from unity_bridge.simulators.gym_envs.copies import Copies, SerialCopies
@@ -72,12 +73,18 @@ class _Wrapped:
 def _asynchronous(make: _Wrapped, count: int) -> Copies:
     """Copies in processes of their own. While one begins anew, which may take long, the others take a step."""
     called = make.maker.called
-    env = call_guarded(
-        called,
-        "--vector async",
-        lambda: AsyncVectorEnv([make] * count, autoreset_mode=AutoresetMode.NEXT_STEP),
-    )
-    return VectorCopies(called, env)
+
+    def start() -> VectorEnv[Any, Any, Any]:
+        functions = [make] * count
+        try:
+            return AsyncVectorEnv(functions, autoreset_mode=AutoresetMode.NEXT_STEP)
+        except ValueError as error:
+            if not isinstance(error.__cause__, CustomSpaceError):
+                raise
+            # A space of a library's own, such as MiniGrid's of missions, has no place in shared memory.
+            return AsyncVectorEnv(functions, shared_memory=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    return VectorCopies(called, call_guarded(called, "--vector async", start))
 
 
 def _vector_copies(maker: Maker, env: Any, agents: int | None, wrappers: Sequence[Wrapper]) -> Copies:

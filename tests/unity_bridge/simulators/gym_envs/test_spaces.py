@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
+from gym_lab import Mission
 from gymnasium import spaces
 
 from unity_bridge.simulators.gym_envs.spaces import actuator, allowed_actions, sensors
@@ -76,13 +76,6 @@ def test_dict_sensors_sort_by_key_and_tuple_sensors_by_index() -> None:
 def test_unsupported_spaces_are_refused_by_name(space: Space, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         sensors(spaces.Dict({"eye": space}))
-
-
-class Mission(gymnasium.Space[str]):
-    """A space of a library's own, as MiniGrid has one."""
-
-    def sample(self, mask: Any = None, probability: Any = None) -> str:
-        return "go to the red ball"
 
 
 @pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=str)

@@ -69,6 +69,15 @@ def test_copies_in_processes_live_through_the_same() -> None:
 
 
 @pytest.mark.process
+def test_copies_in_processes_may_have_a_space_of_a_librarys_own(act) -> None:
+    scene = opened("gym_lab:Talker", 2, {"vector": "async"}, says="go left")
+    scene.reset(0)
+    batch = scene.step(act("Talker?team=0", discrete=[[0], [1]]))["Talker?team=0"]
+    assert batch.observations[0].tolist() == [[1, 0], [1, 0]]
+    scene.close()
+
+
+@pytest.mark.process
 @pytest.mark.filterwarnings("ignore")  # Gymnasium says by warnings what became of its processes
 def test_an_exception_in_a_process_is_one_line() -> None:
     scene = opened("gym_lab:lap", 2, {"vector": "async"}, bonus="much")
