@@ -14,11 +14,14 @@ from unity_bridge.errors import PluginError
 from unity_bridge.plugins import PluginGroup, reason
 
 PLUGIN_API = 1
-"""Version of the interfaces that plugins are written for: ``Algorithm`` and its bases, ``RewardSource``, encoders of
-pictures, openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
+"""Version of the interfaces that plugins are written for: ``Algorithm``, ``AlgorithmBase``, ``RewardSource``, encoders
+of pictures, openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
 
 CALLBACK_PLUGINS = PluginGroup("callback", "trainer_service.callbacks")
 """Callbacks of other distributions, which ``--hooks NAME`` takes."""
+
+MLAGENTS_STATS_WRITERS = PluginGroup("stats writer", "mlagents.stats_writer")
+"""Writers of statistics that were made for ML-Agents, and that every run calls as ML-Agents does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,12 @@ from trainer_service.config.reading.loader import (
     load_run_options,
     parse_run_options,
 )
-from trainer_service.config.reading.used_plugins import plugins_in, plugins_of, refused_plugins
+from trainer_service.config.reading.used_plugins import (
+    missing_plugins,
+    plugins_in,
+    plugins_of,
+    refused_plugins,
+)
 from trainer_service.config.rewards import REWARD_SIGNALS, ExtrinsicSettings, RewardSignalSettings
 from trainer_service.config.run_options import (
     CheckpointSettings,
@@ -74,6 +79,7 @@ __all__ = [
     "json_schema",
     "load_run_options",
     "missing_demonstrations",
+    "missing_plugins",
     "nearest_bundled",
     "parse_player",
     "parse_run_options",

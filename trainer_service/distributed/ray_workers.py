@@ -119,6 +119,7 @@ class RayWorkers:
         self._settings = settings
         self._folder = None if folder is None else str(folder.absolute())
         self._wait_s = options.env_settings.timeout_wait
+        self._plugins = options.plugins
         self._request: Any = None
         self._lives: dict[int, _Life] = {}
         self._calls: dict[Any, _Call] = {}
@@ -213,7 +214,7 @@ class RayWorkers:
         }
         actor = ray.remote(WorkerProcess).options(**options).remote(number)
         life = self._lives[number] = _Life(number, actor, time.monotonic())
-        self._calls[actor.place.remote()] = _Call(life, _Phase.PLACE, float("inf"))
+        self._calls[actor.place.remote(self._plugins)] = _Call(life, _Phase.PLACE, float("inf"))
 
     def _answered(self, timeout_s: float) -> list[Any]:
         """Waits for the first answer, and returns all that are there."""
@@ -276,7 +277,8 @@ class RayWorkers:
         if failure.traceback:
             _logger.error("worker %d on %s: %s", life.number, life.host, failure.traceback.rstrip())
         if life.number not in self._experienced and failure.kind != "simulators":
-            message = f"worker {life.number} on {life.host}: {failure.message}"
+            where = f" on {life.host}" if life.host else ""
+            message = f"worker {life.number}{where}: {failure.message}"
             raise _ERRORS[failure.kind](message)
         return self._end(life, failure.message)
 

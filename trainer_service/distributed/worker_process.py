@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import socket
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainer_service.config import RunOptions
+from trainer_service.config import RunOptions, missing_plugins
 from trainer_service.distributed.watchdog import Watchdog
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError, LaunchError, PluginError, PortInUse
@@ -22,6 +23,9 @@ from unity_bridge.programs.program import running_groups
 if TYPE_CHECKING:
     from trainer_service.distributed.records import SampleRequest, SampleResult, Share
     from trainer_service.distributed.worker import RolloutWorker
+
+_NEEDED = ("algorithms.", "encoders.", "reward_signals.", "simulators.")
+"""Kinds of plugins that workers have a use for; the others are the trainer's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,17 @@ class WorkerProcess:
         self._worker: RolloutWorker | None = None
         self._watchdog: Watchdog | None = None
 
-    def place(self) -> str:
-        """The name of the machine."""
-        return socket.gethostname()
+    def place(self, plugins: Mapping[str, str]) -> str | WorkerFailure:
+        """The name of the machine, or why the run cannot be there: without its plugins nothing of it can be unpacked.
+
+        plugins: of the run, by name, each with its distribution and version.
+        """
+        host = socket.gethostname()
+        needed = {name: source for name, source in plugins.items() if name.startswith(_NEEDED)}
+        if missing := missing_plugins(needed):
+            listed = "; ".join(f"{name} {text}" for name, text in missing.items())
+            return WorkerFailure("user", f"a plugin is missing on {host}: {listed}")
+        return host
 
     def start(self, options: RunOptions, folder: str | None, directory: str) -> WorkerFailure | None:
         """Starts the simulators. Returns why it could not.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from trainer_service.config import Hyperparameters, RewardSignalSettings
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS, MLAGENTS_TRAINERS
-from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
+from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS, stats_writers_of_mlagents
 from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS
 from trainer_service.doctor.report import Finding
 from trainer_service.plugins import AlgorithmPlugin, RewardSignalPlugin, load_factory
@@ -21,8 +21,11 @@ def plugins() -> Iterator[Finding]:
         return
     found = [plugin for group in PLUGIN_GROUPS for plugin in group.found()]
     yield from map(_finding, found)
+    writers = stats_writers_of_mlagents()
+    for writer in writers:
+        yield Finding("ok", f"plugin ML-Agents' stats writer '{writer.name}'", writer.source)
     yield from map(_of_mlagents, MLAGENTS_TRAINERS.found())
-    if not found:
+    if not found and not writers:
         yield Finding("ok", "plugins", "none is installed")
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from trainer_service.config import TrainerSettings, plugins_of
+from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
 from trainer_service.config.names import behavior_name_problem
-from trainer_service.config.reading.used_plugins import missing_plugins
 from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, read_tensors

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from unity_bridge.simulators import SIMULATOR_PLUGINS
 from unity_bridge.simulators.gymma_envs.libraries import library_called, library_of
 
 _SCHEMES = {
@@ -32,8 +33,9 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
         scenes: the names of ours, without the scheme.
     """
     scheme, _, name = env.strip().partition(":")
-    if name and (near := _nearest(scheme.lower(), _SCHEMES)):
-        return f"{_SCHEMES[near]}:{name}"
+    schemes = {**_SCHEMES, **{offered: offered for offered in SIMULATOR_PLUGINS.offered()}}
+    if name and (near := _nearest(scheme.lower(), schemes)):
+        return f"{schemes[near]}:{name}"
     if library_called(scheme) or (not name and library_of(env) and _VERSIONED.search(env)):
         return f"gymma:{env}"
     if name and _is_module_of_the_user(scheme):

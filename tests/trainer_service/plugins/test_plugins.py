@@ -17,17 +17,19 @@ from trainer_service.config import (
     PPOSettings,
     TrainerSettings,
     json_schema,
+    load_run_options,
     parse_run_options,
     plugins_in,
     refused_plugins,
 )
+from trainer_service.distributed.worker_process import WorkerFailure, WorkerProcess
 from trainer_service.doctor.plugins import plugins as doctors_findings
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.runs.checkpoint import parse_checkpoint, plain_checkpoint
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import SWITCH, PluginGroup
 from unity_bridge.programs.executables import resolve_program
-from unity_bridge.simulators.registry import open_scene
+from unity_bridge.simulators.registry import open_scene, suggest_environment
 from unity_bridge.simulators.scene import SceneError
 
 ALGORITHMS = "trainer_service.algorithms"
@@ -191,6 +193,29 @@ def test_the_distribution_of_a_missing_plugin_is_named(site: Path, spec_and_comp
         parse_checkpoint(content, Path("checkpoint.pt"))
 
 
+def test_a_run_that_is_resumed_remembers_its_plugins(site: Path, workplace: Path) -> None:
+    (workplace / "results" / "run").mkdir(parents=True)
+    (workplace / "results" / "run" / "configuration.yaml").write_text("plugins: {algorithms.gone: 'old 1.0'}")
+    (workplace / "config.yaml").write_text("behaviors: {Ball: {trainer_type: gone}}")
+    overrides = {"checkpoint_settings": {"run_id": "run", "resume": True}}
+    for given, named in ((overrides, True), ({}, False)):
+        with pytest.raises(ConfigError) as refused:
+            load_run_options("config.yaml", given)
+        said = "config.yaml: plugins.algorithms.gone: is of old 1.0, which is not installed here"
+        assert (said in refused.value.problems) == named
+
+
+def test_a_machine_of_a_cluster_without_the_plugin_is_named(site: Path) -> None:
+    install_example(site)
+    used = {"algorithms.a2c": "example-plugin 0.1.0", "callbacks.mine": "elsewhere 1.0"}
+    assert isinstance(WorkerProcess(0).place(used), str)
+    uninstall(site, "example-plugin")
+    failure = WorkerProcess(0).place(used)
+    assert isinstance(failure, WorkerFailure)
+    assert failure.kind == "user"
+    assert failure.message.endswith("algorithms.a2c is of example-plugin 0.1.0, which is not installed here")
+
+
 def test_another_version_than_the_runs_is_said(site: Path) -> None:
     offer(site, GOOD)
     raw = {
@@ -211,6 +236,7 @@ def test_callbacks_go_by_their_names(site: Path) -> None:
 def test_a_scheme_of_a_plugin_is_hosted(site: Path) -> None:
     install_example(site)
     assert resolve_program("hotcold:9").is_bundled
+    assert suggest_environment("hotcolt:9") == "hotcold:9"
     scene = open_scene("hotcold:9", agents=3)
     assert len(scene.reset(1)["HotCold?team=0"]) == 3
     with pytest.raises(SceneError, match=r"^hotcold:x: expected hotcold:LARGEST with a number"):

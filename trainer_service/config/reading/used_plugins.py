@@ -14,8 +14,8 @@ from trainer_service.config.run.tracking import SUMMARY_WRITER_PLUGINS
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.errors import ConfigError
-from trainer_service.plugins import CALLBACK_PLUGINS
-from unity_bridge.plugins import Plugin, PluginGroup
+from trainer_service.plugins import CALLBACK_PLUGINS, MLAGENTS_STATS_WRITERS
+from unity_bridge.plugins import Plugin, PluginGroup, plugins_are_on
 from unity_bridge.simulators import SIMULATOR_PLUGINS
 
 PLUGIN_GROUPS = (
@@ -39,6 +39,12 @@ def plugins_in(options: RunOptions) -> dict[str, str]:
     return _sources(_all_names_in(options))
 
 
+def stats_writers_of_mlagents() -> list[Plugin]:
+    """Writers of statistics that were made for ML-Agents, without those that are ML-Agents' own."""
+    own = "mlagents.plugins.stats_writer"
+    return [plugin for plugin in MLAGENTS_STATS_WRITERS.found() if plugin.entry_point.module != own]
+
+
 def refused_plugins(options: RunOptions) -> list[str]:
     """Says of each built-in name in a configuration that a distribution offers it too, which is not taken."""
     names = dict.fromkeys(_all_names_in(options))
@@ -48,11 +54,8 @@ def refused_plugins(options: RunOptions) -> list[str]:
 
 def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
     """What is not offered any more, of what ``plugins_of`` once returned; with the reason in words."""
-    return {
-        key: f"is of {source}, which is not installed here"
-        for key, source in remembered.items()
-        if _offered(key) is None
-    }
+    why = "which is not installed here" if plugins_are_on() else "and plugins are switched off"
+    return {key: f"is of {source}, {why}" for key, source in remembered.items() if _offered(key) is None}
 
 
 def missing_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -86,6 +89,9 @@ def _all_names_in(options: RunOptions) -> Iterator[tuple[PluginGroup, str]]:
         yield SIMULATOR_PLUGINS, scheme
     for name in options.track:
         yield SUMMARY_WRITER_PLUGINS, name
+    if not options.checkpoint_settings.inference:
+        for plugin in stats_writers_of_mlagents():  # nobody names these: every run calls them
+            yield MLAGENTS_STATS_WRITERS, plugin.name
 
 
 def _sources(names: Iterator[tuple[PluginGroup, str]]) -> dict[str, str]:
@@ -98,7 +104,8 @@ def _sources(names: Iterator[tuple[PluginGroup, str]]) -> dict[str, str]:
 
 def _offered(key: str) -> Plugin | None:
     short, _, name = key.partition(".")
-    group = next((group for group in PLUGIN_GROUPS if _short(group) == short), None)
+    groups = (*PLUGIN_GROUPS, MLAGENTS_STATS_WRITERS)
+    group = next((group for group in groups if _short(group) == short), None)
     return None if group is None else group.offered().get(name)
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 import importlib
 import logging
 from collections.abc import Callable, Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from trainer_service.config import RunOptions
+from trainer_service.config.reading.used_plugins import stats_writers_of_mlagents
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.stats_writers import settings
-from trainer_service.metrics.stats_writers.shim import STATS_WRITER_GROUP, install
+from trainer_service.metrics.stats_writers.shim import install
 from trainer_service.metrics.summary import Series, Summary
 from trainer_service.metrics.writers import SummaryWriter
 
-_OF_MLAGENTS = "mlagents.plugins.stats_writer"
-"""The module of ML-Agents' own writers: a run has its own in their stead."""
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 _LATEST = ("Step", "Environment/Lesson Number/")
 """Beginnings of the names of statistics whose latest value counts."""
 
@@ -27,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 def plugin_writers(options: RunOptions) -> list[SummaryWriter]:
     """One writer for the plugins of ``mlagents.stats_writer`` that are installed, not opened yet; none without any."""
-    found = [each for each in entry_points(group=STATS_WRITER_GROUP) if each.module != _OF_MLAGENTS]
+    found = [plugin.entry_point for plugin in stats_writers_of_mlagents()]
     if not found or options.checkpoint_settings.inference:
         return []
     names = ", ".join(f"'{each.name}'" for each in found)
