@@ -75,6 +75,20 @@ def load_factory(
         raise PluginError(f"{group.offered()[name]} cannot be loaded: {reason(error)}") from error
 
 
+def guarded(factory: Callable[..., Any], plugin: str) -> Callable[..., Any]:
+    """A factory that raises PluginError, which names the plugin, for all that is no ValueError: that is a refusal."""
+
+    def make(*arguments: Any) -> Any:
+        try:
+            return factory(*arguments)
+        except (ValueError, PluginError):
+            raise
+        except Exception as error:  # it is code of others: anything may happen in it
+            raise PluginError(f"{plugin} failed: {reason(error)}") from error
+
+    return make
+
+
 def _load(
     group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
 ) -> _SettingsAndFactory:

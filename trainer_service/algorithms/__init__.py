@@ -25,7 +25,7 @@ from trainer_service.algorithms.on_policy.poca import POCA
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import Hyperparameters, TrainerSettings
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
-from trainer_service.plugins import AlgorithmPlugin, load_factory
+from trainer_service.plugins import AlgorithmPlugin, guarded, load_factory
 from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
@@ -63,7 +63,8 @@ def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
     if name not in ALGORITHMS:
         if name not in ALGORITHM_PLUGINS.offered():
             raise PluginError(f"no trainer type '{name}': the distribution that offered it is not installed")
-        ALGORITHMS[name] = load_factory(ALGORITHM_PLUGINS, name, AlgorithmPlugin, Hyperparameters)
+        factory = load_factory(ALGORITHM_PLUGINS, name, AlgorithmPlugin, Hyperparameters)
+        ALGORITHMS[name] = guarded(factory, str(ALGORITHM_PLUGINS.offered()[name]))
     return ALGORITHMS[name](spec, settings, compute)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -28,9 +29,12 @@ from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
+from unity_bridge.errors import PluginError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
+
+_logger = logging.getLogger(__name__)
 
 
 class Behavior:
@@ -86,6 +90,10 @@ class Behavior:
             self._selector = selector_for(spec, settings)
             self._algorithm = make_algorithm(self._selector.spec, settings, compute)
         except ValueError as error:
+            raise UserError(f"behavior '{name}': {error}") from None
+        except PluginError as error:
+            if error.__cause__ is not None:
+                _logger.error("A plugin failed:", exc_info=error.__cause__)
             raise UserError(f"behavior '{name}': {error}") from None
         self.self_play: SelfPlay | None = None
         """Its part in self-play; None without."""

@@ -37,8 +37,12 @@ def _finding(plugin: Plugin) -> Finding:
         _LOADERS.get(plugin.entry_point.group, _load)(plugin)
     except PluginError as error:
         remedy = f"only what names it is concerned: mend or uninstall {plugin.distribution}"
-        return Finding("warn", subject, f"{plugin.source}, {error}", remedy)
+        return Finding("warn", subject, f"{plugin.source}, {_reason(plugin, error)}", remedy)
     return Finding("ok", subject, plugin.source)
+
+
+def _reason(plugin: Plugin, error: PluginError) -> str:
+    return str(error).removeprefix(f"{plugin} ").removeprefix(f"{plugin}: ")
 
 
 def _of_mlagents(plugin: Plugin) -> Finding:

@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS, RewardSignalSettings
 from trainer_service.imitation import DemonstrationStore
 from trainer_service.networks.shard import Part, Shard
-from trainer_service.plugins import RewardSignalPlugin, load_factory
+from trainer_service.plugins import RewardSignalPlugin, guarded, load_factory
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rewards.gail import GAILReward
@@ -95,7 +95,6 @@ def make_reward_source(
     if name not in REWARD_SOURCES:
         if name not in REWARD_SIGNAL_PLUGINS.offered():
             raise PluginError(f"no reward signal '{name}': the distribution that offered it is not installed")
-        REWARD_SOURCES[name] = load_factory(
-            REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings
-        )
+        factory = load_factory(REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings)
+        REWARD_SOURCES[name] = guarded(factory, str(REWARD_SIGNAL_PLUGINS.offered()[name]))
     return REWARD_SOURCES[name](spec, settings, device, shard)

@@ -12,6 +12,7 @@ import torch
 from installed_plugins import install, install_example, uninstall
 
 from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import load_callback
 from trainer_service.config import (
     PPOSettings,
@@ -111,6 +112,19 @@ def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: A
         PluginError, match=r"^trainer type 'mine' of my-plugins 0.1.0 cannot be loaded: Mod.*no_such"
     ):
         make_algorithm(spec, settings, compute)
+
+
+def test_an_error_in_a_plugins_learner_is_named(site: Path, spec_and_compute: Any) -> None:
+    text = "def make(spec, settings, compute):\n    return 1 / 0\n"
+    offer(site, text + GOOD.replace('"trainer_service.algorithms:PPO"', "make"))
+    settings = TrainerSettings.model_validate({"trainer_type": "mine"})
+    spec, compute = spec_and_compute
+    with pytest.raises(UserError) as failed:
+        Behavior("Ball", spec, settings, compute)
+    assert str(failed.value) == (
+        "behavior 'Ball': trainer type 'mine' of my-plugins 0.1.0 failed: ZeroDivisionError: division by zero "
+        f"({site / 'my_plugins.py'}:2)"
+    )
 
 
 def test_a_built_in_name_stays_ours(site: Path) -> None:

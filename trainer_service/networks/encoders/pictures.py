@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from trainer_service.config.network import ENCODER_PLUGINS
 from trainer_service.networks.encoders.layers import kaiming_linear
+from trainer_service.plugins import guarded
 from unity_bridge.errors import PluginError
 from unity_bridge.specs import ObservationSpec
 
@@ -82,7 +83,7 @@ def _encoder_of_plugin(name: str) -> EncoderFactory:
     plugin = ENCODER_PLUGINS.offered().get(name)
     if plugin is None:
         raise PluginError(f"no picture encoder '{name}': the distribution that offered it is not installed")
-    factory = plugin.load()
+    factory = guarded(plugin.load(), str(plugin))
 
     def make(shape: Shape, features: int) -> nn.Module:
         made = factory(shape, features)
