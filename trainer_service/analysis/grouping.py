@@ -149,7 +149,7 @@ def _frozen(value: Any) -> Hashable:
         return frozenset((key, _frozen(inner)) for key, inner in value.items())
     if isinstance(value, list):
         return tuple(map(_frozen, value))
-    return str(value)
+    return _shown(value)
 
 
 def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -167,4 +167,7 @@ def _value_at(options: Any, path: Sequence[str]) -> Any:
 
 
 def _shown(value: Any) -> str:
+    """A setting as text; 20 and 20.0 are one."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return "{…}" if isinstance(value, dict) and value else str(value)

@@ -56,7 +56,7 @@ _ENDINGS: Mapping[Ending, str] = {
     Ending.RUNNING: "It was still running when this page was made.",
     Ending.NOTHING: "There is no summary and no checkpoint: it ended before the first one, or just began.",
     Ending.FINISHED: "It used all of its steps.",
-    Ending.STOPPED: "It was stopped before its steps were used; everything that it had learned is saved.",
+    Ending.STOPPED: "It was stopped, by hand or by a rule, before its steps were used; all that it learned is saved.",
     Ending.BROKEN_OFF: "It ended without its last save: killed or cut off. --resume continues its newest checkpoint.",
     Ending.UNKNOWN: "It is still running, or was broken off: ML-Agents writes down its end only.",
 }

@@ -70,7 +70,7 @@ def test_groups_that_would_be_called_alike_are_told_apart(make_run: MakeRun) -> 
 
 def test_settings_in_which_groups_differ_are_listed(make_run: MakeRun) -> None:
     one = make_run("one", seed=1, settings={"hyperparameters": {"beta": 1, "lambd": 2}, "memory": None})
-    other = make_run("other", seed=2, settings={"hyperparameters": {"beta": 3, "lambd": 2}})
+    other = make_run("other", seed=2, settings={"hyperparameters": {"beta": 3, "lambd": 2.0}})
     found = differing_settings(group_runs([read_run(one), read_run(other)], "config"))
     assert found == {
         "behaviors.Ball.hyperparameters.beta": ("1", "3"),
