@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from trainer_service.api.configuration import Configuration, read_configuration
 from trainer_service.api.environments import Environment, environment_for
 from trainer_service.config import RunOptions
+from trainer_service.metrics.notebook import in_notebook
+from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.train import EDITOR_PORT, Outcome
 from trainer_service.training.train import train as run_training
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.metrics.console import Console
-    from trainer_service.training.stop_signals import StopSignals
     from unity_bridge.side_channels.channel_hub import SideChannel
 
 _logger = logging.getLogger(__name__)
@@ -49,8 +51,9 @@ def train(
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
     It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
-    terminal that closed or a callback asked it to stop; what was learned is saved then. In a process that torchrun
-    started, other than the first, it only computes its part of the updates.
+    terminal that closed or a callback asked it to stop; what was learned is saved then. Outside the main thread it
+    hears no signals. In a process that torchrun started, other than the first, it only computes its part of the
+    updates.
 
     Args:
         config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
@@ -107,7 +110,12 @@ def train(
         if console is None:
             from trainer_service.metrics.console import Console
 
-            console = stack.enter_context(Console(tty=False, debug=loaded.options.debug))
+            console = Console(tty=False, notebook=in_notebook(), debug=loaded.options.debug)
+            stack.enter_context(console)
+        if stop is None:
+            # A person who works in this process would lose more than the run.
+            person = in_notebook() or hasattr(sys, "ps1")
+            stop = stack.enter_context(StopSignals(ends_process=not person))
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
         options = _with_arguments(loaded.options, environment)

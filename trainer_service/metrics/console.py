@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
 from trainer_service.metrics import Summary, format_return
+from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.untrusted_text import harmless
 
@@ -35,25 +36,34 @@ class Console:
     """Shows a run for as long as its ``with`` block lasts.
 
     Everything that our packages log appears as a line. On a terminal a table with a row per behavior stays
-    below the lines, drawn in the calling thread at most twice a second. A terminal that closes silences a
-    run but does not end it.
+    below the lines, in a notebook above them, drawn in the calling thread at most twice a second. A terminal that
+    closes silences a run but does not end it.
     """
 
-    def __init__(self, *, tty: bool | None = None, debug: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tty: bool | None = None,
+        notebook: bool = False,
+        debug: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
         """Prepares, without output.
 
         Args:
-            tty: whether to draw the table; None asks the stream.
+            tty: whether to draw the table on a terminal; None asks the stream.
+            notebook: whether to draw the table in a notebook.
             debug: also show debug messages, and of each message when and where it was logged.
             stream: where to write; None is standard output.
         """
         self._tty = tty
+        self._notebook = notebook
         self._debug = debug
         self._stream = stream
         self._handler: logging.Handler | None = None
         self._previous_levels: dict[str, int] = {}
         self._terminal: RichConsole | None = None
-        self._live: Live | None = None
+        self._live: Live | NotebookTable | None = None
         self._rows: dict[str, _Row] = {}
         self._started_s = 0.0
         self._next_refresh_s = 0.0
@@ -66,7 +76,10 @@ class Console:
             stream.reconfigure(errors="backslashreplace")  # a behavior's name may be beyond an old terminal
         self._stream = stream
         self._started_s = time.monotonic()
-        if _is_terminal(stream) if self._tty is None else self._tty:
+        if self._notebook:
+            self._live = NotebookTable(self._table)
+            self._live.start()
+        elif _is_terminal(stream) if self._tty is None else self._tty:
             self._start_table(stream)
         self._start_logging(stream)
         return self
@@ -176,11 +189,12 @@ class Console:
     def _table(self) -> RenderableType:
         from rich.console import Group
 
-        if self._terminal is None or not self._rows:
+        if not self._rows:
             return Group()
         elapsed_s = time.monotonic() - self._started_s
         below = [_lessons(self._rows.values()), *self._details, self._activity]
-        return _draw(self._rows, elapsed_s, below, wide=self._terminal.width >= _NARROW_COLUMNS)
+        wide = self._terminal is None or self._terminal.width >= _NARROW_COLUMNS
+        return _draw(self._rows, elapsed_s, below, wide=wide)
 
 
 @dataclass(slots=True)

@@ -49,12 +49,16 @@ class StopSignals:
     (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written. SIGHUP never is
     the second one: a terminal that closes sends it, and the shell in it once more.
 
+    In a process where a person goes on working, a notebook's kernel, the second one raises KeyboardInterrupt instead.
+
     A SIGHUP that is ignored (``nohup``) stays so. Outside the main thread signals cannot be caught, and
     nothing ever asks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_process: bool = True) -> None:
+        """ends_process: whether the second signal does; else it raises KeyboardInterrupt in the main thread."""
         self.requested = False
+        self._ends_process = ends_process
         self._signalled_s: float | None = None
         """Time of the first signal."""
         self._previous: dict[int, Any] = {}
@@ -103,8 +107,11 @@ class StopSignals:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request()
+        now = time.monotonic()
         if self._signalled_s is None:
-            self._signalled_s = time.monotonic()
+            self._signalled_s = now
+        elif not self._ends_process and now - self._signalled_s > _SAME_REQUEST_S:
+            raise KeyboardInterrupt
 
     def _listen(self) -> None:
         """Waits for the first signal and the second. Nothing here may wait for the main thread, or for a lock of
@@ -114,6 +121,9 @@ class StopSignals:
         _in_thread(
             lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
         )
+        if not self._ends_process:
+            self._wait_for(())  # the handler does the rest
+            return
         time.sleep(_SAME_REQUEST_S)
         self._wakeup_reader.setblocking(False)
         with suppress(BlockingIOError):

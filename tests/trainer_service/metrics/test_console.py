@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from trainer_service.curriculum import CurrentLesson
 from trainer_service.metrics import ConsoleWriter, EpisodeStats, Summary
 from trainer_service.metrics import console as console_module
 from trainer_service.metrics.console import Console
+from trainer_service.metrics.notebook import in_notebook
 
 
 class Terminal(io.StringIO):
@@ -331,3 +333,30 @@ print([module for module in ("rich", "torch") if module in sys.modules])
         [sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True
     )
     assert result.stdout == "[INFO] hello\n[]\n"
+
+
+def test_in_a_notebook_the_table_is_drawn_anew_in_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, bundle: dict[str, str], *, raw: bool) -> None:
+            shown.append(bundle)
+
+    def display(bundle: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        assert not shown, "one output"
+        shown.append(bundle)
+        return Handle()
+
+    python = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
+    monkeypatch.setitem(sys.modules, "IPython", python)
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    assert in_notebook()
+    stream = io.StringIO()
+    with Console(tty=False, notebook=True, stream=stream) as console:
+        console.progress("[Ball]", 1200, 50_000, 130.0)
+        console.log("Connected new brain: Ball?team=0")
+    assert "1,200 / 50,000" in shown[-1]["text/plain"]
+    assert "[Ball]" in shown[-1]["text/html"]
+    assert stream.getvalue() == "[INFO] Connected new brain: Ball?team=0\n"
+    monkeypatch.setattr(python, "get_ipython", lambda: None)
+    assert not in_notebook()

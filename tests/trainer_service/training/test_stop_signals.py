@@ -280,3 +280,18 @@ def test_outside_the_main_thread_nothing_ever_asks() -> None:
     thread.start()
     thread.join()
     assert outcome == [False]
+
+
+def test_where_a_person_works_the_second_signal_is_an_exception() -> None:
+    with StopSignals(ends_process=False) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        signal.raise_signal(signal.SIGINT)  # a copy of the same request
+        with pytest.raises(KeyboardInterrupt):
+            _signal_until_raised()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _signal_until_raised() -> None:
+    while True:
+        signal.raise_signal(signal.SIGINT)
