@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 class Lap(gymnasium.Env[Any, Any]):
     """Counts its steps. The seed says how long an episode is, whether it terminates, and what each action earns.
 
-    It shows [count, episode, seed], in the same array every time if ``reuses``, and forbids the first action at odd
+    It shows [count, episode, seed], in the same array every time if ``reuses``, and forbids the last action at odd
     counts.
     """
 
@@ -47,7 +47,7 @@ class Lap(gymnasium.Env[Any, Any]):
     def _observe(self) -> tuple[Any, dict[str, Any]]:
         self.seen[:] = self.count, self.episode, self.lap_seed
         seen = self.seen if self.reuses else self.seen.copy()
-        return seen, {"action_mask": np.array([self.count % 2 == 0, 1, 1], np.int8)}
+        return seen, {"action_mask": np.array([1, 1, self.count % 2 == 0], np.int8)}
 
 
 class Mission(gymnasium.Space[str]):
@@ -88,12 +88,21 @@ def laps(num_envs: int = 2, mode: str = "NEXT_STEP") -> SyncVectorEnv:
     """A factory of a vector environment."""
     # In the same step, Gymnasium's own keeps a last observation no better than the environment does.
     make = partial(Lap, reuses=mode != "SAME_STEP")
-    return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode[mode])
+    return Laps([make] * num_envs, copy=False, autoreset_mode=AutoresetMode[mode])
 
 
 def two_laps() -> SyncVectorEnv:
     """A factory of a vector environment that does not let others choose how many."""
     return laps(2)
+
+
+class Laps(SyncVectorEnv):
+    """A vector environment that returns nonsense for a copy which only begins anew."""
+
+    def step(self, actions: Any) -> Any:
+        begins = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        observations, rewards, terminated, truncated, info = super().step(actions)
+        return observations, np.where(begins, 99.0, rewards), terminated | begins, truncated | begins, info
 
 
 class SilentLaps(SyncVectorEnv):

@@ -27,7 +27,7 @@ class CopiesStep:
     """The outcome of one step of N copies."""
 
     rewards: Floats
-    """Shape [N]; of a copy that only began anew it means nothing."""
+    """0 for a copy that only began anew. Shape [N]."""
 
     terminated: NDArray[np.bool_]
     """Shape [N]."""

@@ -85,7 +85,9 @@ class VectorCopies:
             last = self._last(seen, ended, info)
             following = self._after_ends(following, ended, batch)
         self._begins_anew = np.array([each is None for each in following])
-        return CopiesStep(np.asarray(rewards, np.float64), terminated, ended, last, following)
+        return CopiesStep(
+            np.where(lives, np.asarray(rewards, np.float64), 0), terminated, ended, last, following
+        )
 
     def render(self) -> Any:
         """What copy 0 draws, where all of them draw."""

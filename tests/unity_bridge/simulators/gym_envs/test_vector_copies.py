@@ -35,6 +35,8 @@ def lived(scene: Scene, steps: int) -> dict[int, list[Transition]]:
                 before, action = waiting.pop(agent)
                 reward = float(batch.rewards[row])
                 transitions.setdefault(agent, []).append((before, action, reward, seen, ending))
+            else:
+                assert batch.rewards[row] == 0  # an episode begins: there is nothing yet to earn
             if not is_last:
                 waiting[agent] = (
                     seen,
