@@ -15,7 +15,8 @@ from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.stats_writers import settings
 from trainer_service.metrics.stats_writers.shim import install
 from trainer_service.metrics.summary import Series, Summary
-from trainer_service.metrics.writers import SummaryWriter
+from trainer_service.metrics.writers import RunEnd, SummaryWriter
+from unity_bridge.plugins import reason
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -28,8 +29,10 @@ _logger = logging.getLogger(__name__)
 
 def plugin_writers(options: RunOptions) -> list[SummaryWriter]:
     """One writer for the plugins of ``mlagents.stats_writer`` that are installed, not opened yet; none without any."""
+    if options.checkpoint_settings.inference:
+        return []
     found = [plugin.entry_point for plugin in stats_writers_of_mlagents()]
-    if not found or options.checkpoint_settings.inference:
+    if not found:
         return []
     names = ", ".join(f"'{each.name}'" for each in found)
     return [IsolatedWriter(f"ML-Agents' stats writer {names}", PluginWriters(found, options))]
@@ -87,6 +90,12 @@ class PluginWriters(SummaryWriter):
         if values.get("self_play") is not None:
             self._call(lambda writer: writer.add_property(behavior, kinds.SELF_PLAY, True))
 
+    def close(self, end: RunEnd = "finished") -> None:
+        """Closes what is ours; ML-Agents tells its writers of no end."""
+        for own in self._own:
+            if hasattr(own, "close"):
+                own.close()
+
     def _load(self, plugin: EntryPoint, options: Any) -> None:
         try:
             writers = plugin.load()(options)
@@ -99,7 +108,7 @@ class PluginWriters(SummaryWriter):
                 "ML-Agents' stats writer '%s' (%s) is left out: %s.",
                 plugin.name,
                 plugin.value,
-                _reason(error),
+                reason(error),
             )
             return
         for writer in writers:
@@ -117,7 +126,7 @@ class PluginWriters(SummaryWriter):
                 _logger.debug("%s failed:", type(writer).__qualname__, exc_info=error)
                 _logger.warning(
                     "ML-Agents' stats writer %s.%s is left out from here on: %s. The run goes on without it.",
-                    type(writer).__module__, type(writer).__qualname__, _reason(error),
+                    type(writer).__module__, type(writer).__qualname__, reason(error),
                 )  # fmt: skip
 
     def _converted(self, key: str, series: Series) -> Any:
@@ -131,7 +140,3 @@ class PluginWriters(SummaryWriter):
             return self._stats.StatsSummary(values, methods.HISTOGRAM)
         latest = key.startswith(_LATEST)
         return self._stats.StatsSummary(values, methods.MOST_RECENT if latest else methods.AVERAGE)
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

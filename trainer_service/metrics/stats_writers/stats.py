@@ -129,6 +129,10 @@ class TensorboardWriter(StatsWriter):
         shown = {key: value for key, value in values.items() if key not in self.hidden_keys}
         self._writer.write(_summary(category, shown, step))
 
+    def close(self) -> None:
+        """Closes the files."""
+        self._writer.close()
+
 
 class StatsReporter:
     """The list of writers, which plugins look through and add to."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import json
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RunLayout
+from unity_bridge.plugins import reason
 
 PROJECT = "trainer-service"
 """Where a tracker puts runs, unless a variable of its own says otherwise."""
@@ -69,26 +70,32 @@ def make_trackers(options: RunOptions) -> list[SummaryWriter]:
     return [
         IsolatedWriter(
             f"Tracker '{name}'",
-            _factory(name)(
+            _made(
+                name,
                 TrackedRun(
                     run_id=saved.run_id,
                     folder=layout.path,
                     configuration=configuration,
                     is_resumed=bool(saved.resume),
                     memory=layout.tracker(name),
-                )
+                ),
             ),
         )
         for name in dict.fromkeys(options.track)
     ]
 
 
-def _factory(name: str) -> Any:
-    module, _, function = SUMMARY_WRITERS[name].partition(":")
+def _made(name: str, run: TrackedRun) -> SummaryWriter:
+    """Lets the factory of that name make its writer. Raises UserError."""
     try:
-        return getattr(importlib.import_module(module), function)
+        writer = pkgutil.resolve_name(SUMMARY_WRITERS[name])(run)
+    except UserError:
+        raise
     except Exception as error:  # it may be code of others
-        raise UserError(f"--track {name}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise UserError(f"--track {name}: {reason(error)}") from error
+    if not isinstance(writer, SummaryWriter):
+        raise UserError(f"--track {name}: expected a SummaryWriter, got {writer!r}")
+    return writer
 
 
 def require_package(name: str, extra: str) -> None:
