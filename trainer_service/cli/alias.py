@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import sysconfig
@@ -42,7 +43,7 @@ def switch_alias(*, on: bool) -> int:
 
 def _program() -> Path:
     """The program that was called, or the one in this environment where Python was."""
-    folders = (Path(sys.argv[0]).absolute().parent, Path(sysconfig.get_path("scripts")))
+    folders = (Path(os.path.abspath(sys.argv[0])).parent, Path(sysconfig.get_path("scripts")))
     names = ("mlagents-style", "mlagents-style.exe")
     found = [folder / name for folder in folders for name in names if (folder / name).is_file()]
     if not found:
