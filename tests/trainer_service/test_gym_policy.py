@@ -99,3 +99,7 @@ def test_another_environment_is_refused(policy) -> None:
         policy().wrap(world(SEEN, spaces.Discrete(3)))
     with pytest.raises(UserError, match=r"expected a Gymnasium environment, got 'CartPole-v1'"):
         policy().wrap("CartPole-v1")
+    with pytest.raises(UserError, match="an environment of several agents"):
+        policy().wrap(
+            SimpleNamespace(possible_agents=["a"], observation_space=SEEN.get, action_space=SEEN.get)
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
+from trainer_service.errors import UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
 """What ``train`` takes."""
@@ -23,6 +24,7 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
         overrides: what lies over it, nested as in a file.
 
     Raises:
+        UserError: it is none of these.
         ConfigError: one line for every mistake.
     """
     if isinstance(configuration, RunOptions):
@@ -33,4 +35,9 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
     if isinstance(configuration, Mapping):
         whole = {"default_settings": configuration} if "trainer_type" in configuration else configuration
         return parse_run_options(whole, overrides)
+    if configuration is not None and not isinstance(configuration, (str, os.PathLike)):
+        raise UserError(
+            "config: expected the path of a YAML file, the name of a ready one, a dictionary or RunOptions, "
+            f"got {configuration!r:.80}"
+        )
     return load_run_options(None if configuration is None else Path(configuration), overrides)

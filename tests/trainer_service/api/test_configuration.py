@@ -9,7 +9,7 @@ import pytest
 
 from trainer_service.api.configuration import read_configuration
 from trainer_service.config import RunOptions
-from trainer_service.errors import ConfigError
+from trainer_service.errors import ConfigError, UserError
 
 SEED = {"env_settings": {"seed": 7}}
 
@@ -39,6 +39,9 @@ def test_without_a_configuration_any_behavior_is_trained() -> None:
     assert read_configuration(None, {}).options.behavior_settings("Any").trainer_type == "ppo"
 
 
-def test_a_mistake_among_one_behaviors_settings_is_named() -> None:
+def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match=r"default_settings\.max_step: .*max_steps"):
         read_configuration({"trainer_type": "ppo", "max_step": 9}, {})
+    wrong: Any = 42
+    with pytest.raises(UserError, match=r"config: expected the path .* got 42"):
+        read_configuration(wrong, {})
