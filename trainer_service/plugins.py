@@ -5,7 +5,6 @@ docs/plugins.md says which groups of entry points there are, and what stands in 
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +37,8 @@ class _SettingsAndFactory:
 
     def load_factory(self) -> Callable[..., Any]:
         """The factory itself. Raises whatever importing it raises."""
+        import pkgutil  # only who trains with a plugin waits for it
+
         made = pkgutil.resolve_name(self.factory) if isinstance(self.factory, str) else self.factory
         if not callable(made):
             raise TypeError(f"expected a class or function, got {made!r}")

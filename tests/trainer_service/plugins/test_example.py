@@ -33,6 +33,7 @@ A2C: Mapping[str, Any] = {
     "time_horizon": 16,
     "max_steps": 400,
     "summary_freq": 200,
+    "checkpoint_interval": 10**6,
 }
 """Little work for everything that the algorithm can do."""
 
@@ -136,6 +137,18 @@ def test_rollout_workers_act_with_the_algorithm(example: None, tmp_path: Path) -
     (behavior,) = run.behaviors.values()
     assert behavior.updates > 0
     assert behavior.step >= 400
+
+
+@pytest.mark.thorough
+def test_workers_on_ray_load_the_plugin(
+    example: None, mlagents_style: Callable[..., Any], configure: Callable[..., Path]
+) -> None:
+    configure("HotCold", **A2C)
+    said = mlagents_style(
+        "learn", "config.yaml", "--env=hotcold:9", "--run-id=ray", "--seed=1", "--num-workers=2"
+    )
+    assert said.code == 0, said.err
+    assert state_of("ray", "HotCold")["step"] >= 400
 
 
 @pytest.mark.probe

@@ -26,4 +26,5 @@ class SmallCNN(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Maps [B, C, H, W] with values in [0, 1] to [B, features]."""
-        return self.dense(self.layers(pictures).mean(dim=(2, 3))).relu()
+        found: Tensor = self.layers(pictures).mean(dim=(2, 3))
+        return self.dense.forward(found).relu()
