@@ -57,7 +57,7 @@ _ENDINGS: Mapping[Ending, str] = {
     Ending.NOTHING: "There is no summary and no checkpoint: it ended before the first one, or just began.",
     Ending.FINISHED: "It used all of its steps.",
     Ending.STOPPED: "It was stopped, by hand or by a rule, before its steps were used; all that it learned is saved.",
-    Ending.BROKEN_OFF: "It ended without its last save: killed or cut off. --resume continues its newest checkpoint.",
+    Ending.BROKEN_OFF: "It ended without its last save: killed or cut off. --resume continues what was saved last.",
     Ending.UNKNOWN: "It is still running, or was broken off: ML-Agents writes down its end only.",
 }
 
@@ -147,7 +147,7 @@ def _behavior_facts(run: RunRecord, progress: BehaviorProgress, name: str) -> It
             yield f"{title[0].upper()}{title[1:]}, at the end", _text(curves[key].final)
     if (elo := curves["elo"].values[-1] if "elo" in curves else progress.elo) is not None:
         yield "Elo rating", f"{elo:.0f}"
-    yield "Newest checkpoint", "none" if progress.saved_step is None else f"{progress.saved_step:,}"
+    yield "Newest numbered checkpoint", "none" if progress.saved_step is None else f"{progress.saved_step:,}"
 
 
 def _setting(run: RunRecord, name: str, key: str) -> Any:

@@ -41,7 +41,7 @@ class BehaviorProgress:
 
     max_steps: int | None
     saved_step: int | None
-    """Agent steps of the newest saved policy."""
+    """Agent steps of the newest numbered checkpoint."""
 
     saved_at_end: bool
     """Whether everything that it learned was saved when the run ended."""

@@ -133,7 +133,8 @@ def test_reports_go_into_the_folder_or_where_they_are_wanted(
     runs: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "low-1"]) == 0
-    assert "Report on 'results/low-1' in results/low-1/report.html" in capsys.readouterr().out
+    folder = Path("results", "low-1")
+    assert f"Report on '{folder}' in {folder / 'report.html'}" in capsys.readouterr().out
     assert main(["report", "results/low-1", "--to", "new/page.html"]) == 0
     pages = [
         Path(path).read_text(encoding="utf-8") for path in ("results/low-1/report.html", "new/page.html")
