@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainer_service.errors import UserError
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import RunEnd, SummaryWriter
 
@@ -117,7 +118,8 @@ class IsolatedWriter(SummaryWriter):
                 call()
             except BaseException as error:  # in code of others sys.exit() is a mistake like any other
                 _logger.debug("%s failed:", self._name, exc_info=error)
-                self._leave_out(f"{type(error).__name__}: {' '.join(str(error).split())}")
+                words = " ".join(str(error).split())
+                self._leave_out(words if isinstance(error, UserError) else f"{type(error).__name__}: {words}")
             self._busy_since_s = None
 
     def _leave_out(self, reason: str) -> None:

@@ -59,7 +59,7 @@ class Outcome:
     steps: dict[str, int]
     """Agent steps of each behavior."""
     interrupted: bool
-    """Whether it was stopped before its step budgets were used."""
+    """Whether a signal or a callback stopped it, before its step budgets were used or a stop rule held."""
 
     def __fspath__(self) -> str:
         return str(self.folder)

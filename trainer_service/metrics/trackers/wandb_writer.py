@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import FAREWELL_S
 from trainer_service.metrics.summary import FILM_TAG, Summary
 from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
@@ -41,6 +42,11 @@ class WandbWriter(SummaryWriter):
     def open(self) -> None:
         import wandb
 
+        # It would ask at the terminal, where a run is under way.
+        if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
+            raise UserError(
+                "nobody is logged in: run 'wandb login', or set WANDB_API_KEY, or WANDB_MODE=offline"
+            )
         self._wandb = wandb
         run_id = self._run.recall().get("id") or uuid.uuid4().hex[:8]
         self._run.remember(id=run_id)

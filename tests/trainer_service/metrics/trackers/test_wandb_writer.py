@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from trainer_service.errors import UserError
 from trainer_service.metrics import Series, Summary
 from trainer_service.metrics.trackers import TrackedRun
 from trainer_service.metrics.trackers.wandb_writer import WandbWriter
@@ -31,8 +32,16 @@ class StandIn:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.started: list[dict[str, Any]] = []
+        self.mode = "offline"
         self.Settings = lambda **values: values
         self.Video = lambda path, format: ("film", path, format)
+
+    def setup(self) -> Any:
+        return SimpleNamespace(settings=SimpleNamespace(mode=self.mode))
+
+    def login(self, *, prompt: bool) -> bool:
+        assert not prompt
+        return False
 
     def init(self, **values: Any) -> Any:
         self.started.append(values)
@@ -84,6 +93,13 @@ def test_a_resumed_run_goes_on_under_its_id(
     first, again, anew = (each["id"] for each in wandb.started)
     assert first == again != anew
     assert {each["project"] for each in wandb.started} == {"mine"}
+
+
+def test_nobody_is_asked_to_log_in(wandb: StandIn, tmp_path: Path) -> None:
+    wandb.mode = "online"
+    with pytest.raises(UserError, match="nobody is logged in: run 'wandb login'"):
+        WandbWriter(tracked(tmp_path)).open()
+    assert not wandb.started
 
 
 @pytest.mark.process
