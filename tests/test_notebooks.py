@@ -37,7 +37,7 @@ def test_the_gymnasium_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     names: dict[str, Any] = {"__name__": "__main__"}
     for cell in cells(next(path for path in NOTEBOOKS if path.name == "gymnasium.ipynb")):
         exec(cell, names)
-    assert names["outcome"].steps == {"CartPole-v1": 500}
+    assert names["outcome"].steps["CartPole-v1"] >= 500
     assert names["reaching"].steps["Reach"] >= 500
     assert names["total"] > 0
     assert Path("cartpole.gif").stat().st_size > 0
