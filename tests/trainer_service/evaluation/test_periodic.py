@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import yaml
 from PIL import Image, ImageSequence
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer_service.config.run.tracking import SUMMARY_WRITERS
+from trainer_service.metrics import Summary, SummaryWriter
+from trainer_service.metrics.trackers import TrackedRun
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
@@ -212,11 +216,36 @@ def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> 
     assert Path("results/long/3DBall/checkpoint.pt").is_file()
 
 
-def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure) -> None:
-    path = configure("Basic", max_steps=300, summary_freq=100)
-    path.write_text(path.read_text() + "evaluation: {every_steps: 250, episodes: 2, film: true}\n")
-    said = mlagents_style("learn", path, "--env=sim:basic", "--run-id=filmed")
+class Noting(SummaryWriter):
+    """A tracker that notes what it is called with."""
+
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.calls.clear()
+
+    def write(self, summary: Summary) -> None:
+        self.calls.append(("summary", summary.step))
+
+    def write_evaluation(self, summary: Summary) -> None:
+        self.calls.append(("evaluation", summary.step, "Evaluation/Cumulative Reward" in summary.series))
+
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
+        self.calls.append(("film", step, film))
+
+    def close(self, end: str = "finished") -> None:
+        self.calls.append(("close", end))
+
+
+def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure, monkeypatch) -> None:
+    monkeypatch.setitem(SUMMARY_WRITERS, "noting", f"{__name__}:Noting")
+    path = configure("Basic", max_steps=100_000, summary_freq=100)
+    sections = "evaluation: {every_steps: 250, episodes: 2, film: true}\nstop: {target_return: -100}\n"
+    path.write_text(path.read_text() + sections)
+    said = mlagents_style("learn", path, "--env=sim:basic", "--run-id=filmed", "--track=noting")
     assert said.code == 0, said.err
+    assert "The run ends by its rules (stop): target_return is reached, 'Basic' has" in said.out
+    assert "Finished. Everything is in" in said.out
     (film,) = Path("results/filmed").glob("*.gif")
     assert f"Filmed {film}" in said.out
     with Image.open(film) as picture:
@@ -228,6 +257,10 @@ def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure) 
     (shown,) = board.Images("Videos_Test")
     assert shown.encoded_image_string == film.read_bytes()
     assert film.name == f"film-{shown.step}.gif"
+    assert ("film", shown.step, film) in Noting.calls
+    assert ("evaluation", shown.step, True) in Noting.calls
+    assert ("summary", 200) in Noting.calls
+    assert Noting.calls[-1] == ("close", "finished")
 
 
 def test_only_bundled_environments_are_filmed(train, mlagents_style, program, configure) -> None:
