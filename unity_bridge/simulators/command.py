@@ -206,7 +206,10 @@ def _parser() -> argparse.ArgumentParser:
         help=f"where the trainer listens on this machine (default {DEFAULT_PORT})",
     )
     parser.add_argument(
-        "--agents", type=_positive, metavar="N", help="how many agents (default: the scene's own number)"
+        "--agents",
+        type=_positive,
+        metavar="N",
+        help="how many agents, or copies with gym: (default: the scene's own number)",
     )
     parser.add_argument(
         "--seed", type=_natural, metavar="S", help="of the scene (default: what the trainer says)"
