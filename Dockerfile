@@ -1,8 +1,9 @@
 # The trainer, for one machine and, with Ray, for the head and the workers of a cluster. From the root of a checkout:
 #
-#     docker build -t trainer .
-#     docker build -t trainer:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 .
-#                                                                        with the CUDA that your driver knows
+#     docker build -t trainer:cuda .                                     torch's usual build, for GPUs and CPUs
+#     docker build -t trainer --build-arg TORCH_INDEX=URL .              another build: for CPUs alone, which is smaller by
+#                                                                        gigabytes, or with the CUDA that your driver knows;
+#                                                                        pytorch.org, Get started, has the URLs
 #
 #     docker run --rm --user "$(id -u)" -v "$PWD":/work trainer \
 #         mlagents-style learn 3dball --env=sim:3dball --run-id=a
@@ -16,8 +17,8 @@
 # Ray passes arrays between processes in /dev/shm, of which Docker gives 64 MB unless told; with less it uses files.
 FROM python:3.11-slim
 
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir "torch>=2.10,<2.14" --index-url "$TORCH_INDEX"
+ARG TORCH_INDEX
+RUN pip install --no-cache-dir "torch>=2.10,<2.14" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
 
 COPY . /tmp/trainer-service
 RUN pip install --no-cache-dir "/tmp/trainer-service[ray]" && rm -r /tmp/trainer-service

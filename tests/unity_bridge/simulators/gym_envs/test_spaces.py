@@ -78,7 +78,7 @@ def test_unsupported_spaces_are_refused_by_name(space: Space, complaint: str) ->
         sensors(spaces.Dict({"eye": space}))
 
 
-@pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=str)
+@pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=["of Gymnasium", "of a library"])
 def test_texts_beside_something_else_are_left_out_with_a_warning(text: Space, caplog) -> None:
     space = spaces.Dict(
         {"see": spaces.Discrete(2), "ears": spaces.Tuple([text, spaces.Dict({"left": text})])}
@@ -112,7 +112,7 @@ PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
         ),
         (spaces.Box(0, 1, (24, 31, 3)), PIXELS / 255, (PIXELS / 255).transpose(2, 0, 1).astype(np.float32)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, Space) else "array",
 )
 def test_pictures_have_channels_first_and_keep_bytes(space: Space, observation: Any, seen: Any) -> None:
     [sensor] = sensors(space)
