@@ -112,7 +112,7 @@ PIXELS = np.random.default_rng(3).integers(0, 256, (24, 31, 3), np.uint8)
         ),
         (spaces.Box(0, 1, (24, 31, 3)), PIXELS / 255, (PIXELS / 255).transpose(2, 0, 1).astype(np.float32)),
     ],
-    ids=lambda value: str(value) if isinstance(value, Space) else "array",
+    ids=lambda value: "array" if isinstance(value, np.ndarray) else str(value),
 )
 def test_pictures_have_channels_first_and_keep_bytes(space: Space, observation: Any, seen: Any) -> None:
     [sensor] = sensors(space)
