@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,6 +36,8 @@ _WATCHDOG = 'read -r line && exit; folder="$1"; shift; kill -s KILL -- "$@"; sle
 """A line that is read is a run that ended by itself."""
 _SHUTDOWN_S = 15.0
 _EXIT_S = 3.0
+
+_logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -73,14 +77,32 @@ def _is_private(addresses: Mapping[str, Any]) -> bool:
 
 def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
     """Starts Ray, and adds its processes to ``daemons`` even where it fails. Returns its addresses."""
+    try:
+        return _initialize(folder, cores, daemons)
+    except UserError as error:
+        # Where its processes do not find each other within half a minute Ray raises a bare Exception. A machine that
+        # was busy, or a port that another Ray took a moment earlier, is likely to be better the next time.
+        if type(error.__cause__) is not Exception:
+            raise
+        _logger.warning("%s; trying once more", str(error).rstrip("."))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for processes that it gives up
+        _shut_down(daemons)
+        gc.collect()
+    daemons.clear()
+    return _initialize(folder, cores, daemons)
+
+
+def _initialize(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
     import ray
 
     before = _children()
     try:
         with ray_internals.own_signal_handlers(), ray_internals.processes_out_of_reach():
             context = ray.init(**_arguments(folder, cores))
-    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        raise UserError(f"Ray could not be started on this machine: {error}") from error
+    except Exception as error:  # Ray's own classes, and bare ones where it waited in vain
+        reason = " ".join(str(error).split())
+        raise UserError(f"Ray could not be started on this machine: {reason}") from error
     finally:
         daemons += [child for child in _children() if child not in before]
     addresses: Mapping[str, Any] = context.address_info

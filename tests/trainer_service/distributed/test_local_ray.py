@@ -7,16 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from processes import wait_until
 
 from trainer_service.config import DistributedSettings
+from trainer_service.distributed.local_ray import local_ray
 from trainer_service.distributed.ray_authentication import asks_for_token
 from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
+from trainer_service.errors import UserError
 from unity_bridge.transport.call_status import call_status
 
 ray = pytest.importorskip("ray")
@@ -118,6 +121,64 @@ def test_a_ray_that_runs_already_is_used_and_left(local: RayCluster) -> None:
     with ray_cluster(DistributedSettings(ray_address="127.0.0.1:1"), 1) as cluster:
         assert cluster.nodes() == local.nodes()
     assert ray.is_initialized()
+
+
+def is_gone(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it has ended, and whoever ended it has taken its exit code."""
+    import psutil
+
+    gone = not psutil.pid_exists(process.pid)
+    process.poll()
+    return gone
+
+
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[subprocess.Popen[bytes]]]:
+    """Lets Ray's next starts end with these errors, each after a process that it leaves behind."""
+
+    def arrange(*errors: Exception) -> list[subprocess.Popen[bytes]]:
+        left: list[subprocess.Popen[bytes]] = []
+        waiting = list(errors)
+
+        def init(**_: Any) -> Any:
+            left.append(subprocess.Popen(["sleep", "60"]))
+            if waiting:
+                raise waiting.pop(0)
+            return SimpleNamespace(address_info={"node_ip_address": "127.0.0.1"})
+
+        monkeypatch.setattr(ray, "init", init)
+        monkeypatch.setattr("trainer_service.distributed.local_ray._EXIT_S", 0.2)
+        return left
+
+    return arrange
+
+
+def test_a_ray_that_does_not_come_up_in_time_gets_a_second_chance(
+    processes: None, fails: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    left = fails(Exception("The current node timed out during startup."))
+    with local_ray(1, insecure=True):
+        first, second = left
+        assert is_gone(first)
+        assert not is_gone(second)
+    assert is_gone(second)
+    assert "timed out during startup; trying once more" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("errors", "tries"),
+    [([Exception("too\nlate")] * 2, 2), ([RuntimeError("too\nlate")], 1), ([ValueError("too late")], 1)],
+)
+def test_a_ray_that_cannot_start_is_one_message_and_leaves_nothing(
+    processes: None, fails: Callable[..., Any], errors: list[Exception], tries: int
+) -> None:
+    left = fails(*errors)
+    with (
+        pytest.raises(UserError, match="Ray could not be started on this machine: too late"),
+        local_ray(1, insecure=True),
+    ):
+        pass
+    assert [is_gone(process) for process in left] == [True] * tries
 
 
 @pytest.mark.process

@@ -187,7 +187,10 @@ def test_code_that_a_worker_cannot_load_ends_the_run(
     pool: Callable[..., RayWorkers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "only_here.py").write_text(
-        "class Elsewhere:\n    def __init__(self, number): ...\n    def place(self): ...\n    def leave(self): ...\n"
+        "class Elsewhere:\n"
+        "    def __init__(self, number): ...\n"
+        "    def place(self, plugins): ...\n"
+        "    def leave(self): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_here  # type: ignore[import-not-found]
