@@ -87,10 +87,10 @@ def _spread(name: str, bar: float) -> Row:
 
 
 ROWS = (
-    Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-11.6, env_args=_COPIES),
-    Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-12.0, env_args=_COPIES),
-    Row("spread_poca", "spread", _SPREAD, _MPE2, 3, 1000, env_args=_COPIES),
-    Row("spread_coma", "spread", _SPREAD, _MPE2, 3, 1000, bar=-20.0, env_args=_COPIES),
+    Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-8.5, env_args=_COPIES),
+    Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-8.6, env_args=_COPIES),
+    Row("spread_poca", "spread", _SPREAD, _MPE2, 3, 1000, bar=-9.5, env_args=_COPIES),
+    Row("spread_coma", "spread", _SPREAD, _MPE2, 3, 1000, bar=-15.0, env_args=_COPIES),
     Row(
         "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
         unit="S", bar=-300.0, env_args=("--copies", "16", "--steps", "50"), steps=50,
@@ -105,9 +105,9 @@ ROWS = (
     _switch("vdn", 14.0, "--clock", agents=4),
     _switch("dqn_share", 14.0, agents=4),
     _spread("idqn", -13.0),
-    _spread("vdn", -13.0),
-    _spread("qmix", -10.0),
-    _spread("maddpg", -9.6),
+    _spread("vdn", -8.8),
+    _spread("qmix", -8.6),
+    _spread("maddpg", -8.2),
     Row("cartpole_dqn", "cartpole", "gym:CartPole-v1", "gym:CartPole-v1", 1, 500, unit="agent", bar=475.0),
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
