@@ -34,6 +34,7 @@ _COPIES = {
     "gym": "--env-args --agents 8",
     "gymma": "--env-args --copies 8",
     "pettingzoo": "--env-args --copies 8",
+    "python": "--env-args --copies 8",
     "sim": "--env-args --agents 8",
 }
 

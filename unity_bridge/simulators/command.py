@@ -22,7 +22,6 @@ from unity_bridge.simulators.gym_envs import options as gym_options
 from unity_bridge.simulators.gymma_envs import options as gymma_options
 from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
 from unity_bridge.simulators.notices import relayed_warnings
-from unity_bridge.simulators.pace import PacedScene
 from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
 from unity_bridge.simulators.registry import (
     SCENES,
@@ -42,10 +41,6 @@ CONNECT_TIMEOUT_S = 10.0
 RECONNECT_S = 60.0
 _THIRD_PARTY = {"copies": " or pettingzoo: or gymma:", "steps": " or gymma:"}
 """Environments of others that understand an option of our scenes with teams."""
-
-
-_COPIES_FLAG = {"gym": "--agents"}
-"""By scheme of environments that others wrote, the option that makes more than one copy, where it is not --copies."""
 
 
 def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_scene) -> int:
@@ -89,7 +84,7 @@ def open_for(
     Raises:
         SceneError: as ``open_scene``.
     """
-    scene = opener(
+    return opener(
         arguments.env,
         agents=arguments.agents,
         academy=academy,
@@ -98,9 +93,6 @@ def open_for(
         options=_group_options(arguments),
         rendered=arguments.record is not None,
     )
-    if getattr(scene, "num_copies", None) == 1:
-        return PacedScene(scene, arguments.env, _COPIES_FLAG.get(arguments.env.partition(":")[0], "--copies"))
-    return scene
 
 
 def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:

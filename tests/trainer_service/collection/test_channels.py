@@ -78,8 +78,8 @@ def test_what_simulators_say_alike_is_logged_once(channels: Channels, caplog) ->
         records = tuple(SideChannelRecord(NOTICES, body) for body in bodies)
         return Tick(simulator, {}, {}, records)
 
-    channels.handle(tick(3, b"pace:1\nslow\n[INFO] forged", b"texts:2\nno mission"), lambda name, stat: True)
-    channels.handle(tick(4, b"pace:1\nslow too", b"no topic"), lambda name, stat: True)
+    channels.handle(tick(3, b"texts:1\nslow\n[INFO] forged", b"texts:2\nno mission"), lambda name, stat: True)
+    channels.handle(tick(4, b"texts:1\nslow too", b"no topic"), lambda name, stat: True)
     assert [record.getMessage() for record in caplog.records] == [
         "Simulator 3: slow [INFO] forged.",
         "Simulator 3: no mission.",

@@ -50,11 +50,6 @@ class GymScene:
         """Those that have a deciding row in the last message, in the order of these rows."""
 
     @property
-    def num_copies(self) -> int:
-        """How many copies of the environment there are."""
-        return len(self._copies)
-
-    @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
         specs = tuple(sensor.spec for sensor in self._sensors)
         return {self._behavior: BehaviorSpec(specs, self._actuator.spec)}

@@ -72,11 +72,6 @@ class MultiAgentScene:
         """The copies and agents that wait, by behavior and in the order of the last message's rows."""
 
     @property
-    def num_copies(self) -> int:
-        """How many copies of the environment there are."""
-        return len(self._copies)
-
-    @property
     def frame_s(self) -> float:
         metadata = getattr(self._copies[0].env, "metadata", {})
         return 1 / (metadata.get("render_fps") or _DEFAULT_FPS)
