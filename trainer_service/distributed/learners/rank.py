@@ -62,4 +62,8 @@ def _end_with_rank_0() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads of torch's process groups may still run when their C++ objects go, and would abort a rank that is done.
+    os._exit(code)
