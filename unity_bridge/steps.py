@@ -70,22 +70,35 @@ class StepBatch:
 
     def __post_init__(self) -> None:
         n = len(self.agent_ids)
-        for name in ("rewards", "terminated", "truncated", "allowed_actions", "group_ids", "group_rewards"):
-            if len(getattr(self, name)) != n:
-                raise ValueError(f"{name} has {len(getattr(self, name))} rows for {n} agents")
+        # This runs for every tick, so it asks once, and in detail only where something is wrong.
+        lengths = {
+            len(self.rewards), len(self.terminated), len(self.truncated),
+            len(self.allowed_actions), len(self.group_ids), len(self.group_rewards),
+        }  # fmt: skip
+        if lengths != {n}:
+            raise ValueError(self._other_lengths())
         for sensor, observation in enumerate(self.observations):
             if len(observation) != n:
                 raise ValueError(f"observation {sensor} has {len(observation)} rows for {n} agents")
         if self.members is not None and len(self.members) != n:
             raise ValueError(f"members has {len(self.members)} rows for {n} agents")
-        # Counting is the cheapest question that NumPy answers, and this runs for every tick.
+        # Counting is the cheapest question that NumPy answers.
         ended = self.terminated | self.truncated
         num_terminal = np.count_nonzero(ended)
-        if np.count_nonzero(self.terminated) + np.count_nonzero(self.truncated) != num_terminal:
-            raise ValueError("an agent cannot be both terminated and truncated")
-        if np.count_nonzero(ended[:num_terminal]) != num_terminal:
-            raise ValueError("terminal rows must come before the rows that wait for an action")
+        if num_terminal:
+            if np.count_nonzero(self.terminated) + np.count_nonzero(self.truncated) != num_terminal:
+                raise ValueError("an agent cannot be both terminated and truncated")
+            if np.count_nonzero(ended[:num_terminal]) != num_terminal:
+                raise ValueError("terminal rows must come before the rows that wait for an action")
         object.__setattr__(self, "num_terminal", num_terminal)
+
+    def _other_lengths(self) -> str:
+        """Returns in words which column has another number of rows than there are agents."""
+        n = len(self.agent_ids)
+        for name in ("rewards", "terminated", "truncated", "allowed_actions", "group_ids", "group_rewards"):
+            if len(getattr(self, name)) != n:
+                return f"{name} has {len(getattr(self, name))} rows for {n} agents"
+        return ""
 
     def __len__(self) -> int:
         return len(self.agent_ids)

@@ -7,6 +7,7 @@ memory as it says. Chunks that do not change the pixels are left out, so that no
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.errors import WireError
+from unity_bridge.fast_paths import fast_paths_allowed
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 """The first bytes of every PNG file."""
@@ -28,6 +30,9 @@ _DEPTHS = {0: (1, 2, 4, 8), 2: (8,), 3: (1, 2, 4, 8), 4: (8,), 6: (8,)}
 """Bits per number, by colour type, as far as a byte holds them."""
 
 _PALETTE = 3
+
+_PLAIN_MODES = {0: "L", 2: "RGB", 4: "LA", 6: "RGBA"}
+"""Pillow's names of pixels that are a byte for each of their numbers, by colour type."""
 
 MOST_FILES = 1 << 14
 """Files that may come back to back."""
@@ -59,6 +64,12 @@ class _Header(NamedTuple):
         return self.height * (1 + -(-bits // 8))
 
     @property
+    def plain_mode(self) -> str | None:
+        """Pillow's name of the pixels where they are bytes in the order of the picture; None where they are not."""
+        unusual = self.interlaced or self.filtering or self.depth != 8
+        return None if unusual else _PLAIN_MODES.get(self.colour_type)
+
+    @property
     def most_chunks(self) -> int:
         """Chunks that the file may have."""
         return _CHUNKS + self.stream_size // _BYTES_PER_CHUNK
@@ -73,6 +84,9 @@ class PngFile:
 
     data: bytes
     """The bytes of those chunks that make the pixels."""
+
+    streams: tuple[slice, ...]
+    """Where among these bytes the compressed pixels are."""
 
     header: _Header
 
@@ -90,6 +104,31 @@ class PngFile:
         Raises:
             WireError: the compressed pixels are damaged or too few.
         """
+        pixels = self._plain_pixels() if fast_paths_allowed() else None
+        if pixels is None:
+            pixels = self._any_pixels()
+        return pixels.reshape(*pixels.shape[:2], self.bands)
+
+    def _plain_pixels(self) -> NDArray[np.uint8] | None:
+        """Decodes bytes in the order of the picture without another look at the chunks, which takes half as long.
+
+        None where they are none, or something is wrong with them: what it is, the decoder of any file says.
+        """
+        from PIL import Image  # most behaviors have no pictures
+
+        mode = self.header.plain_mode
+        if mode is None or any(a.stop + 12 != b.start for a, b in itertools.pairwise(self.streams)):
+            return None
+        size = (self.header.width, self.header.height)
+        try:
+            pixels = np.asarray(Image.frombytes(mode, size, self._stream(), "zip", mode, 0))
+            self._require_rows_that_came(pixels[-1])
+        except (OSError, ValueError, WireError):
+            return None
+        return pixels
+
+    def _any_pixels(self) -> NDArray[np.uint8]:
+        """Decodes any file."""
         from PIL import Image  # most behaviors have no pictures
 
         try:
@@ -100,19 +139,20 @@ class PngFile:
                     pixels = np.asarray(image.convert("RGB" if self.bands == 3 else "L"))
         except (OSError, SyntaxError, ValueError) as error:
             raise WireError(f"{self.where}: expected pixels that can be decoded, got: {error}") from error
-        # Pillow leaves the rows zero that a short stream does not reach.
-        if not last_row.any():
-            self._require_all_rows()
-        return pixels.reshape(*pixels.shape[:2], self.bands)
+        self._require_rows_that_came(last_row)
+        return pixels
 
-    def _require_all_rows(self) -> None:
-        if self.header.interlaced:  # its rows do not come in order
+    def _stream(self) -> bytes:
+        """The compressed pixels."""
+        return b"".join(self.data[part] for part in self.streams)
+
+    def _require_rows_that_came(self, last_row: NDArray[np.uint8]) -> None:
+        """Raises WireError where rows are missing: Pillow leaves those zero that a short stream does not reach."""
+        if last_row.any() or self.header.interlaced:  # whose rows do not come in order
             return
-        chunks = _chunks(self.data, 0, self.where)
-        stream = b"".join(self.data[chunk.start : chunk.stop] for chunk in chunks if chunk.kind == b"IDAT")
         expected = self.header.stream_size
         try:
-            got = len(zlib.decompressobj().decompress(stream, expected))
+            got = len(zlib.decompressobj().decompress(self._stream(), expected))
         except zlib.error as error:
             raise WireError(f"{self.where}: expected pixels that can be decoded, got: {error}") from error
         if got != expected:
@@ -155,13 +195,17 @@ def _read_file(data: bytes, start: int, size: tuple[int, int], where: str) -> tu
         raise WireError(f"{where}: expected a header (IHDR) of {_HEADER.size} bytes, got {first.kind!r}")
     header = _Header(*_HEADER.unpack_from(data, first.start))
     _require_size(header, size, where)
-    kept = [SIGNATURE, _whole(data, first)]
+    kept, streams = [SIGNATURE, _whole(data, first)], []
+    end = sum(map(len, kept))
     for number, last in enumerate(chunks, start=2):
         if number > header.most_chunks:
             raise WireError(f"{where}: expected at most {header.most_chunks} chunks, got more")
         if last.kind in _KEPT:
             kept.append(_whole(data, last))
-    return PngFile(b"".join(kept), header, where), last.stop + 4
+            if last.kind == b"IDAT":
+                streams.append(slice(end + 8, end + len(kept[-1]) - 4))
+            end += len(kept[-1])
+    return PngFile(b"".join(kept), tuple(streams), header, where), last.stop + 4
 
 
 def _whole(data: bytes, chunk: _Chunk) -> bytes:

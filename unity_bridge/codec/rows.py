@@ -87,11 +87,12 @@ class RowLayout:
                 "itemsize": self.size,
             }
         )
-        self._fixed_bits = np.full(self.size, 0xFF, np.uint8)
+        self.fixed_bits = np.full(self.size, 0xFF, np.uint8)
+        """Which bits of each byte are the same in all rows. Shape [size]."""
         for value in values.values():
-            self._fixed_bits[value.start : value.stop] = 0xFF ^ value.free_bits
-        self._template = (np.frombuffer(example, np.uint8) & self._fixed_bits).tobytes()
-        fixed_positions = np.flatnonzero(self._fixed_bits)
+            self.fixed_bits[value.start : value.stop] = 0xFF ^ value.free_bits
+        self._template = (np.frombuffer(example, np.uint8) & self.fixed_bits).tobytes()
+        fixed_positions = np.flatnonzero(self.fixed_bits)
         self._fixed_positions = fixed_positions if len(fixed_positions) < self.size // MOSTLY_FREE else None
         """Positions of the bytes with fixed bits; None where these are too many to be picked out."""
 
@@ -102,19 +103,19 @@ class RowLayout:
             return False
         if self._fixed_positions is not None:
             return bool(self.fitting(data).all())
-        return (self._bytes(data) & self._fixed_bits).tobytes() == self._template * rows
+        return (self._bytes(data) & self.fixed_bits).tobytes() == self._template * rows
 
     def fitting(self, data: bytes) -> NDArray[np.bool_]:
         """Returns which of the rows in ``data``, all of this layout's size, have this layout. Shape [rows]."""
         fixed_positions = slice(None) if self._fixed_positions is None else self._fixed_positions
         template = np.frombuffer(self._template, np.uint8)[fixed_positions]
-        fixed_bits = self._bytes(data)[:, fixed_positions] & self._fixed_bits[fixed_positions]
+        fixed_bits = self._bytes(data)[:, fixed_positions] & self.fixed_bits[fixed_positions]
         fitting: NDArray[np.bool_] = (fixed_bits == template).all(axis=1)
         return fitting
 
-    def table(self, data: bytes) -> NDArray[np.void]:
-        """Returns rows of this layout as records, read-only."""
-        return np.frombuffer(data, self._record)
+    def table(self, data: bytes, start: int = 0, rows: int = -1) -> NDArray[np.void]:
+        """Returns so many rows of this layout from ``start`` on, or all that follow, as records, read-only."""
+        return np.frombuffer(data, self._record, rows, start)
 
     def blank(self, rows: int) -> NDArray[np.void]:
         """Returns rows of this layout with every value zero, to be filled in."""

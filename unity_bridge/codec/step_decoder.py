@@ -86,7 +86,8 @@ class StepDecoder:
             SensorReader(index, *pair)
             for index, pair in enumerate(zip(spec.observation_specs, layouts, strict=True))
         )
-        self._may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
+        self.may_be_compressed = any(sensor.may_be_compressed for sensor in self._sensors)
+        """Whether some observations may be PNG files."""
         self._fewest_bytes = 4 * sum(sensor.size for sensor in self._sensors if not sensor.may_be_compressed)
         self._most_bytes = (
             ROOM_BESIDE_SENSORS
@@ -98,6 +99,11 @@ class StepDecoder:
         self._refuse_unusable = refuse_unusable
         self.replaced = 0
         """Values of the last message that were replaced by 0."""
+
+    @property
+    def counts_unusable(self) -> bool:
+        """Whether values were replaced lately, so that those which follow must be counted."""
+        return self._unusable.is_counting
 
     def decode(self, rows: Sequence[bytes]) -> StepBatch:
         """Returns the rows as a batch, terminal rows first, each kind in the order in which it came.
@@ -168,7 +174,7 @@ class StepDecoder:
 
     def _arrays(self, columns: Columns[SensorColumn]) -> Columns[Observation]:
         """Returns the columns, once all rows are read, with an array for every sensor."""
-        if not self._may_be_compressed:
+        if not self.may_be_compressed:
             return cast("Columns[Observation]", columns)
         wheres = [f"{self._where}, {sensor.name}" for sensor in self._sensors]
         return columns.with_arrays(to_arrays(columns.observations, wheres))
@@ -221,7 +227,7 @@ class StepDecoder:
 
     def _learn_layout(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
         """Returns and remembers the layout of a row that fits no known one; None where it has no usual one."""
-        compressed = self._may_be_compressed and any(
+        compressed = self.may_be_compressed and any(
             is_compressed(seen, len(sensor.spec.shape))
             for sensor, seen in zip(self._sensors, info.observations, strict=True)
         )
@@ -305,11 +311,14 @@ class StepDecoder:
     def _sorted(self, columns: Columns[Observation]) -> Columns[Observation]:
         """Returns the rows, terminal ones first, at most one of each kind per agent."""
         done = columns.done
-        if len(set(columns.agent_ids.tolist())) < len(done):
+        ids = columns.agent_ids.tolist()
+        ended = np.count_nonzero(done)
+        is_sorted = np.count_nonzero(done[:ended]) == ended
+        if is_sorted and len(set(ids[:ended])) == ended and len(set(ids[ended:])) == len(ids) - ended:
+            return columns
+        if len(set(ids)) < len(ids):
             return columns.take(self._resolve_repeated_agents(columns))
-        if np.count_nonzero(done) and np.any(done[1:] > done[:-1]):
-            return columns.take(np.argsort(~done, kind="stable"))
-        return columns
+        return columns.take(np.argsort(~done, kind="stable"))
 
     def _resolve_repeated_agents(self, columns: Columns[Observation]) -> NDArray[np.intp]:
         """Returns the rows to keep, terminal ones first; moves rewards as decode() tells."""

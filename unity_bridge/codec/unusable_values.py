@@ -62,9 +62,14 @@ class UnusableValues:
         usable &= _all_within(columns.group_rewards, LARGEST_REWARD)
         for values in columns.observations:
             usable &= values.dtype == np.uint8 or _all_within(values, LARGEST_OBSERVED)
-        if usable and not self._excess and not self._rows_in_a_row:
+        if usable and not self.is_counting:
             return 0
         return self._replace(columns)
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether what was replaced lately is not paid off yet."""
+        return bool(self._excess or self._rows_in_a_row)
 
     def refuse(self, columns: Columns[Observation]) -> None:
         """Raises WireError if anything is NaN or infinite, however few; what is finite may be as large as it is."""
@@ -135,6 +140,14 @@ class UnusableValues:
         got = values[(row, *place)]
         expected = f"a number within ±{largest:g}" if np.isfinite(got) else "a finite number"
         return f"{self._where}, agent {columns.agent_ids[row]}, {name}{at}: expected {expected}, got {got:g}"
+
+
+def are_surely_usable(values: NDArray[np.float32]) -> bool:
+    """Returns whether nothing among rewards and observed numbers is NaN or too large, most of the time.
+
+    False says nothing: a few that are usable, but large, are enough for it.
+    """
+    return _all_within(values, min(LARGEST_REWARD, LARGEST_OBSERVED))
 
 
 def _all_within(values: Observation, largest: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -16,8 +16,17 @@ from PIL import Image
 
 from unity_bridge.codec.png_files import SIGNATURE, parse_files
 from unity_bridge.errors import WireError
+from unity_bridge.fast_paths import SLOW
 
 GREY, RGB = 0, 2
+
+
+@pytest.fixture(scope="module", autouse=True, params=["", "1"], ids=["fast", "slow"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Plain files are decoded in two ways, which must not be told apart."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SLOW, request.param)
+        yield
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:
@@ -262,3 +271,55 @@ def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
     damaged[at] ^= 1 << bit
     with pytest.raises(WireError):
         decode(bytes(damaged))
+
+
+def test_a_stream_that_is_cut_and_short_is_refused_in_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by random files: rows that are missing were named by one way, a stream that is cut by the other."""
+    stream = zlib.compress(bytes(7))  # a row of grey with alpha, where two are expected
+    data = SIGNATURE + header(colour=4) + chunk(b"IDAT", stream[:6]) + chunk(b"IDAT", stream[6:]) + END
+    found = decoded_or_refusal(data)
+    monkeypatch.setenv(SLOW, "1")
+    assert isinstance(found, str)
+    assert found == decoded_or_refusal(data)
+
+
+def decoded_or_refusal(data: bytes) -> list[NDArray[np.uint8]] | str:
+    try:
+        return decode(data)
+    except WireError as error:
+        return str(error)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    first=st.builds(header, colour=st.sampled_from([0, 2, 4, 6])),
+    bands=st.integers(1, 4),
+    pixels=st.binary(max_size=40),
+    filters=st.lists(st.integers(0, 5), min_size=2, max_size=2),
+    cuts=st.lists(st.integers(0, 60), max_size=2),
+    between=st.sampled_from([b"", chunk(b"PLTE", bytes(3)), chunk(b"tEXt", b"k\0v")]),
+    surplus=st.binary(max_size=6),
+)
+def test_both_ways_decode_or_refuse_alike(
+    first: bytes,
+    bands: int,
+    pixels: bytes,
+    filters: list[int],
+    cuts: list[int],
+    between: bytes,
+    surplus: bytes,
+) -> None:
+    rows = [pixels[row * 3 * bands :][: 3 * bands] for row in range(2)]
+    raw = b"".join(bytes([kind]) + row for kind, row in zip(filters, rows, strict=True))
+    stream = zlib.compress(raw) + surplus
+    ends = sorted(min(cut, len(stream)) for cut in cuts)
+    parts = [stream[start:end] for start, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
+    data = SIGNATURE + first + between.join(chunk(b"IDAT", part) for part in parts) + END
+    found = decoded_or_refusal(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SLOW, "1")
+        slow = decoded_or_refusal(data)
+    if isinstance(slow, str):
+        assert found == slow
+    else:
+        np.testing.assert_array_equal(found, slow)
