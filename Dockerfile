@@ -15,13 +15,19 @@
 #         sh -c "sh /usr/local/share/trainer/start_node.sh && exec sleep infinity"     a node; see start_node.sh
 #
 # Ray passes arrays between processes in /dev/shm, of which Docker gives 64 MB unless told; with less it uses files.
+FROM python:3.11-slim AS wheel
+# The compiled kernel needs a compiler here, and none in the image.
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
+COPY . /tmp/trainer-service
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel /tmp/trainer-service
+
 FROM python:3.11-slim
 
 ARG TORCH_INDEX
 RUN pip install --no-cache-dir "torch>=2.10,<2.14" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
 
-COPY . /tmp/trainer-service
-RUN pip install --no-cache-dir "/tmp/trainer-service[ray]" && rm -r /tmp/trainer-service
+RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
+    pip install --no-cache-dir "$(ls /wheel/*.whl)[ray]"
 COPY docs/cluster/start_node.sh /usr/local/share/trainer/
 
 RUN useradd --create-home trainer && install -d -o trainer /work

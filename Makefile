@@ -60,12 +60,18 @@ $(VENV)/bin/python:
 	  { echo "Python 3.11 to 3.14 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml
+# Installing compiles the kernel, where a C compiler is (hatch_build.py); pip shows nothing of that.
+KERNEL       = trainer_service/kernels/compiled
+ABOUT_KERNEL = $(BIN)/python -m trainer_service.kernels.compiled.build --check
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(KERNEL)/ppo_update.c
 	$(BIN)/python -m pip install --quiet --editable .
+	@$(ABOUT_KERNEL)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(KERNEL)/ppo_update.c
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@$(ABOUT_KERNEL)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml

@@ -50,6 +50,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.networks.encoders",),
     ("trainer_service.networks.policies",),
     ("trainer_service.networks.groups", "trainer_service.networks.critics"),
+    ("trainer_service.kernels", "trainer_service.kernels.compiled"),
     ("trainer_service.imitation",),
     ("trainer_service.rewards",),
     ("trainer_service.algorithms.common",),

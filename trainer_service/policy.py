@@ -41,6 +41,7 @@ class Policy:
 
         That of a team acts for all members, padded; ``member`` gives the policy of one of them.
         """
+        self._device = torch.device(device)
         self.behavior = checkpoint.behavior
         self.spec: BehaviorSpec = checkpoint.spec
         self.step = checkpoint.step
@@ -53,7 +54,7 @@ class Policy:
                 self._selector = selector_for(checkpoint.spec, checkpoint.settings)
                 self._padding = AgentPadding(checkpoint.spec) if checkpoint.spec.members else None
                 self._algorithm = make_algorithm(
-                    self._selector.spec, checkpoint.settings, Compute(torch.device(device), seed)
+                    self._selector.spec, checkpoint.settings, Compute(self._device, seed)
                 )
             self._algorithm.load_weights(checkpoint.algorithm)
             self._actor: ActingPolicy = self._algorithm
@@ -228,7 +229,7 @@ class Policy:
     def draw_from(self, stream: torch.Generator) -> None:
         """Draws actions from a random stream that others may share, from now on."""
         network = without_critic(self._algorithm.policy_network())
-        self._actor = FrozenPolicy(network, stream.device, stream)
+        self._actor = FrozenPolicy(network, self._device, stream)
 
     def network(self) -> ExportedNetwork:
         """Returns a copy of the deciding network, for export."""

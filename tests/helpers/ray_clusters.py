@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import psutil
+
 from trainer_service.distributed import ray_internals
+from trainer_service.distributed.local_ray import waited_in_vain
 
 TOKEN = "t" * 64
 _MEMORY = 100 * 2**20
@@ -28,31 +31,45 @@ def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterat
 
     This process has the token in its environment, and is not connected.
     """
-    from ray.cluster_utils import Cluster
-
     variables = {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": authentication,
         "RAY_AUTH_TOKEN": TOKEN,
         "RAY_USAGE_STATS_ENABLED": "0",
     }
+    with ray_internals.environment(variables), ray_internals.loopback_addresses():
+        ray_internals.read_authentication_again()
+        with ExitStack() as stack:
+            yield _started(nodes, stack)
+    ray_internals.read_authentication_again()
+
+
+def _started(nodes: int, stack: ExitStack, tries: int = 2) -> Any:
+    """A cluster that ends with the stack.
+
+    A busy machine gets a second try, as users' own do.
+    """
+    from ray.cluster_utils import Cluster
+
     folder = tempfile.mkdtemp(dir="/tmp")  # short, for names of sockets
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
     node = {
         "num_cpus": _CORES,
         "object_store_memory": _MEMORY,
         "include_log_monitor": False,
         "temp_dir": folder,
     }
-    with ray_internals.environment(variables), ray_internals.loopback_addresses():
-        ray_internals.read_authentication_again()
-        cluster = Cluster(
-            initialize_head=True, head_node_args={**node, "include_dashboard": False, "no_monitor": True}
-        )
-        try:
-            for _ in range(nodes - 1):
-                cluster.add_node(**node)
-            yield cluster
-        finally:
-            cluster.shutdown()
-            shutil.rmtree(folder, ignore_errors=True)
-    ray_internals.read_authentication_again()
+    children = set(psutil.Process().children())
+    cluster = Cluster()
+    stack.callback(cluster.shutdown)
+    try:
+        cluster.add_node(**node, include_dashboard=False, no_monitor=True)
+        for _ in range(nodes - 1):
+            cluster.add_node(**node)
+    except Exception as error:
+        for child in set(psutil.Process().children()) - children:
+            child.kill()
+        if tries == 1 or not waited_in_vain(error):
+            raise
+        return _started(nodes, stack, tries - 1)
+    return cluster

@@ -25,6 +25,7 @@ from trainer_service.algorithms.on_policy.poca import POCA
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import Hyperparameters, TrainerSettings
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
+from trainer_service.networks.encoders.precision import pictures_in
 from trainer_service.plugins import AlgorithmPlugin, guarded, load_factory
 from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
@@ -65,7 +66,8 @@ def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
             raise PluginError(f"no trainer type '{name}': the distribution that offered it is not installed")
         factory = load_factory(ALGORITHM_PLUGINS, name, AlgorithmPlugin, Hyperparameters)
         ALGORITHMS[name] = guarded(factory, str(ALGORITHM_PLUGINS.offered()[name]))
-    return ALGORITHMS[name](spec, settings, compute)
+    with pictures_in(compute.precision):
+        return ALGORITHMS[name](spec, settings, compute)
 
 
 __all__ = [

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from trainer_service.config import TrainerSettings, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
+from trainer_service.networks.threads import Threads
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
 from trainer_service.runs.replay_file import load_replay_file
 from unity_bridge.errors import PluginError
@@ -49,12 +51,14 @@ class Behavior:
         *,
         learns: bool = True,
         callbacks: CallbackList | None = None,
+        is_watched: bool = True,
         turn_scheduler: TurnScheduler | None = None,
         fixed_opponents: Sequence[FixedOpponent] = (),
         make_algorithm: AlgorithmFactory = make_algorithm,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
+        is_watched: whether somebody asks for its progress: only then are returns kept for that.
         turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
         fixed_opponents: players in its pool of opponents that do not change.
         make_algorithm: from the behavior as its learner sees it.
@@ -71,9 +75,15 @@ class Behavior:
         """Updates that this process has made."""
         self.seed = compute.seed
         """The seed that its random streams are derived from."""
+        self.device = compute.device
+        """Where its networks are."""
+        self.precision = compute.precision
+        """The precision in which its policy encodes pictures."""
         self.diverged = False
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
+        self._threads: Threads | None = None
         self._learns = learns
+        self._is_watched = is_watched
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
         self._next_summary = settings.summary_freq
@@ -179,7 +189,8 @@ class Behavior:
                     self._count_since_save(member.behavior, of_member)
                     self._statistics.add(f"{MEMBER_REWARD}{member.behavior}", of_member)
             self._count_since_save(self.name, returns)
-            self._returns_since_progress.extend(returns.tolist())
+            if self._is_watched:
+                self._returns_since_progress.extend(returns.tolist())
         if len(episodes.group_returns):
             self._statistics.add_group_episodes(episodes.group_returns)
         self._callbacks.on_episode_end(self.name, episodes)
@@ -196,6 +207,10 @@ class Behavior:
         """A copy of what the newest policy acts with."""
         return without_critic(self._algorithm.policy_network()).state_dict()
 
+    def use_threads(self, threads: Threads) -> None:
+        """Lets updates and large decisions have these threads of torch's from now on."""
+        self._threads = self.collector.threads = threads
+
     def ready_to_update(self) -> bool:
         """Whether enough was collected for an update, and there is still something to learn."""
         return self._learns and self._algorithm.ready()
@@ -206,7 +221,8 @@ class Behavior:
         Raises:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
-        metrics = self._algorithm.update(self.step)
+        with nullcontext() if self._threads is None else self._threads.for_update():
+            metrics = self._algorithm.update(self.step)
         self.updates += 1
         broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
         if broken:

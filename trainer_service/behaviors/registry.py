@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesView
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collectors import TeamName
@@ -55,6 +55,7 @@ class Behaviors(Mapping[str, Behavior]):
         self._teams_absent_since: dict[TeamName, float] = {}
         """Time when the last source that had a team left."""
         self._logged_unfinished: list[str] = []
+        self._has_self_play = False
 
     def __getitem__(self, name: str) -> Behavior:
         return self._by_name[name]
@@ -64,6 +65,10 @@ class Behaviors(Mapping[str, Behavior]):
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def values(self) -> ValuesView[Behavior]:
+        """The behaviors. A mapping's own looks each up by its name, at every tick."""
+        return self._by_name.values()
 
     @property
     def finished(self) -> bool:
@@ -104,6 +109,7 @@ class Behaviors(Mapping[str, Behavior]):
                 f"behavior {quoted(name)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
             )
         if behavior.self_play is not None:
+            self._has_self_play = True
             behavior.self_play.register_team(team.team)
         self._present.setdefault(source, set()).add(team)
         self._absent_since.pop(name, None)
@@ -149,6 +155,8 @@ class Behaviors(Mapping[str, Behavior]):
 
     def advance_turns(self) -> bool:
         """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
+        if not self._has_self_play and not self._teams_absent_since:
+            return False
         players = [(each, each.self_play) for each in self.values() if each.self_play is not None]
         changes = [self._remove_absent_teams()]
         changes += [

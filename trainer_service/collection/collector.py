@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
+from trainer_service.networks.threads import Threads
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
 from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
 from trainer_service.rollout.assembler import Decisions, Episodes, TrajectoryAssembler
@@ -55,6 +57,8 @@ class Collector:
         self._selector = selector
         self._algorithm = algorithm
         self._opponents = opponents
+        self.threads: Threads | None = None
+        """Torch's threads for its decisions; None leaves them as they are."""
         self._deterministic = settings.network_settings.deterministic
         self._groups = GroupReturns()
         by_group = settings.hyperparameters.learns_by_group
@@ -151,12 +155,14 @@ class Collector:
         together = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
         if len(together.rows) == 0:
             return [ActionBatch.zeros(0, self._selector.spec.action_spec) for _ in waiting]
-        decisions = actor.act(
-            together.observations,
-            together.allowed_actions,
-            self._assembler.memories(together.rows),
-            deterministic=self._deterministic,
-        )
+        threads = nullcontext() if self.threads is None else self.threads.for_decision(len(together.rows))
+        with threads:
+            decisions = actor.act(
+                together.observations,
+                together.allowed_actions,
+                self._assembler.memories(together.rows),
+                deterministic=self._deterministic,
+            )
         self._assembler.acted(together.rows, together.observations, together.allowed_actions, decisions)
         continuous = self._algorithm.env_actions(decisions)
         discrete = decisions.discrete_actions.astype(np.int32)

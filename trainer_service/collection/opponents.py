@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import torch
-
 from trainer_service.algorithms import Algorithm, Compute
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.policy import Policy, random_policy
 from trainer_service.runs.checkpoint import Checkpoint, spec_mismatch
 from unity_bridge.side_channels import parse_expert
@@ -112,7 +111,7 @@ class OpponentPolicies:
         self._algorithm = algorithm
         self._spec = spec
         self._device = compute.device
-        self._noise = torch.Generator(compute.device).manual_seed(compute.seed + 3)
+        self._noise = random_stream(compute.seed + 3)
         self._frozen: dict[int, tuple[Snapshot, FrozenPolicy]] = {}
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
         """By simulator and team."""
@@ -190,7 +189,7 @@ class OpponentPolicies:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
-        self._noise.set_state(state["acting"].cpu())
+        restore_streams({"acting": self._noise}, state)
 
 
 def expert_actions(steps: TeamSteps, spec: BehaviorSpec) -> ActionBatch:

@@ -163,9 +163,12 @@ class Simulators:
                 continue  # it was refused
             elif not tick.new_specs or self._declare_all(_Declaration(tick), made):
                 ticks.append(tick)
-        return self._reset_outdated(
-            [tick for tick in ticks if self._attempt(tick, "hearing", self._handle_messages)]
-        )
+        heard = [
+            tick
+            for tick in ticks
+            if not (tick.messages or tick.new_specs) or self._attempt(tick, "hearing", self._handle_messages)
+        ]
+        return self._reset_outdated(heard) if self._outdated else heard
 
     def _merged(self, tick: Tick) -> Tick | None:
         """A tick with one behavior in place of each team's members; None where its simulator had to be refused."""

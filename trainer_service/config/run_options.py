@@ -177,11 +177,22 @@ class CheckpointSettings(Section):
     """The folder of all runs."""
 
 
+Precision = Literal["float32", "bfloat16"]
+"""The floating-point format of products."""
+
+
 class TorchSettings(Section):
-    """Device of the networks."""
+    """Device of the networks, and the precision in which they encode pictures."""
 
     device: Text | None = None
-    """``cpu``, ``cuda``, ``cuda:0`` …; null takes a GPU if there is one."""
+    """``cpu``, ``cuda``, ``cuda:0`` …; null decides by the work of each behavior: a GPU, if there is one, for pictures
+    and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``, mostly), else the
+    CPU. Learner ranks take a GPU each if there is one."""
+
+    precision: Precision = "float32"
+    """``bfloat16`` encodes pictures with half the bits, in updates and in acting: faster where the processor has
+    instructions for it, as CPUs with AVX-512 BF16 or AMX and GPUs since NVIDIA's Ampere have. Weights, everything
+    behind the encoders, checkpoints and models stay float32. An addition to ML-Agents."""
 
 
 class EvaluationSettings(Section):

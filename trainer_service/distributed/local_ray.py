@@ -80,9 +80,8 @@ def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
     try:
         return _initialize(folder, cores, daemons)
     except UserError as error:
-        # Where its processes do not find each other within half a minute Ray raises a bare Exception. A machine that
-        # was busy, or a port that another Ray took a moment earlier, is likely to be better the next time.
-        if type(error.__cause__) is not Exception:
+        # A machine that was busy, or a port that another Ray took a moment earlier, is likely to be better next time.
+        if not waited_in_vain(error.__cause__):
             raise
         _logger.warning("%s; trying once more", str(error).rstrip("."))
     with warnings.catch_warnings():
@@ -91,6 +90,11 @@ def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
         gc.collect()
     daemons.clear()
     return _initialize(folder, cores, daemons)
+
+
+def waited_in_vain(error: BaseException | None) -> bool:
+    """Whether Ray gave up waiting for its own processes, half a minute each: a bare Exception, or it says so."""
+    return type(error) is Exception or "timed out" in str(error).lower()
 
 
 def _initialize(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from trainer_service.collection.collectors import TeamName
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import PlayerName, TrainerSettings
+from trainer_service.config.run_options import Precision
 from unity_bridge.side_channels import EnvironmentParameterMessage, StatMessage
 from unity_bridge.specs import BehaviorSpec
 
@@ -47,6 +48,9 @@ class PublishedPolicy:
 
     training: bool
     """Whether trajectories are wanted; otherwise it only acts."""
+
+    precision: Precision = "float32"
+    """The precision in which it encodes pictures."""
 
     learning_team: int | None = None
     """The team whose trajectories are wanted, under self-play; None for all teams."""

@@ -402,6 +402,7 @@ def published(behavior: Behavior) -> PublishedPolicy:
         state=as_arrays(behavior.acting_state()),
         seed=behavior.seed,
         training=behavior.training,
+        precision=behavior.precision,
         learning_team=learning_team,
         opponents=opponents,
         fixed_opponents=fixed_opponents,

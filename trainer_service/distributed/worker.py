@@ -231,7 +231,7 @@ class _PolicyCopy:
     def __init__(self, name: str, published: PublishedPolicy) -> None:
         spec, settings = published.spec, published.settings
         selector = selector_for(spec, settings)
-        compute = Compute(_CPU, published.seed)
+        compute = Compute(_CPU, published.seed, precision=published.precision)
         self.published = published
         self._algorithm = make_algorithm(selector.spec, settings, compute)
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}

@@ -44,6 +44,7 @@ def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("gymma", installation.gymma)
     yield Check("plugins", plugins)
     yield Check("torch device", partial(installation.torch_device, setup.device))
+    yield Check("compiled kernel", installation.compiled_kernel)
     yield Check("gRPC server", installation.grpc_server)
     yield Check("PNG pictures", installation.pictures)
     yield Check("ONNX export", installation.onnx_export)

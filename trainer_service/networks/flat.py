@@ -26,7 +26,8 @@ class FlatParameters:
     def __init__(self, parameters: Iterable[nn.Parameter], shard: Shard = ALONE) -> None:
         """The parameters must be of one type, on the device where they will stay. shard: see ``reduce_gradient``."""
         parameters = list(parameters)
-        self._shard = shard
+        self.shard = shard
+        """Which rows of each minibatch this learner rank computes."""
         self.vector = torch.cat([parameter.detach().flatten() for parameter in parameters])
         """Shape [all parameters]."""
         self.gradient = torch.zeros_like(self.vector)
@@ -45,8 +46,8 @@ class FlatParameters:
 
     def reduce_gradient(self, share: float = 1.0) -> None:
         """Adds the gradients of all learner ranks up, each weighted by its share of the minibatch: one all-reduce."""
-        if self._shard.world > 1:
-            self._shard.add_up(self.gradient.mul_(share))
+        if self.shard.world > 1:
+            self.shard.add_up(self.gradient.mul_(share))
 
     def clip_gradient(self, max_norm: float) -> None:
         """Scales the gradient down to ``max_norm`` where it is longer, without asking the device how long."""
@@ -71,12 +72,18 @@ class FlatAdam:
     ) -> None:
         """weight_decay: λ of an L2 penalty λ‖θ‖²/2, added to the gradient as torch.optim.Adam does; 0 for none."""
         self._parameters = parameters
-        self._betas = betas
-        self._epsilon = epsilon
-        self._weight_decay = weight_decay
-        self._steps = torch.zeros((), device=parameters.vector.device)
-        self._mean = torch.zeros_like(parameters.vector)
-        self._square = torch.zeros_like(parameters.vector)
+        self.betas = betas
+        """β₁ and β₂."""
+        self.epsilon = epsilon
+        """ε, added to √v̂."""
+        self.weight_decay = weight_decay
+        """λ of the L2 penalty."""
+        self.steps = torch.zeros((), device=parameters.vector.device)
+        """Steps taken, as a float32 scalar."""
+        self.mean = torch.zeros_like(parameters.vector)
+        """m, as the parameters lie in their vector."""
+        self.square = torch.zeros_like(parameters.vector)
+        """v, likewise."""
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
@@ -84,39 +91,39 @@ class FlatAdam:
 
         g ← g + λ θ ;  m ← β₁ m + (1−β₁) g ;  v ← β₂ v + (1−β₂) g² ;  θ ← θ − α m̂ / (√v̂ + ε)
         """
-        beta_1, beta_2 = self._betas
+        beta_1, beta_2 = self.betas
         adam(
             [self._parameters.vector],
             [self._parameters.gradient],
-            [self._mean],
-            [self._square],
+            [self.mean],
+            [self.square],
             [],
-            [self._steps],
+            [self.steps],
             fused=True,
             amsgrad=False,
             beta1=beta_1,
             beta2=beta_2,
             lr=learning_rate,
-            weight_decay=self._weight_decay,
-            eps=self._epsilon,
+            weight_decay=self.weight_decay,
+            eps=self.epsilon,
             maximize=False,
         )
 
     def moments(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor]:
         """Returns m and v of one parameter, in its shape, as views that may be written."""
         span = slice(parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
-        return self._mean[span].view_as(parameter), self._square[span].view_as(parameter)
+        return self.mean[span].view_as(parameter), self.square[span].view_as(parameter)
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Steps taken and both moments."""
-        return {"steps": int(self._steps), "mean": self._mean, "square": self._square}
+        return {"steps": int(self.steps), "mean": self.mean, "square": self.square}
 
     def load_state_dict(self, state: Mapping[str, Tensor | int]) -> None:
         """Continues from there. Raises KeyError or RuntimeError where it does not fit."""
         steps, mean, square = state["steps"], state["mean"], state["square"]
-        self._steps.fill_(int(steps))
-        self._mean.copy_(torch.as_tensor(mean))
-        self._square.copy_(torch.as_tensor(square))
+        self.steps.fill_(int(steps))
+        self.mean.copy_(torch.as_tensor(mean))
+        self.square.copy_(torch.as_tensor(square))
 
 
 class FlatOptimizer:

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.ops.distributions import standard_exponential, standard_normal
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -93,15 +95,15 @@ class Shard:
         times: how often the part's rows follow each other in ``like``.
         """
         if self.world == 1:
-            return torch.empty_like(like).normal_(generator=generator)
-        drawn = _of_all_rows(like, times * part.count).normal_(generator=generator)
+            return standard_normal(like, generator)
+        drawn = standard_normal(_of_all_rows(like, times * part.count), generator)
         return torch.cat([rows[part.rows] for rows in drawn.chunk(times)])
 
     def exponential(self, like: Tensor, part: Part, generator: torch.Generator) -> Tensor:
         """Draws of an exponential distribution with mean 1, as those of ``normal``. Shape kept."""
         if self.world == 1:
-            return torch.empty_like(like).exponential_(generator=generator)
-        return _of_all_rows(like, part.count).exponential_(generator=generator)[part.rows]
+            return standard_exponential(like, generator)
+        return standard_exponential(_of_all_rows(like, part.count), generator)[part.rows]
 
 
 ALONE = Shard()

@@ -1,4 +1,4 @@
-"""Densities and entropies of actions. B rows, C continuous dimensions, K choices over all branches."""
+"""Densities, entropies and draws of actions. B rows, C continuous dimensions, K choices over all branches."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ from torch import Tensor
 _HALF_LOG_TAU = 0.5 * math.log(2.0 * math.pi)
 _FORBIDDEN = -1e10
 """Finite, so that a row without any allowed choice still has a distribution and no NaN."""
+
+
+def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Independent draws with mean 0 and deviation 1. Shape, device and layout of ``like``."""
+    return torch.empty_like(like, device=generator.device).normal_(generator=generator).to(like.device)
+
+
+def standard_exponential(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Independent draws of an exponential distribution with mean 1. Shape, device and layout of ``like``."""
+    return torch.empty_like(like, device=generator.device).exponential_(generator=generator).to(like.device)
+
+
+def uniform(like: Tensor, low: float, high: float, generator: torch.Generator) -> Tensor:
+    """Independent draws, each as likely in [low, high). Shape, device and layout of ``like``."""
+    return (
+        torch.empty_like(like, device=generator.device)
+        .uniform_(low, high, generator=generator)
+        .to(like.device)
+    )
 
 
 def gaussian_log_prob(
@@ -30,6 +49,11 @@ def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor, counted: Tensor | N
     if counted is not None:
         z, volume = z * counted, volume * counted
     return (z * z).sum(dim=-1).mul(-0.5) - volume.sum(dim=-1)
+
+
+def gaussian_log_volume(log_sigma: Tensor) -> Tensor:
+    """Σ (ln σ + ½ ln 2π): what ``standard_gaussian_log_prob`` subtracts where all dimensions count. Shape []."""
+    return (log_sigma + _HALF_LOG_TAU).sum(dim=-1)
 
 
 def gaussian_entropy(log_sigma: Tensor, counted: Tensor | None = None) -> Tensor:
@@ -76,7 +100,7 @@ def categorical_entropy(log_probs: Tensor) -> Tensor:
 
 def sample_categorical(log_probs: Tensor, branches: Sequence[int], generator: torch.Generator) -> Tensor:
     """One choice per branch, by the Gumbel-max trick. log_probs: [B, K]. Returns int64 [B, branches]."""
-    noise = torch.empty_like(log_probs).exponential_(generator=generator)
+    noise = standard_exponential(log_probs, generator)
     return greedy_categorical(log_probs - noise.log(), branches)
 
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 OU_RATE = 0.15
 """Share of an Ornstein-Uhlenbeck process that is gone a step later, as Lillicrap et al. 2016 have it."""
-
-
-def unit_noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Independent draws with mean 0 and deviation 1. Shape and device of ``like``."""
-    return torch.empty_like(like).normal_(generator=generator)
 
 
 def drifted(state: Tensor, kick: Tensor, *, rate: float = OU_RATE) -> Tensor:

@@ -64,7 +64,7 @@ def td_targets(rewards: Tensor, discounts: Tensor | float, next_values: Tensor, 
 
 def random_choices(allowed: Tensor, branches: Sequence[int], generator: torch.Generator) -> Tensor:
     """One choice of each branch, uniformly among the allowed ones. allowed: bool [..., K]. Returns [..., branches]."""
-    draws = torch.rand(allowed.shape, generator=generator, device=allowed.device)
+    draws = torch.rand(allowed.shape, generator=generator, device=generator.device).to(allowed.device)
     return masked_argmax(draws, allowed, branches)
 
 
@@ -75,7 +75,7 @@ def exploring(
 
     Draws as much from the generator whatever ε is. actions: int64 [..., branches]; allowed: bool [..., K].
     """
-    coins = torch.rand(actions.shape[:-1], generator=generator, device=actions.device)
+    coins = torch.rand(actions.shape[:-1], generator=generator, device=generator.device).to(actions.device)
     drawn = random_choices(allowed, branches, generator)
     return torch.where((coins < epsilon).unsqueeze(-1), drawn, actions)
 

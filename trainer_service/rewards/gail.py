@@ -15,6 +15,7 @@ from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
 from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.ops.imitation import (
     bottleneck_divergence,
@@ -61,7 +62,7 @@ class GAILReward:
         self._parameters = FlatParameters(self._network.parameters(), shard)
         self._optimizer = FlatAdam(self._parameters)
         # A stream of its own, whose start is drawn from the seed that the networks begin with.
-        self._drawing = torch.Generator(device).manual_seed(int(torch.randint(2**62, ())))
+        self._drawing = random_stream(int(torch.randint(2**62, ())))
         self._beta = torch.zeros((), device=device)
         """How dear information is. It rises while the codes hold too much."""
         self._chunk = rows_at_once(self._network)
@@ -132,7 +133,7 @@ class GAILReward:
 
     def _penalty(self, expert: Inputs, policy: Inputs, part: Part) -> Tensor:
         """Returns how much too steep D is, somewhere between an expert's step and one of the policy's."""
-        share = torch.rand(part.count, generator=self._drawing, device=self._device)[part.rows]
+        share = torch.rand(part.count, generator=self._drawing)[part.rows].to(self._device)
         between = Inputs(
             [
                 on_the_line(theirs, ours, share).requires_grad_()
@@ -154,7 +155,7 @@ class GAILReward:
     def _drawn(self, part: Part) -> DemonstratedSteps:
         """Demonstrated steps, with replacement: the rank's rows of as many as a minibatch has."""
         demonstrations = self.demonstrations.read()
-        rows = torch.randint(len(demonstrations), (part.count,), generator=self._drawing, device=self._device)
+        rows = torch.randint(len(demonstrations), (part.count,), generator=self._drawing)
         return demonstrations.take(rows[part.rows], self._device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -171,7 +172,7 @@ class GAILReward:
         """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
         self.load_weights(state)
         self._optimizer.load_state_dict(state["optimizer"])
-        self._drawing.set_state(state["drawing"].cpu())
+        restore_streams({"drawing": self._drawing}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes networks and statistics, but neither the optimizer's moments nor the random stream."""

@@ -72,8 +72,9 @@ class Experience:
         return len(self.trajectories)
 
     def take(self, rows: slice | Tensor) -> Transitions:
-        """Some of the steps: a run of them, or those that an int64 tensor lists."""
+        """Some of the steps: a run of them, or those that an int64 tensor on any device lists."""
         columns = self._columns
+        rows = rows.to(self._device) if isinstance(rows, Tensor) else rows
         segment = columns.ends_segment[rows]
         last = (segment >= 0).nonzero().squeeze(1)
         following = columns.next_row[rows]

@@ -60,7 +60,7 @@ class AgentRows:
         if table is None or len(table[0]) == 0:
             return np.full(len(keys), -1, np.int64)
         known, rows = table
-        if len(known) == len(keys) and np.array_equal(known, keys):
+        if known.tobytes() == keys.tobytes():
             return rows.copy()  # everybody is there in order: the usual tick
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         return np.where(known[at] == keys, rows[at], -1)

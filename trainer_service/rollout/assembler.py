@@ -24,6 +24,9 @@ from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 
+_Positions = slice | NDArray[np.intp]
+"""Positions of rows in a tick; a slice to its end, or all of them."""
+
 _FIRST_COLUMNS = 128
 _FIRST_ROWS = 16
 
@@ -88,12 +91,30 @@ class _FinalState:
     ticks: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """The agents of a team that waited in its last tick."""
+
+    ids: bytes
+    """Theirs, in message order."""
+
+    table: tuple[Keys, Rows]
+    """All agents of the team by then: another one as soon as any comes or goes."""
+
+    rows: Rows
+    index: slice | Rows
+    """Where their rows are: see ``as_index``."""
+
+
 class TrajectoryAssembler:
     """The assembler of many simulators' ticks into trajectories, without a Python loop over agents.
 
-    Each agent owns a row of preallocated arrays [rows, horizon, …] that holds its unfinished segment. A segment
-    is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode that
-    goes on starts a new segment from the observation that ended the last one.
+    Each agent owns a row of preallocated arrays that holds its unfinished segment: step t of row r lies in cell
+    t·rows + r. So an agent that comes and goes at once takes memory for its first steps alone, however long the
+    segments of others are. In the usual tick agents are those of the last one, and their rows a run: then slices do.
+
+    A segment is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode
+    that goes on starts a new segment from the observation that ended the last one.
 
     A reward belongs to the action before it, so an agent's first message carries none that could be used:
     what it says is dropped, like the terminal of an agent that never acted.
@@ -123,6 +144,10 @@ class TrajectoryAssembler:
         """By simulator: how many ticks each of its teams had."""
         self._tick = 0
         """Of the simulator and team that are being observed."""
+        self._waiting: dict[int, _Waiting] = {}
+        """By team key."""
+        self._longest = 0
+        """No unfinished segment has more steps."""
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
@@ -139,25 +164,29 @@ class TrajectoryAssembler:
         clocks = self._clocks.setdefault(simulator, {})
         clocks[team] = self._tick = clocks.get(team, 0) + 1
         team_key = _team_key(simulator, team)
-        keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal
         segments: list[Trajectories | None] = []
         episodes = None
         transitions = 0
         if ended:
+            keys = agent_keys(batch.agent_ids, team)
             transitions, segment, episodes = self._end_episodes(simulator, team_key, keys, batch, ended)
             segments.append(segment)
-        waiting = self._agents.assign(team_key, keys[ended:])
-        self._fit_rows()
-        self._asked[waiting] = self._tick
-        acted = np.flatnonzero(self._pending[waiting])
-        if len(acted):
-            rows, at = waiting[acted], ended + acted
-            transitions += len(acted)
-            self._write_rewards(rows, batch, at)
+        waiting, index = self._assign(team_key, team, batch.agent_ids[ended:])
+        self._asked[index] = self._tick
+        pending = self._pending[index]
+        acted = int(np.count_nonzero(pending))
+        if acted:
+            transitions += acted
+            rows = waiting
+            at: _Positions = slice(ended, None)
+            if acted < len(waiting):
+                chosen = np.flatnonzero(pending)
+                rows = index = waiting[chosen]
+                at = ended + chosen
+            self._write_rewards(rows, index, batch, at)
             if self._groups is None or membership is None:
-                full = np.flatnonzero(self._lengths[rows] == self._horizon)
-                segments.append(self._cut(rows[full], batch, at[full]))
+                segments.append(self._cut_full(rows, batch, at))
             else:
                 segments += self._cut_groups(self._groups, simulator, membership.groups[at], rows, batch, at)
         if self._groups is not None and membership is not None:
@@ -192,32 +221,37 @@ class TrajectoryAssembler:
         """Remembers what was decided for the waiting rows of ``observe``; all arguments have M rows."""
         if len(waiting) == 0:
             return
-        at = self._lengths[waiting]
-        if int(at.max()) >= self._columns:
-            self._widen()
+        index = as_index(waiting)
+        if self._longest >= self._columns:
+            self._longest = int(self._lengths.max())
+            if int(self._lengths[index].max()) >= self._columns:
+                self._widen()
+        self._longest += 1
+        cells = self._lengths[index] * len(self._lengths) + waiting
         for sensor, observation in enumerate(observations):
-            self._remember(sensor, waiting, at, observation)
+            self._remember(sensor, cells, observation)
         self._untouched = False
         if self._spec.action_spec.continuous_size:
-            self._continuous[waiting, at] = decisions.continuous_actions
+            self._continuous[cells] = decisions.continuous_actions
         if self._spec.action_spec.discrete_size:
-            self._discrete[waiting, at] = decisions.discrete_actions
-            self._allowed[waiting, at] = allowed_actions
-        self._log_probs[waiting, at] = decisions.log_probs
+            self._discrete[cells] = decisions.discrete_actions
+            self._allowed[cells] = allowed_actions
+        self._log_probs[cells] = decisions.log_probs
         if self._groups is not None:
             # Other simulators may have been observed since.
-            self._ticks[waiting, at] = self._asked[waiting]
+            self._ticks[cells] = self._asked[index]
         if self._memory_size:
-            self._memories[waiting, at] = self._memory[waiting]
-            self._memory[waiting] = decisions.memories
-        self._lengths[waiting] = at + 1
-        self._pending[waiting] = True
+            self._memories[cells] = self._memory[index]
+            self._memory[index] = decisions.memories
+        self._lengths[index] += 1
+        self._pending[index] = True
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left: half an episode without its end is worth nothing."""
         for team in self._clocks.pop(simulator, {}):
             rows = self._agents.drop(_team_key(simulator, team))
             self._clear(rows[rows < len(self._lengths)])
+            self._waiting.pop(_team_key(simulator, team), None)
         if self._groups is not None:
             self._groups.drop(simulator)
         self._fit_rows()
@@ -228,8 +262,12 @@ class TrajectoryAssembler:
         if moved is None:
             return
         had, have = moved
-        for store in (*self._observations, *(getattr(self, name) for name in _ARRAYS)):
-            store[have] = store[had]
+        to, of = self._filled_cells(have, self._lengths[had]), self._filled_cells(had, self._lengths[had])
+        for store in self._stores_of_steps():
+            store[to] = store[of]
+        for name in _OF_AGENTS:
+            column = getattr(self, name)
+            column[have] = column[had]
         if self._groups is not None:
             self._groups.move(had, have)
         self._clear(had)
@@ -239,23 +277,26 @@ class TrajectoryAssembler:
         self, simulator: int, team_key: int, keys: NDArray[np.int64], batch: StepBatch, ended: int
     ) -> tuple[int, Trajectories | None, Episodes | None]:
         found = self._agents.find(team_key, keys[:ended])
+        ours = found[found >= 0]
         known = np.flatnonzero(found >= 0)
         known = known[self._pending[found[known]]]
         segment, episodes = None, None
         if len(known):
             rows = found[known]
-            self._write_rewards(rows, batch, known)
+            self._write_rewards(rows, rows, batch, known)
             episodes = Episodes(self._returns[rows], self._episode_lengths[rows], known)
             segment = self._hand_out(
                 rows, self._seen(rows, batch, known), batch.terminated[known], ended=True
             )
         if self._groups is not None:
-            segment = self._groups.complete(segment, self._groups.leave(simulator, found[found >= 0]))
-        self._clear(found[found >= 0])
+            segment = self._groups.complete(segment, self._groups.leave(simulator, ours))
+        self._clear(ours)
         # An agent that goes on in the same message keeps its row; the others may never come back.
-        gone = keys[:ended][~np.isin(keys[:ended], keys[ended:])]
-        if len(gone):
-            self._agents.release(team_key, gone)
+        staying = np.zeros(len(self._lengths) + 1, np.bool_)  # the last one for newcomers, whose row is −1
+        staying[self._agents.find(team_key, keys[ended:])] = True
+        gone = (found >= 0) & ~staying[found]
+        if gone.any():
+            self._agents.release(team_key, keys[:ended][gone])
         return len(known), segment, episodes
 
     def _remove_vanished(
@@ -273,11 +314,12 @@ class TrajectoryAssembler:
         last = self._lengths[acting]
         segment = None
         if len(acting):
+            cells = last * len(self._lengths) + acting
             seen = _FinalState(
-                tuple(store[acting, last] for store in self._observations),
-                self._allowed[acting, last],
-                self._memories[acting, last],
-                self._ticks[acting, last] if self._groups is not None else last,
+                tuple(store[cells] for store in self._observations),
+                self._allowed[cells],
+                self._memories[cells],
+                self._ticks[cells] if self._groups is not None else last,
             )
             segment = self._hand_out(acting, seen, np.zeros(len(acting), np.bool_), ended=True)
         if self._groups is not None:
@@ -293,15 +335,37 @@ class TrajectoryAssembler:
         if agents > MAX_AGENTS:
             raise TooManyAgents(f"expected at most {MAX_AGENTS} agents in one simulator, got {agents}")
 
-    def _write_rewards(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
-        """Gives the last action of each row its reward; ``at`` are the rows' positions in the batch."""
-        last = self._lengths[rows] - 1
+    def _assign(self, team_key: int, team: int, agent_ids: NDArray[np.int64]) -> tuple[Rows, slice | Rows]:
+        """Rows of the waiting agents, new ones included, and where these are."""
+        ids, last = agent_ids.tobytes(), self._waiting.get(team_key)
+        if last is not None and last.ids == ids and last.table is self._agents.known(team_key):
+            return last.rows, last.index
+        rows = self._agents.assign(team_key, agent_keys(agent_ids, team))
+        self._fit_rows()
+        index = as_index(rows)
+        self._waiting[team_key] = _Waiting(ids, self._agents.known(team_key), rows, index)
+        return rows, index
+
+    def _write_rewards(self, rows: Rows, index: slice | Rows, batch: StepBatch, at: _Positions) -> None:
+        """Gives the last action of each row its reward.
+
+        index: where the rows are, as rows or as a slice; at: their positions in the batch.
+        """
+        cells = (self._lengths[index] - 1) * len(self._lengths) + rows
         rewards = batch.rewards[at]
-        self._rewards[rows, last] = rewards
-        self._group_rewards[rows, last] = batch.group_rewards[at]
-        self._returns[rows] += rewards
-        self._episode_lengths[rows] += 1
-        self._pending[rows] = False
+        self._rewards[cells] = rewards
+        self._group_rewards[cells] = batch.group_rewards[at]
+        self._returns[index] += rewards
+        self._episode_lengths[index] += 1
+        self._pending[index] = False
+
+    def _cut_full(self, rows: Rows, batch: StepBatch, at: _Positions) -> Trajectories | None:
+        """Cuts the segments that have reached the horizon; at: positions of the rows in the batch."""
+        if self._longest < self._horizon:
+            return None
+        self._longest = int(self._lengths.max())
+        full = np.flatnonzero(self._lengths[rows] == self._horizon)
+        return self._cut(rows[full], batch, full + at.start if isinstance(at, slice) else at[full])
 
     def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
         """Cuts and returns the segments of agents that are in the middle of an episode."""
@@ -324,12 +388,14 @@ class TrajectoryAssembler:
         keys: Keys,
         rows: Rows,
         batch: StepBatch,
-        at: NDArray[np.intp],
+        at: _Positions,
     ) -> list[Trajectories | None]:
         """Cuts the segments of agents that change the group, and of every group in which one reached the horizon.
 
         keys: of the groups in which the rows are now.
         """
+        if isinstance(at, slice):
+            at = np.arange(at.start, len(batch))
         moved = groups.moved(simulator, rows, keys)
         segments = [self._cut(rows[moved], batch, at[moved])]
         segments[0] = groups.complete(segments[0], groups.leave(simulator, rows[moved]))
@@ -345,12 +411,10 @@ class TrajectoryAssembler:
     ) -> Trajectories:
         """Copies the finished segments of these rows end to end, and empties the rows."""
         lengths = self._lengths[rows]
-        longest = int(lengths.max())
-        # Row-major order of the filled cells: each agent's steps in time, agent after agent.
-        filled = np.arange(longest) < lengths[:, None]
+        cells = self._filled_cells(rows, lengths)
 
         def steps(store: NDArray[Any]) -> NDArray[Any]:
-            return store[rows, :longest][filled]
+            return store.take(cells, axis=0)
 
         segments = Trajectories(
             observations=tuple(steps(store) for store in self._observations),
@@ -382,7 +446,7 @@ class TrajectoryAssembler:
         if self._memory_size:
             self._memory[rows] = 0.0
 
-    def _remember(self, sensor: int, waiting: Rows, at: NDArray[np.int64], observation: Observation) -> None:
+    def _remember(self, sensor: int, cells: NDArray[np.int64], observation: Observation) -> None:
         """Stores observations; bytes stay bytes for as long as a sensor sends nothing else."""
         stored = self._observations[sensor]
         if stored.dtype != observation.dtype:
@@ -393,15 +457,24 @@ class TrajectoryAssembler:
             else:
                 stored = as_floats(stored)
             self._observations[sensor] = stored
-        stored[waiting, at] = observation
+        stored[cells] = observation
+
+    def _filled_cells(self, rows: Rows, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cells of the steps of these rows: each row's steps in time, row after row. Shape [sum of lengths]."""
+        steps = np.arange(int(lengths.max(initial=0)))
+        cells: NDArray[np.int64] = steps * len(self._lengths) + rows[:, None]
+        return cells.ravel() if len(rows) == 1 else cells[steps < lengths[:, None]]
+
+    def _stores_of_steps(self) -> list[NDArray[Any]]:
+        """All arrays that have a cell for each step, but those that are not in use."""
+        stores = [getattr(self, name) for name in _OF_STEPS]
+        return [*self._observations, *(store for store in stores if len(store))]
 
     def _allocate(self, rows: int) -> None:
         actions = self._spec.action_spec
 
         def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
-            """[rows, columns, …], laid out step by step: an agent that comes and goes at once then takes memory for
-            its first steps alone, however long the segments of others are."""
-            return np.empty((self._columns, rows, *shape), kind).swapaxes(0, 1)
+            return np.empty((self._columns * rows, *shape), kind)
 
         self._observations = [
             steps(*sensor.shape, kind=stored.dtype)
@@ -414,7 +487,7 @@ class TrajectoryAssembler:
         self._memories = steps(self._memory_size)
         self._rewards = steps()
         self._group_rewards = steps()
-        self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty((rows, 0), np.int64)
+        self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty(0, np.int64)
         self._asked = np.zeros(rows, np.int64)
         """The tick that each agent was last asked in."""
         self._agent_indices = np.zeros(rows, np.int64)
@@ -443,7 +516,10 @@ class TrajectoryAssembler:
     def _resize(self, rows: int) -> None:
         """Makes room for so many; only what is filled is copied, and the system gives no memory for untouched cells."""
         before = {name: getattr(self, name) for name in _ARRAYS}
-        observations = self._observations
+        observations, stores = self._observations, self._stores_of_steps()
+        kept = min(rows, len(before["_lengths"]))
+        lengths, numbers = before["_lengths"][:kept], np.arange(kept)
+        of = self._filled_cells(numbers, lengths)
         try:
             self._allocate(rows)
         except MemoryError:
@@ -451,17 +527,11 @@ class TrajectoryAssembler:
             for name, old in before.items():
                 setattr(self, name, old)
             raise
-        kept = min(rows, len(before["_lengths"]))
-        lengths = before["_lengths"][:kept]
-        cells = np.nonzero(np.arange(int(lengths.max(initial=0))) < lengths[:, None])
-        for old, new in zip(observations, self._observations, strict=True):
-            new[cells] = old[cells]
-        for name, old in before.items():
-            new = getattr(self, name)
-            if name in _OF_STEPS and new.shape[1]:
-                new[cells] = old[cells]
-            elif name not in _OF_STEPS:
-                new[:kept] = old[:kept]
+        for name in _OF_AGENTS:
+            getattr(self, name)[:kept] = before[name][:kept]
+        to = self._filled_cells(numbers, lengths)
+        for new, old in zip(self._stores_of_steps(), stores, strict=True):
+            new[to] = old[of]
 
 
 _OF_STEPS = (
@@ -469,6 +539,16 @@ _OF_STEPS = (
 )  # fmt: skip
 _OF_AGENTS = ("_asked", "_agent_indices", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory")
 _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
+
+
+def as_index(rows: Rows) -> slice | Rows:
+    """The rows as a slice where each is one more than the one before: what is asked for then is a view, no copy."""
+    if not len(rows):
+        return rows
+    first, last = int(rows[0]), int(rows[-1])
+    if last - first + 1 != len(rows) or rows.tobytes() != np.arange(first, last + 1).tobytes():
+        return rows
+    return slice(first, last + 1)
 
 
 def _team_key(simulator: int, team: int) -> int:

@@ -69,7 +69,7 @@ class GroupReturns:
 
     def observe(self, simulator: int, team: int, batch: StepBatch) -> GroupEpisodes:
         """Takes in a tick. Returns the episodes that it ends."""
-        if not self._agents.capacity and not batch.group_ids.any():
+        if not self._agents.capacity and not np.count_nonzero(batch.group_ids):
             return _NONE
         keys = agent_keys(batch.agent_ids, team)
         ended = batch.num_terminal

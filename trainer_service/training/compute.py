@@ -6,18 +6,25 @@ import logging
 import os
 import traceback
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
+from trainer_service.config.run_options import Precision
 from trainer_service.errors import OutOfMemory, UserError
+from trainer_service.networks.encoders.precision import is_fast
+from trainer_service.networks.threads import Threads
 
 WORTH_A_SECOND_CORE = 2**18
 """Numbers in the widest layer of a minibatch. Handing 64 rows of a 128-wide layer to a second core takes longer than
 multiplying them; and where a simulator or another run wants that core, waiting for it makes small layers ten times
 slower, those of small pictures too."""
+
+WORTH_A_GPU = 2**20
+"""Numbers in the widest layer of a minibatch. A gradient step of fewer is a hundred small kernels, whose launches take
+a GPU as long as the whole step takes a core; and acting waits for the GPU at every exchange."""
 
 _WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory")
 """Words in torch's other errors: of the device (twice), of Linux, and of Windows."""
@@ -26,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str | None) -> torch.device:
-    """The device that the user named, or a GPU if there is one.
+    """The device that the user named, or the best one at hand: a GPU if there is one.
 
     Raises:
         UserError: no such device here.
@@ -39,6 +46,45 @@ def choose_device(name: str | None) -> torch.device:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"torch device '{chosen}' cannot be used here: {reason}") from None
     return device
+
+
+def device_for(name: str | None, at_hand: torch.device, on_cpu: Callable[[], Behavior]) -> torch.device:
+    """The device of a behavior: the one that the user named, else the one that its work is worth.
+
+    That is a GPU for pictures and for large minibatches, and the CPU for the rest.
+
+    Args:
+        name: as the user named it; None if not.
+        at_hand: what ``choose_device`` made of the name.
+        on_cpu: makes the behavior on the CPU, to look at; called only where there is a choice.
+    """
+    cpu = torch.device("cpu")
+    if name is not None or at_hand == cpu:
+        return at_hand
+    behavior = on_cpu()
+    pictures = any(sensor.is_picture for sensor in behavior.spec.observation_specs)
+    widest = _widest_layer(behavior)
+    chosen, other = (at_hand, cpu) if pictures or widest >= WORTH_A_GPU else (cpu, at_hand)
+    _logger.info(
+        "'%s' learns and acts on '%s': its minibatches have %s. --torch-device %s (torch_settings.device) overrides.",
+        behavior.name,
+        chosen,
+        "pictures"
+        if pictures
+        else f"{widest:,} numbers in the widest layer, and a GPU pays from {WORTH_A_GPU:,} on",
+        other,
+    )
+    return chosen
+
+
+def warn_of_slow_precision(precision: Precision, device: torch.device) -> None:
+    """Warns where products in that precision take longer than single ones, for want of instructions."""
+    if not is_fast(precision, device):
+        _logger.warning(
+            "torch_settings.precision: '%s' has no instructions for %s, which makes pictures slower here, not faster",
+            device,
+            precision,
+        )
 
 
 def seed_of(seed: int, behavior: str) -> int:
@@ -56,6 +102,11 @@ def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
     if max(map(_widest_layer, behaviors)) < WORTH_A_SECOND_CORE:
         return 1
     return cores or usable_cores()
+
+
+def divided_threads(behavior: Behavior, threads: int) -> Threads:
+    """So many threads for a behavior's updates, and for decisions of as many agents as are worth a second core."""
+    return Threads(threads, -(-WORTH_A_SECOND_CORE // _widest_row(behavior)))
 
 
 def usable_cores() -> int:
@@ -76,15 +127,17 @@ def cores_of_each(processes: int) -> int:
 
 def _widest_layer(behavior: Behavior) -> int:
     """Numbers that a minibatch is in the widest layer of the policy."""
+    return behavior.settings.hyperparameters.batch_size * _widest_row(behavior)
+
+
+def _widest_row(behavior: Behavior) -> int:
+    """Numbers that one observation is in the widest layer of the policy."""
     modules = behavior.policy_network().modules()
     widest: int = max(getattr(module, "widest", 1) for module in modules)
-    settings = behavior.settings
-    return settings.hyperparameters.batch_size * max(widest, settings.network_settings.hidden_units)
+    return max(widest, behavior.settings.network_settings.hidden_units)
 
 
-def out_of_memory(
-    error: Exception, behaviors: Iterable[Behavior], device: torch.device
-) -> OutOfMemory | None:
+def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemory | None:
     """An error message for users, if an error means too little memory; None for every other error.
 
     The traceback goes to the debug log, and what it held in memory is given back, so that saving finds room.
@@ -93,12 +146,12 @@ def out_of_memory(
         return None
     _logger.debug("Out of memory:", exc_info=error)
     traceback.clear_frames(error.__traceback__)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()  # nothing where no GPU was used
     reason = (str(error).strip() or "no reason was given").splitlines()[0][:300]
     asked = "; ".join(f"'{each.name}' has {_sizes(each.settings)}" for each in behaviors)
+    devices = "".join(sorted({f" on '{each.device}'" for each in behaviors}))
     return OutOfMemory(
-        f"out of memory on '{device}': {reason}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
+        f"out of memory{devices}: {reason}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
         "a smaller batch_size first; --resume goes on from what is saved"
     )
 

@@ -30,8 +30,10 @@ def learn(run: Run) -> None:
                 with timers("update"):
                     metrics = behavior.update()
                 run.callbacks.on_update_end(behavior.name, metrics)
-        if changes := run.curriculum.advance(behaviors.drain_progress()):
-            _apply_lessons(run, changes)
+        if run.curriculum.watched_behaviors:
+            changes = run.curriculum.advance(behaviors.drain_progress())
+            if changes:
+                _apply_lessons(run, changes)
         if behaviors.advance_turns():
             source.restart()
         if run.evaluator is not None:

@@ -21,7 +21,7 @@ from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.teams import with_agent_counts
-from trainer_service.config import RunOptions, dump_run_options
+from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.curriculum import Curriculum, lesson_mismatches
 from trainer_service.errors import UserError
@@ -39,7 +39,14 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.compute import cores_of_each, out_of_memory, seed_of, threads_for
+from trainer_service.training.compute import (
+    cores_of_each,
+    device_for,
+    divided_threads,
+    out_of_memory,
+    seed_of,
+    threads_for,
+)
 from trainer_service.training.opponent_pools import Checkpoints, fixed_opponents
 from trainer_service.training.progress_log import ExchangeHint, ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
@@ -132,7 +139,7 @@ class Run:
 
 
 @contextmanager
-def saved_at_the_end(run: Run, device: torch.device) -> Iterator[None]:
+def saved_at_the_end(run: Run) -> Iterator[None]:
     """A context after which what was learned is saved, whatever ends it.
 
     An update that an exception broke off is saved as it stands, unless a number in it is not finite: gradient steps
@@ -150,7 +157,7 @@ def saved_at_the_end(run: Run, device: torch.device) -> Iterator[None]:
                 "rollout is not."
             )
         except Exception as error:
-            explained = out_of_memory(error, run.behaviors.values(), device)
+            explained = out_of_memory(error, list(run.behaviors.values()))
             if explained is None:
                 raise
             raise explained from None
@@ -186,6 +193,7 @@ class RunFactory:
     """Writers besides the run's own, not opened yet."""
 
     device: torch.device
+    """The one that the user named, or the best one at hand, which a behavior need not take (see ``device_for``)."""
     ranks: LearnerRanks | None = None
     """Learner ranks that share the updates; None for one learner."""
 
@@ -325,22 +333,43 @@ class RunFactory:
             spec,
             settings,
             Compute(
-                self.device,
+                self._device_of(name, spec, settings),
                 seed_of(options.env_settings.seed, name),
                 before_minibatch,
                 decoupled=_is_async(options),
+                precision=options.torch_settings.precision,
+                behavior=name,
             ),
             learns=not options.checkpoint_settings.inference,
+            is_watched=name in self.curriculum.watched_behaviors,
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
             fixed_opponents=opponents,
             make_algorithm=make_algorithm if self.ranks is None else partial(self.ranks.make, name),
         )
 
+    def _device_of(self, name: str, spec: BehaviorSpec, settings: TrainerSettings) -> torch.device:
+        """The device of a behavior: all learner ranks have one device, whatever there is to learn."""
+        if self.ranks is not None:
+            return self.device
+        cpu = Compute(torch.device("cpu"), 0)
+        return device_for(
+            self.options.torch_settings.device,
+            self.device,
+            lambda: Behavior(name, spec, settings, cpu, learns=False),
+        )
+
     def _set_threads(self, behaviors: Sequence[Behavior]) -> None:
-        """Lets torch use as many cores as these behaviors' minibatches are worth; ranks of a machine share them."""
+        """Lets updates use as many cores as these behaviors' minibatches are worth; ranks of a machine share them.
+
+        On every rank all is computed with one number of threads: with two, sums would have other bits.
+        """
         if self.ranks is None:
-            torch.set_num_threads(threads_for(behaviors))
+            threads = threads_for(behaviors)
+            torch.set_num_threads(1)
+            if threads > 1:
+                for behavior in behaviors:
+                    behavior.use_threads(divided_threads(behavior, threads))
         else:
             self.ranks.set_threads(threads_for(behaviors, cores_of_each(self.ranks.on_this_machine)))
 

@@ -25,6 +25,7 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.runs.folder import RunFolder
+from trainer_service.training.garbage import few_collections
 from trainer_service.training.learner_ranks import (
     learner_ranks,
     num_learners,
@@ -149,11 +150,14 @@ def train(
             simulators = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
             make_source = stack.enter_context(simulators)
         # Only now: simulators start up while torch is being loaded, which takes longer.
-        from trainer_service.training.compute import choose_device
+        from trainer_service.networks.allocator import keep_freed_memory
+        from trainer_service.training.compute import choose_device, warn_of_slow_precision
         from trainer_service.training.learn import learn
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
+        keep_freed_memory()
         device = choose_device(options.torch_settings.device)
+        warn_of_slow_precision(options.torch_settings.precision, device)
         ranks = stack.enter_context(learner_ranks(options, device))
         run = RunFactory(
             options=options,
@@ -169,7 +173,7 @@ def train(
             device=device,
             ranks=ranks,
         ).make(make_source)
-        with saved_at_the_end(run, device):
+        with saved_at_the_end(run), few_collections():
             run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
             learn(run)
         steps = {name: behavior.step for name, behavior in run.behaviors.items()}

@@ -5,6 +5,7 @@ A new type, or one that learns to remember or to be curious, is covered by being
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,13 @@ SMALL = {"hidden_units": 8, "num_layers": 1}
 CURIOSITY = {"extrinsic": {}, "curiosity": {"strength": 0.1, "network_settings": SMALL}}
 ACTIONS = (ActionSpec(0, (3,)), ActionSpec(2, ()))
 """The first of these that a type takes is what its agents do."""
+
+
+@pytest.fixture(autouse=True)
+def no_heavy_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses what would make torch import sympy: half a second in the middle of a run's first update."""
+    for module in ("torch.fx.experimental.symbolic_shapes", "sympy"):
+        monkeypatch.setitem(sys.modules, module, None)
 
 
 def combinations() -> Iterator[Any]:

@@ -130,6 +130,7 @@ def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
         in said
     )
     assert said.count("Connected to Unity environment with package version") == 2
+    assert said.count("'Basic' computes the gradient of its updates by hand, in ") == 1
     for way_on in (
         "policy of Basic: ",
         "model for Unity: ",

@@ -153,16 +153,24 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[subprocess.Pope
     return arrange
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        Exception("The current node timed out during startup."),
+        RuntimeError("Timed out waiting for file gcs_server_port_1"),
+    ],
+    ids=["its node", "its file"],
+)
 def test_a_ray_that_does_not_come_up_in_time_gets_a_second_chance(
-    processes: None, fails: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    processes: None, fails: Callable[..., Any], caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    left = fails(Exception("The current node timed out during startup."))
+    left = fails(error)
     with local_ray(1, insecure=True):
         first, second = left
         assert is_gone(first)
         assert not is_gone(second)
     assert is_gone(second)
-    assert "timed out during startup; trying once more" in caplog.text
+    assert f"{str(error).rstrip('.')}; trying once more" in caplog.text
 
 
 @pytest.mark.parametrize(

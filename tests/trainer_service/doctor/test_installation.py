@@ -9,6 +9,9 @@ import pytest
 
 from trainer_service.doctor import installation
 from trainer_service.doctor.report import Check, Finding
+from trainer_service.kernels import SLOW
+from trainer_service.kernels.compiled import check
+from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, *requirements: str) -> None:
@@ -113,6 +116,19 @@ def test_a_device_that_is_not_there_fails() -> None:
 def test_another_grpc_core_is_slower_but_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unity_bridge.transport.inbox.cygrpc", None)
     assert installation.grpc_server().verdict == "warn"
+
+
+def test_the_compiled_kernel_is_named_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable() -> None:
+        raise UnavailableError("there is no C compiler")
+
+    monkeypatch.setattr(check, "checked_library", lambda: CompiledLibrary("AVX2", None, None))
+    assert installation.compiled_kernel().found == "for AVX2, equal to torch and faster"
+    monkeypatch.setattr(check, "checked_library", unavailable)
+    assert installation.compiled_kernel().found == "none: there is no C compiler"
+    assert installation.compiled_kernel().verdict == "ok"
+    monkeypatch.setenv(SLOW, "1")
+    assert installation.compiled_kernel().verdict == "warn"
 
 
 def test_pictures_models_and_the_low_level_api_work_here() -> None:

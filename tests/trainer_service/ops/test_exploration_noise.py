@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from trainer_service.ops.exploration_noise import OU_RATE, drifted, explored, unit_noise
+from trainer_service.ops.distributions import standard_normal
+from trainer_service.ops.exploration_noise import OU_RATE, drifted, explored
 
 
 def test_a_drift_keeps_its_share_and_adds_noise() -> None:
@@ -25,7 +26,7 @@ def test_the_drift_reaches_a_deviation_of_one_and_is_correlated() -> None:
     noise = torch.Generator().manual_seed(1)
     state, states = torch.zeros(20_000), []
     for _ in range(40):
-        before, state = state, drifted(state, unit_noise(state, noise))
+        before, state = state, drifted(state, standard_normal(state, noise))
         states.append(state)
     deviations = [float(each.std()) for each in states]
     assert deviations[0] == pytest.approx(math.sqrt(1 - (1 - OU_RATE) ** 2), abs=0.02)

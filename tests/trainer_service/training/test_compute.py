@@ -1,17 +1,21 @@
-"""The number of threads: several only where they help."""
+"""Threads and devices: several threads, and a GPU, only where they help."""
 
 from __future__ import annotations
 
+import logging
 import os
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
-from trainer_service.training.compute import threads_for, usable_cores
-from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
+from trainer_service.training.compute import device_for, divided_threads, threads_for, usable_cores
+from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
@@ -50,6 +54,29 @@ def test_large_minibatches_have_all_cores(name: str) -> None:
     assert threads_for([LARGE[name]()], cores=7) == 7
 
 
+def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """84 x 84 x 3 numbers of a picture are more than its encoder's widest layer: 2^18 of them are 12.4 pictures."""
+    painter = LARGE["pictures"]()
+    painter.use_threads(divided_threads(painter, 3))
+    heard: list[int] = []
+
+    def hear(*given: Any, **named: Any) -> Any:
+        heard.append(torch.get_num_threads())
+        return {} if "deterministic" not in named else decide(*given, **named)
+
+    decide = painter._algorithm.act
+    monkeypatch.setattr(painter._algorithm, "update", hear)
+    monkeypatch.setattr(painter._algorithm, "act", hear)
+    painter.update()
+    for agents in (12, 13):
+        seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
+        batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
+        painter.observe(TeamSteps(simulator=agents, team=0, batch=batch))
+        painter.act()
+    assert heard == [3, 1, 3]
+    assert torch.get_num_threads() == 1
+
+
 def test_one_large_behavior_decides_for_all() -> None:
     assert threads_for([SMALL["numbers"](), LARGE["many rows"]()], cores=7) == 7
 
@@ -75,3 +102,52 @@ def test_cores_that_are_closed_to_us_do_not_count(monkeypatch: pytest.MonkeyPatc
         assert usable_cores() == 1
     finally:
         os.sched_setaffinity(0, before)
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+WORTH_A_GPU = {
+    "pictures": LARGE["pictures"],
+    "small pictures": SMALL["small pictures"],
+    "2048 rows of 512 units": lambda: behavior(vector_sensor("state", 8), 2048, 512),
+    "many things": LARGE["many things"],
+}
+WORTH_A_CPU = {
+    "numbers": SMALL["numbers"],
+    "a few things": SMALL["a few things"],
+    "1024 rows of 512 units": lambda: behavior(vector_sensor("state", 8), 1024, 512),
+}
+
+
+@pytest.mark.parametrize("name", [*WORTH_A_GPU, *WORTH_A_CPU])
+def test_a_gpu_that_is_at_hand_is_taken_where_the_work_is_worth_it(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        device = device_for(None, GPU, (WORTH_A_GPU | WORTH_A_CPU)[name])
+    assert device == (GPU if name in WORTH_A_GPU else CPU)
+    (said,) = caplog.messages
+    assert said.startswith(f"'Some' learns and acts on '{device.type}'")
+    assert f"--torch-device {'cpu' if device == GPU else 'cuda'} " in said
+
+
+@pytest.mark.parametrize(("name", "at_hand"), [(None, CPU), ("cpu", CPU), ("cuda", GPU), ("cuda:0", GPU)])
+def test_where_there_is_no_choice_nothing_is_looked_at_or_said(
+    name: str | None, at_hand: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    def never() -> Behavior:
+        raise AssertionError("a behavior was made")
+
+    with caplog.at_level(logging.INFO):
+        assert device_for(name, at_hand, never) == at_hand
+    assert not caplog.messages
+
+
+def test_a_run_of_little_work_leaves_a_gpu_alone(
+    mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch's device without numbers stands for the GPU: nothing could be learned there.
+    monkeypatch.setattr("trainer_service.training.compute.choose_device", lambda name: torch.device("meta"))
+    configure("Treadmill", max_steps=130)
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    assert said.code == 0
+    assert "'Treadmill' learns and acts on 'cpu'" in said.out

@@ -15,7 +15,6 @@ from trainer_service.errors import OutOfMemory
 from trainer_service.training.compute import out_of_memory
 
 CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
-CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -84,10 +83,10 @@ def test_torchs_errors_of_too_little_memory_are_recognized(make_behavior) -> Non
     behavior = make_behavior(network_settings={"hidden_units": 8, "num_layers": 1, "memory": memory})
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55)
-    told = out_of_memory(caught.value, [behavior], CPU)
+    told = out_of_memory(caught.value, [behavior])
     assert isinstance(told, OutOfMemory)
     assert "sequence_length 5" in str(told)
-    assert out_of_memory(RuntimeError("shapes differ"), [behavior], CPU) is None
+    assert out_of_memory(RuntimeError("shapes differ"), [behavior]) is None
 
 
 def test_an_unexpected_error_is_raised_after_saving(learn, fails_at_the_second) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
+from trainer_service.kernels import SLOW
 from trainer_service.metrics import ConsoleWriter
 from trainer_service.metrics.console import Console
 from trainer_service.training.progress_log import ProgressLog
@@ -141,15 +142,40 @@ def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
     assert run.stream.getvalue().splitlines() == ["[INFO] Waiting for the first step of a simulator."] * 2
 
 
+@pytest.fixture
+def announced(
+    make_behavior: Callable[..., Behavior], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[tuple[int, int]]]:
+    """Makes one update of a learner, and returns what it said of its progress: minibatch, and of how many."""
+
+    def update(trainer_type: str) -> list[tuple[int, int]]:
+        heard: list[tuple[int, int]] = []
+        behavior = make_behavior(name="Ball", trainer_type=trainer_type)
+        monkeypatch.setattr(behavior._algorithm, "_progress", lambda *which: heard.append(which))
+        while not behavior.ready_to_update():
+            live(behavior, 20, ends=True)
+        behavior.update()
+        return heard
+
+    return update
+
+
 @pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "happo"])
 def test_an_update_of_a_learner_counts_its_minibatches(
-    make_behavior: Callable[..., Behavior], monkeypatch: pytest.MonkeyPatch, trainer_type: str
+    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch, trainer_type: str
 ) -> None:
-    heard: list[tuple[int, int]] = []
-    behavior = make_behavior(name="Ball", trainer_type=trainer_type)
-    monkeypatch.setattr(behavior._algorithm, "_progress", lambda *which: heard.append(which))
-    while not behavior.ready_to_update():
-        live(behavior, 20, ends=True)
-    behavior.update()
+    monkeypatch.setenv(SLOW, "1")
+    heard = announced(trainer_type)
     assert heard == [(number, len(heard)) for number in range(len(heard))]
     assert len(heard) >= 12
+
+
+def test_a_kernel_that_makes_several_minibatches_at_once_counts_them_all(
+    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = announced("ppo")
+    numbers = [number for number, _ in heard]
+    assert numbers[0] == 0
+    assert numbers == sorted(set(numbers))
+    monkeypatch.setenv(SLOW, "1")
+    assert {total for _, total in heard} == {len(announced("ppo"))}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
+from trainer_service.config.run_options import Precision
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
@@ -33,6 +34,10 @@ class Compute:
     (see ``ops.losses.importance_weights``)."""
     shard: Shard = ALONE
     """The part of each minibatch that this process computes."""
+    behavior: str = ""
+    """The behavior's name, for the log; empty where nothing is to be logged."""
+    precision: Precision = "float32"
+    """The precision in which policies and critics encode pictures."""
 
 
 class Algorithm(Protocol):

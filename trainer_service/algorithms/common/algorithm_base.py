@@ -17,6 +17,8 @@ from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
 
+_SQUASH_LIMIT, _ONE = np.float32(SQUASH_LIMIT), np.float32(1.0)
+
 
 class AlgorithmBase(ABC):
     """An ``Algorithm`` that remembers nothing between decisions, reads nothing beforehand and has no replay buffer.
@@ -82,9 +84,9 @@ class AlgorithmBase(ABC):
         """
         if not decisions.continuous_actions.shape[1]:
             return decisions.continuous_actions
-        scaled = decisions.continuous_actions / np.float32(SQUASH_LIMIT)
-        clipped: NDArray[np.float32] = np.minimum(np.maximum(scaled, -1.0), 1.0)
-        return clipped
+        scaled: NDArray[np.float32] = decisions.continuous_actions / _SQUASH_LIMIT
+        np.maximum(scaled, -_ONE, out=scaled)
+        return np.minimum(scaled, _ONE, out=scaled)
 
     def update_normalizer(self, trajectories: Trajectories) -> None:  # noqa: B027  # not all have one
         """Does nothing: there is no normalizer."""

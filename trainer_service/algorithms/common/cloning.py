@@ -23,6 +23,7 @@ from trainer_service.networks.encoders.layers import in_chunks, rows_at_once
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.ops.distributions import choice_offsets, masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss, large_margin_loss
 from trainer_service.rollout.trajectories import StepRanges, split_into_sequences
@@ -117,7 +118,7 @@ class BehavioralCloning:
         self._device = compute.device
         self._shard = compute.shard
         self._optimizer = FlatAdam(parameters)
-        self._generator = torch.Generator(compute.device).manual_seed(compute.seed + 3)
+        self._generator = random_stream(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
         self._memories: Tensor | None = None
         """Memories of all imitators before each sequence, side by side. Shape [sequences, imitators · memory size]."""
@@ -153,7 +154,7 @@ class BehavioralCloning:
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
         """Sequences of each minibatch by number, in random order; the remainder is a smaller one of its own."""
-        order = torch.randperm(sequences, generator=self._generator, device=self._device).cpu().numpy()
+        order = torch.randperm(sequences, generator=self._generator).numpy()
         if self._settings.samples_per_update:
             order = order[: max(self._settings.samples_per_update // self._sequence_length, 1)]
         for chunk in in_chunks(len(order), self._sequences_per_batch):
@@ -252,7 +253,7 @@ class BehavioralCloning:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues with ``state_dict``'s result. Raises KeyError or RuntimeError where it does not fit."""
         self._optimizer.load_state_dict(state["optimizer"])
-        self._generator.set_state(state["drawing"].cpu())
+        restore_streams({"drawing": self._generator}, state)
         memories = state["memories"]
         self._memories = None if memories is None else memories.to(self._device)
         self._steps_since_refresh = state["learned_since"]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.groups.member_actor_critic import MemberActors
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors
@@ -34,15 +35,18 @@ ActorNetwork = (
 class PolicyNetwork(nn.Module):
     """A network from raw observations to the parameters of actions, and from an action to what a simulator gets.
 
-    A copy on the CPU, ready to be traced: nothing that is done with it disturbs the training that it was taken
-    from. An algorithm whose actions are bounded in another way overrides ``squash``, one that draws them in another
-    way ``continuous_actions`` and ``discrete_actions``.
+    A copy on the CPU in single precision, ready to be traced: nothing that is done with it disturbs the training that
+    it was taken from. An algorithm whose actions are bounded in another way overrides ``squash``, one that draws them
+    in another way ``continuous_actions`` and ``discrete_actions``.
     """
 
     def __init__(self, normalizer: ObservationNormalizer, network: ActorNetwork) -> None:
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()
+        for module in self.network.modules():
+            if isinstance(module, ObservationEncoder):
+                module.precision = "float32"
         self.memory_size = network.policy_memory_size
         """Floats that the policy carries from one decision to the next; 0 without memory."""
         self.input_sensors: Sequence[int] | None = None

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.acting import to_array, to_tensor
@@ -20,6 +19,7 @@ from trainer_service.algorithms.common.policy_network import PolicyNetwork, Unif
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.uniform import UniformNetwork
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
@@ -33,7 +33,7 @@ class RandomPolicy(AlgorithmBase):
         self._device = compute.device
         self._sensors = spec.observation_specs
         self._network = UniformNetwork(spec).to(self._device)
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
+        self._acting = random_stream(compute.seed + 1)
         self.horizon = settings.time_horizon
 
     def act(
@@ -71,7 +71,7 @@ class RandomPolicy(AlgorithmBase):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues with that random stream."""
-        self._acting.set_state(state["acting"].cpu())
+        restore_streams({"acting": self._acting}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Does nothing: there are no weights."""

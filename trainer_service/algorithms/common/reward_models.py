@@ -13,6 +13,7 @@ from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
 from trainer_service.networks.encoders.layers import in_chunks
+from trainer_service.networks.encoders.precision import pictures_in
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rewards import Experience, RewardSource, make_reward_source
 from unity_bridge.specs import BehaviorSpec
@@ -21,9 +22,10 @@ from unity_bridge.specs import BehaviorSpec
 def make_reward_sources(
     spec: BehaviorSpec, settings: TrainerSettings, device: torch.device, shard: Shard = ALONE
 ) -> list[RewardSource]:
-    """The reward sources that the settings ask for, in their order."""
+    """The reward sources that the settings ask for, in their order. They see pictures in single precision."""
     signals = settings.reward_signals.items()
-    return [make_reward_source(name, spec, signal, device, shard) for name, signal in signals]
+    with pictures_in("float32"):
+        return [make_reward_source(name, spec, signal, device, shard) for name, signal in signals]
 
 
 def names(sources: Sequence[RewardSource]) -> list[str]:

@@ -60,6 +60,6 @@ class HAPPO(MAPPO):
     def _agent_order(self) -> list[int]:
         if self._hyper.fixed_order:
             return list(range(self._hyper.num_agents))
-        order = torch.randperm(self._hyper.num_agents, generator=self._shuffling, device=self._device)
+        order = torch.randperm(self._hyper.num_agents, generator=self._shuffling)
         agents: list[int] = order.tolist()
         return agents

@@ -6,6 +6,7 @@ advantages, then take some epochs of minibatch steps on the clipped surrogate.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,8 @@ from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
 from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
 from trainer_service.config import PPOSettings
+from trainer_service.kernels.choice import kernel_for
+from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOKernel, PPOSteps, side_by_side
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatAdam
 from trainer_service.networks.policies.action_heads import clip_actions
@@ -33,6 +36,8 @@ from trainer_service.rollout.trajectories import Trajectories
 
 _VALUE_COEFFICIENT = 0.5
 
+_logger = logging.getLogger(__name__)
+
 
 class PPO(OnPolicyLearner):
     """One behavior's policy, critic and update rule, learned by clipped policy gradients."""
@@ -40,6 +45,15 @@ class PPO(OnPolicyLearner):
     _settings_type = PPOSettings
     _hyper: PPOSettings
     _policy: ActorCritic
+
+    _kernel: PPOKernel | None = None
+    """What makes gradient steps in the place of ``_step``, which says what they are; None where nothing does."""
+
+    _path = ""
+    """How gradients were computed the last time, in the words of the log."""
+
+    _path_until_checkpoint = ""
+    """How they were computed in the run that goes on here."""
 
     def _make_policy(self) -> ActorCritic:
         return ActorCritic(
@@ -51,6 +65,7 @@ class PPO(OnPolicyLearner):
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
+        self._choose_kernel()
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, clip_actions)
         rollout = self._make_rollout(experience)
@@ -60,15 +75,17 @@ class PPO(OnPolicyLearner):
         losses = torch.zeros(5, device=self._device)
         minibatches = 0
         estimates: list[Metrics] = []
+        sees_pictures = any(sensor.is_picture for sensor in self._spec.observation_specs)
         for epoch in range(self._hyper.num_epoch):
             # Advantages come anew with each epoch's better critic (Andrychowicz et al. 2021, arXiv:2006.05990,
-            # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90.
-            targets, estimate = self._estimate_advantages(rollout)
-            estimates.append(estimate)
-            value_clip_range = scheduled.epsilon * _return_range(targets)
-            for inputs, batch, sequences, share in self._minibatches(rollout, targets, epoch):
-                losses += self._step(inputs, batch, sequences, share, scheduled, value_clip_range)
-                minibatches += 1
+            # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90. With
+            # pictures it takes about a fifth of the update, and no runs have shown yet what it saves: they come once.
+            if epoch == 0 or not sees_pictures:
+                targets, estimate = self._estimate_advantages(rollout)
+                estimates.append(estimate)
+            for lost, made in self._gradient_steps(rollout, targets, epoch, scheduled):
+                losses += lost
+                minibatches += made
         policy_loss, value_loss, entropy, clipped, kl = (self._shard.add_up(losses) / minibatches).tolist()
         return {
             "Losses/Policy Loss": policy_loss,
@@ -83,6 +100,25 @@ class PPO(OnPolicyLearner):
             **estimates[0],
             **self._update_others(experience, step),
         }
+
+    def _choose_kernel(self) -> None:
+        """Takes a kernel for the next update where there is one for it: not for a class with steps of its own."""
+        replaced = any(
+            getattr(getattr(self, name), "__func__", None) is not getattr(PPO, name)
+            for name in ("_step", "_minibatches")
+        )
+        self._kernel = None if replaced else kernel_for(self._policy, self._optimizer)
+        path = "by autograd" if self._kernel is None else f"by hand, in {self._kernel.name}"
+        if self._behavior_name and path != self._path:
+            _logger.info("'%s' computes the gradient of its updates %s.", self._behavior_name, path)
+        if self._path_until_checkpoint not in ("", path):
+            _logger.warning(
+                "Until its checkpoint '%s' computed the gradient of its updates %s. It goes on, but not bit for bit as "
+                "there.",
+                self._behavior_name,
+                self._path_until_checkpoint,
+            )
+        self._path, self._path_until_checkpoint = path, ""
 
     def _make_rollout(self, experience: Experience) -> _Rollout:
         """Tensors that stay as they are over all epochs of an update."""
@@ -127,7 +163,7 @@ class PPO(OnPolicyLearner):
         trajectories = rollout.trajectories
         sampler = rollout.sampler
         step_values = self._step_values(rollout)
-        final_values = batched_values(self._policy, rollout.final, sequences=sampler.final_sequences)
+        final_values = self._critic_values(rollout.final, sampler.final_sequences)
         values, bootstrap = step_values.cpu().numpy(), final_values.cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self._rewards])
         bootstrap[trajectories.terminated[:, None] & zero_at_end] = 0.0
@@ -163,10 +199,46 @@ class PPO(OnPolicyLearner):
         """Values of all steps, [S, value heads]; learner ranks without memory compute a part each."""
         sequences = rollout.sampler.sequences
         if self._shard.world == 1 or sequences is not None:
-            return batched_values(self._policy, rollout.observations, sequences=sequences)
+            return self._critic_values(rollout.observations, sequences)
         part = self._shard.part(len(rollout.trajectories))
-        own = batched_values(self._policy, [sensor[part.rows] for sensor in rollout.observations])
+        own = self._critic_values([sensor[part.rows] for sensor in rollout.observations], None)
         return self._shard.collected(own, part)
+
+    def _critic_values(self, observations: Sequence[Tensor], sequences: Sequences | None) -> Tensor:
+        """Values of any number of steps, [N, value heads]. sequences: how they follow each other, with memory."""
+        if self._kernel is None:
+            return batched_values(self._policy, observations, sequences=sequences)
+        return self._kernel.values(side_by_side(observations))
+
+    def _gradient_steps(
+        self, rollout: _Rollout, targets: PPOBatch, epoch: int, scheduled: Scheduled
+    ) -> Iterator[tuple[Tensor, int]]:
+        """The gradient steps of an epoch: losses of one or more, added up, and how many these were."""
+        value_clip_range = scheduled.epsilon * _return_range(targets)
+        if self._kernel is None:
+            for inputs, batch, sequences, share in self._minibatches(rollout, targets, epoch):
+                yield self._step(inputs, batch, sequences, share, scheduled, value_clip_range), 1
+            return
+        order, minibatches = rollout.sampler.shuffle(self._shuffling)
+        steps = PPOSteps(
+            learning_rate=scheduled.learning_rate,
+            clip_epsilon=scheduled.epsilon,
+            value_clip_range=value_clip_range,
+            value_coefficient=_VALUE_COEFFICIENT,
+            entropy_coefficient=scheduled.beta,
+            max_grad_norm=self._hyper.max_grad_norm,
+        )
+        count, epochs = len(minibatches), self._hyper.num_epoch
+        spans = [MinibatchSpan(chunk, share) for chunk, _, share in minibatches]
+        losses = self._kernel.epoch(
+            side_by_side(rollout.observations),
+            targets,
+            order,
+            spans,
+            steps,
+            lambda number: self._progress(epoch * count + number, epochs * count),
+        )
+        yield losses, count
 
     def _minibatches(
         self, rollout: _Rollout, targets: PPOBatch, epoch: int
@@ -216,13 +288,16 @@ class PPO(OnPolicyLearner):
                 value_coefficient=_VALUE_COEFFICIENT,
                 entropy_coefficient=scheduled.beta,
             )
-        outputs = [(values, gradient.values)]
+        # A sum whose gradients by the networks' outputs are these, to the bit. Handed to backward as they are, they
+        # would make torch import sympy in the middle of the first update, which takes half a second.
+        weighted = (values * gradient.values).sum()
         if parameters.mean.shape[1]:
-            outputs += [(parameters.mean, gradient.mean), (parameters.log_sigma, gradient.log_sigma)]
+            weighted = weighted + (parameters.mean * gradient.mean).sum()
+            weighted = weighted + (parameters.log_sigma * gradient.log_sigma).sum()
         if parameters.logits.shape[1]:
-            outputs.append((parameters.logits, gradient.logits))
+            weighted = weighted + (parameters.logits * gradient.logits).sum()
         self._optimizer.parameters.zero_gradient()
-        torch.autograd.backward([output for output, _ in outputs], [by_output for _, by_output in outputs])
+        torch.autograd.backward(weighted)
         self._optimizer.parameters.reduce_gradient(share)
         if self._hyper.max_grad_norm is not None:
             self._optimizer.parameters.clip_gradient(self._hyper.max_grad_norm)
@@ -234,6 +309,15 @@ class PPO(OnPolicyLearner):
 
     def _optimizers(self) -> dict[str, FlatAdam]:
         return {"optimizer": self._optimizer.adam}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What every learner on policy has, and how gradients were computed."""
+        return {**super().state_dict(), "gradients": self._path or self._path_until_checkpoint}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result, and warns at the next update that computes gradients otherwise."""
+        super().load_state_dict(state)
+        self._path_until_checkpoint = state.get("gradients", "")
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Value heads are known by their reward signals' names: one that the state does not know begins anew."""

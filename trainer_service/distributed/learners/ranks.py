@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Self
 
@@ -69,9 +69,7 @@ class LearnerRanks:
                 "over ranks cost more than dividing the work saves. batch_size %d would make sense, or num_learners 1.",
                 name, settings.hyperparameters.batch_size, world, rows, WORTHWHILE_ROWS, WORTHWHILE_ROWS * world,
             )  # fmt: skip
-        shared = Compute(
-            compute.device, compute.seed, compute.progress, decoupled=compute.decoupled, shard=self.group
-        )
+        shared = replace(compute, shard=self.group)
         algorithm = make_algorithm(spec, settings, shared)
         introduce_learner(self.group, name, spec, settings, compute)
         self._learners += 1

@@ -164,7 +164,8 @@ def introduce_learner(
     group: LearnerGroup, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute
 ) -> None:
     """Tells the other ranks to make the learner that rank 0 made."""
-    made_from = Checkpoint(name, 0, spec, settings, {"seed": compute.seed, "decoupled": compute.decoupled})
+    made_with = {"seed": compute.seed, "decoupled": compute.decoupled, "precision": compute.precision}
+    made_from = Checkpoint(name, 0, spec, settings, made_with)
     group.send({"what": "make", "checkpoint": plain_checkpoint(made_from)})
 
 
@@ -187,9 +188,7 @@ def serve(group: LearnerGroup, device: torch.device) -> list[Algorithm]:
 
 def _made(message: Mapping[str, Any], group: LearnerGroup, device: torch.device) -> Algorithm:
     checkpoint = parse_checkpoint(message["checkpoint"], Path("rank 0"))
-    compute = Compute(
-        device, checkpoint.algorithm["seed"], decoupled=checkpoint.algorithm["decoupled"], shard=group
-    )
+    compute = Compute(device, shard=group, **checkpoint.algorithm)
     return make_algorithm(checkpoint.spec, checkpoint.settings, compute)
 
 

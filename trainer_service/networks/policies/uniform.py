@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.ops import distributions as dist
 from trainer_service.ops.q_learning import random_choices
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -28,7 +29,7 @@ class UniformHeads:
         logits = parameters.logits
         if allowed is None:
             allowed = torch.ones_like(logits, dtype=torch.bool)
-        numbers = torch.empty_like(parameters.mean).uniform_(-1.0, 1.0, generator=generator)
+        numbers = dist.uniform(parameters.mean, -1.0, 1.0, generator)
         choices = logits.new_empty((len(logits), 0), dtype=torch.int64)
         log_prob = logits.new_full((len(logits),), -math.log(2.0) * numbers.shape[1])
         if self.branches:
@@ -41,9 +42,6 @@ class UniformHeads:
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Draws from a stream of its own: no action is likelier than another."""
-        device = parameters.logits.device
-        if self._chance.device.type != device.type:
-            self._chance = torch.Generator(device)
         return self.sample(parameters, allowed, self._chance)
 
 

@@ -26,6 +26,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
@@ -55,8 +56,8 @@ class A2C(AlgorithmBase):
             spec.observation_specs, normalize=settings.network_settings.normalize
         ).to(self._device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self._hyper.learning_rate)
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._acting = random_stream(compute.seed + 1)
+        self._shuffling = random_stream(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
 
     def act(
@@ -111,7 +112,7 @@ class A2C(AlgorithmBase):
         discrete = self._tensor(trajectories.discrete_actions)
         allowed = self._tensor(trajectories.allowed_actions)
         losses = []
-        order = torch.randperm(len(trajectories), generator=self._shuffling, device=self._device)
+        order = torch.randperm(len(trajectories), generator=self._shuffling).to(self._device)
         for rows in order.split(self._hyper.batch_size):
             seen = [sensor[rows] for sensor in observations]
             parameters, values = self._network.policy_and_values(seen)
@@ -187,8 +188,7 @@ class A2C(AlgorithmBase):
         self.load_weights(state)
         reward_models.load_state_dict(self._rewards, None, state)
         self._optimizer.load_state_dict(state["optimizer"])
-        self._acting.set_state(state["acting"].cpu())
-        self._shuffling.set_state(state["shuffling"].cpu())
+        restore_streams({"acting": self._acting, "shuffling": self._shuffling}, state)
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))

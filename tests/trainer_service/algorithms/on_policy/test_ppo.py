@@ -130,14 +130,15 @@ def test_a_minibatch_larger_than_the_rollout_is_the_rollout(make_behavior, live)
     assert not same(network(behavior), before)
 
 
-def test_a_remainder_is_learned_from_too(make_behavior, live) -> None:
-    # 128 rows are one minibatch of 100 and one of 28, or there would be one step of Adam instead of two.
-    behavior = hybrid(make_behavior, batch_size=100, num_epoch=1)
+@pytest.mark.parametrize(("batch_size", "expected"), [(80, 2), (100, 1)])
+def test_half_a_minibatch_left_over_makes_a_step(batch_size: int, expected: int, make_behavior, live) -> None:
+    # 128 rows are one minibatch of 80 and one of 48, or one of 100 with the 28 that are left over.
+    behavior = hybrid(make_behavior, batch_size=batch_size, num_epoch=1)
     live(behavior, Drift(behavior), updates=1)
     steps = {
         int(state) for name, state in leaves(behavior.checkpoint().algorithm["optimizer"]) if "step" in name
     }
-    assert steps == {2}
+    assert steps == {expected}
 
 
 def leaves(content: Any, path: str = "") -> list[tuple[str, Any]]:

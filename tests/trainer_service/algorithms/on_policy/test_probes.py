@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from seeds import seeds
 
+from trainer_service.kernels import SLOW
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -21,6 +22,13 @@ IDS = np.arange(AGENTS, dtype=np.int64)
 
 each_seed = seeds(1, 2, 3)
 critics = pytest.mark.parametrize("shared_critic", [False, True], ids=["own-critic", "shared-critic"])
+
+
+@pytest.fixture(params=["by-hand", pytest.param("autograd", marks=pytest.mark.thorough)], autouse=True)
+def gradient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How gradients are computed: every probe is learned both ways."""
+    if request.param == "autograd":
+        monkeypatch.setenv(SLOW, "1")
 
 
 def probe_settings(**changes: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from trainer_service.networks.encoders import pictures as encoders
 from trainer_service.networks.encoders.pictures import CONVOLUTIONS, MINIMUM_SIDE, picture_encoder
 from unity_bridge.specs import ObservationSpec
 
@@ -105,3 +106,26 @@ def test_black_is_told_from_white(encoder) -> None:
         adam.step()
     assert losses[0] > 0.05
     assert min(losses) < 0.05
+
+
+@pytest.mark.parametrize("encoder", ["nature_cnn", "resnet"])
+def test_the_order_in_memory_changes_no_result(encoder, monkeypatch) -> None:
+    torch.manual_seed(5)
+    made = picture_encoder(camera(3, 40, 40), encoder, 6)
+    shown = torch.rand(5, 3, 40, 40)
+    orders, convolve = [], made.convolutions[0].forward
+
+    def recorded(given):
+        orders.append(given.is_contiguous(memory_format=torch.channels_last))
+        return convolve(given)
+
+    monkeypatch.setattr(made.convolutions[0], "forward", recorded)
+    found = []
+    for _ in range(2):
+        made.zero_grad()
+        features = made(shown)
+        features.square().sum().backward()
+        found.append([features.detach(), *(each.grad.clone() for each in made.parameters())])
+        monkeypatch.setattr(encoders, "_channels_last", lambda shown: shown)
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    assert orders == [True, False]

@@ -10,7 +10,7 @@ from torch.nn import functional
 from trainer_service.config import NetworkSettings
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics, SquashedHeads
-from trainer_service.ops.exploration_noise import unit_noise
+from trainer_service.ops.distributions import standard_normal
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 VECTOR = ObservationSpec("vector", (3,))
@@ -114,7 +114,7 @@ def test_the_gradient_goes_through_what_is_drawn() -> None:
     module = heads(ActionSpec(2, ()))
     features = torch.randn(6, 4)
     drawn = module.draw(
-        module.forward(features), None, partial(unit_noise, generator=torch.Generator().manual_seed(1))
+        module.forward(features), None, partial(standard_normal, generator=torch.Generator().manual_seed(1))
     )
     drawn.continuous.sum().backward()
     assert module.mean is not None

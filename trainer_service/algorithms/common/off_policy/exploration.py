@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.acting import ActionSampler, to_array, to_tensor
+from trainer_service.algorithms.common.acting import ActionSampler, to_array
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ExplorationSettings, NoiseSettings
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.ops.exploration_noise import drifted, explored, unit_noise
+from trainer_service.ops.distributions import standard_normal, uniform
+from trainer_service.ops.exploration_noise import drifted, explored
 from trainer_service.ops.q_learning import exploring
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
@@ -146,14 +147,14 @@ class ActionNoise(Exploration):
 
         Of their memories, [M, …], the last ``memory_size`` columns are the noise's; with none it is drawn afresh.
         """
-        actions = to_tensor(decisions.continuous_actions, generator.device)
+        actions = torch.from_numpy(decisions.continuous_actions)
         if self.env_steps < self._uniform_until:
-            uniform = torch.empty_like(actions).uniform_(-1.0, 1.0, generator=generator)
-            return replace(decisions, continuous_actions=to_array(uniform))
-        noise = unit_noise(actions, generator)
+            drawn = uniform(actions, -1.0, 1.0, generator)
+            return replace(decisions, continuous_actions=to_array(drawn))
+        noise = standard_normal(actions, generator)
         others = decisions.memories.shape[1] - self.memory_size
         if self.memory_size and others >= 0:
-            noise = drifted(to_tensor(decisions.memories[:, others:], generator.device), noise)
+            noise = drifted(torch.from_numpy(decisions.memories[:, others:]), noise)
             memories = np.concatenate([decisions.memories[:, :others], to_array(noise)], axis=1)
             decisions = replace(decisions, memories=memories)
         return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))

@@ -31,6 +31,7 @@ from trainer_service.config.rewards import leading_signal
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.networks.shard import Part
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.single_steps import SingleSteps
@@ -194,7 +195,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
 
     def _make_generator(self, name: str, stream: int) -> torch.Generator:
         """A random stream that is saved under its name."""
-        self._generators[name] = torch.Generator(self._device).manual_seed(self._seed + stream)
+        self._generators[name] = random_stream(self._seed + stream)
         return self._generators[name]
 
     def prepare(self, step: int) -> None:
@@ -382,8 +383,7 @@ class ReplayLearner(ABC, Generic[SampleT]):
         reward_models.load_state_dict(self._reward_sources, self._cloning, state)
         for key, optimizer in self._optimizers().items():
             optimizer.adam.load_state_dict(state[key])
-        for name, generator in self._generators.items():
-            generator.set_state(state[name].cpu())
+        restore_streams(self._generators, state)
         self._exploration.load_state_dict(state.get("exploration", {}))
         self._replay.load_state_dict(state)
 

@@ -34,7 +34,11 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 )
 from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
+from trainer_service.algorithms.common.on_policy.minibatches import (
+    MinibatchSampler,
+    minibatch_slices,
+    with_progress,
+)
 from trainer_service.algorithms.common.schedules import Scheduled, learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
@@ -293,8 +297,9 @@ class GroupLearner(OnPolicyLearner):
         losses: list[Tensor] = []
         batches = joint_step_batches(
             rollout.joint_steps,
-            -(-len(rollout.trajectories) // self._hyper.batch_size),
+            len(minibatch_slices(len(rollout.trajectories), self._hyper.batch_size)),
             self._shuffling,
+            device=self._device,
             whole_trajectories=self._settings.network_settings.memory is not None,
             shard=self._shard,
         )

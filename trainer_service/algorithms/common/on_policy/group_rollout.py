@@ -196,18 +196,18 @@ def joint_step_batches(
     count: int,
     generator: torch.Generator,
     *,
+    device: torch.device,
     whole_trajectories: bool,
     shard: Shard = ALONE,
 ) -> Iterator[JointStepBatch]:
     """One epoch over all joint steps with decisions, in about ``count`` parts, in random order."""
-    device = generator.device
     if whole_trajectories:
-        order = torch.randperm(len(joint_steps.lengths), generator=generator, device=device).cpu().numpy()
+        order = torch.randperm(len(joint_steps.lengths), generator=generator).numpy()
         for chosen in np.array_split(order, min(count, len(order))):
             yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
         return
-    in_time = torch.from_numpy(joint_steps.in_time()).to(device)
-    shuffled = in_time[torch.randperm(len(in_time), generator=generator, device=device)]
+    in_time = torch.from_numpy(joint_steps.in_time())
+    shuffled = in_time[torch.randperm(len(in_time), generator=generator)].to(device)
     for chunk in torch.tensor_split(shuffled, min(count, len(shuffled))):
         part = shard.part(len(chunk))
         own = chunk if shard.world == 1 or part.copies > 1 else chunk[part.rows]

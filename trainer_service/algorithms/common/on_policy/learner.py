@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,12 +26,14 @@ from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSam
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
+from trainer_service.kernels.mlp_actor import MlpActor, actor_for
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Trajectories
@@ -63,6 +66,7 @@ class OnPolicyLearner(AlgorithmBase):
         self._progress = compute.progress
         self._decoupled = compute.decoupled
         self._shard = compute.shard
+        self._behavior_name = compute.behavior
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._policy = self._make_policy().to(self._device)
@@ -82,8 +86,8 @@ class OnPolicyLearner(AlgorithmBase):
         )
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
-        self._acting = torch.Generator(self._device).manual_seed(compute.seed + 1)
-        self._shuffling = torch.Generator(self._device).manual_seed(compute.seed + 2)
+        self._acting = random_stream(compute.seed + 1)
+        self._shuffling = random_stream(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
         self._cloning = None if settings.behavioral_cloning is None else self._make_cloning(compute)
 
@@ -145,6 +149,10 @@ class OnPolicyLearner(AlgorithmBase):
 
         ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
         """
+        if not deterministic and self._mlp_actor is not None:
+            decided = self._mlp_actor.act(observations, allowed_actions, memories)
+            if decided is not None:
+                return decided
         return sample_actions(
             self._policy,
             self._normalizer.forward,
@@ -154,6 +162,14 @@ class OnPolicyLearner(AlgorithmBase):
             device=self._device,
             sample=self._policy.actions.most_likely if deterministic else self._sample,
         )
+
+    @cached_property
+    def _mlp_actor(self) -> MlpActor | None:
+        """What draws actions of a usual network quicker; made at the first decision, when all parameters lie where they
+        will stay."""
+        if type(self)._sample is not OnPolicyLearner._sample:
+            return None
+        return actor_for(self._policy, self._optimizer.parameters, self._normalizer, self._acting)
 
     def _sample(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Draws continuous actions [M, C] and choices [M, branches]; returns their log-probabilities [M], too."""
@@ -180,7 +196,7 @@ class OnPolicyLearner(AlgorithmBase):
         memory = self._settings.network_settings.memory
         batch_size = self._hyper.batch_size
         if memory is None:
-            return MinibatchSampler(len(trajectories), batch_size, self._shard)
+            return MinibatchSampler(len(trajectories), batch_size, self._device, self._shard)
         return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
     def _update_others(self, experience: Experience, step: int) -> Metrics:
@@ -227,8 +243,7 @@ class OnPolicyLearner(AlgorithmBase):
         reward_models.load_state_dict(self._rewards, self._cloning, state)
         for key, optimizer in self._optimizers().items():
             optimizer.load_state_dict(state[key])
-        self._acting.set_state(state["acting"].cpu())
-        self._shuffling.set_state(state["shuffling"].cpu())
+        restore_streams({"acting": self._acting, "shuffling": self._shuffling}, state)
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))

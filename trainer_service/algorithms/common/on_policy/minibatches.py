@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -29,7 +30,7 @@ class Minibatch(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One pass over S steps. The remainder is a smaller minibatch of its own, not lost."""
+    """One pass over S steps: see ``minibatch_slices``."""
 
     steps: Tensor
     """Every step once, in the order of the minibatches; with memory only those of this rank. int64 [S]"""
@@ -46,6 +47,18 @@ def with_progress(
         yield minibatch
 
 
+def minibatch_slices(rows: int, batch_size: int) -> list[slice]:
+    """Slices of ``batch_size`` that cover all rows; what is left over is a minibatch of its own from half of that on.
+
+    Less is added to the last minibatch. Adam makes its step as long whatever the gradient's size, so one or two rows
+    would move all weights as far as a full minibatch does, by what is mostly noise.
+    """
+    starts = list(range(0, rows, batch_size))
+    if len(starts) > 1 and 2 * (rows - starts[-1]) < batch_size:
+        del starts[-1]
+    return [slice(start, end) for start, end in itertools.pairwise([*starts, rows])]
+
+
 class MinibatchSampler:
     """Random minibatches of the steps of one rollout, for policies without memory."""
 
@@ -55,20 +68,24 @@ class MinibatchSampler:
     final_sequences: Sequences | None = None
     """The final observations as sequences of one step; None without memory."""
 
-    def __init__(self, steps: int, batch_size: int, shard: Shard = ALONE) -> None:
+    def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = ALONE) -> None:
+        """device: where the steps are."""
         self._steps = steps
         self._batch_size = batch_size
+        self._device = device
         self._shard = shard
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
         """One epoch: steps in random order, ``batch_size`` at a time."""
-        order = torch.randperm(self._steps, generator=generator, device=generator.device)
-        return Epoch(order, [self._minibatch(start) for start in range(0, self._steps, self._batch_size)])
+        order = torch.randperm(self._steps, generator=generator).to(self._device)
+        return Epoch(
+            order, [self._minibatch(rows) for rows in minibatch_slices(self._steps, self._batch_size)]
+        )
 
-    def _minibatch(self, start: int) -> Minibatch:
-        count = min(self._batch_size, self._steps - start)
+    def _minibatch(self, rows: slice) -> Minibatch:
+        count = rows.stop - rows.start
         first, _, every = self._shard.rows(count).indices(count)
-        return Minibatch(slice(start + first, start + count, every), None, self._shard.part(count).share)
+        return Minibatch(slice(rows.start + first, rows.stop, every), None, self._shard.part(count).share)
 
 
 class SequenceSampler(MinibatchSampler):
@@ -86,7 +103,7 @@ class SequenceSampler(MinibatchSampler):
         shard: Shard = ALONE,
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
-        super().__init__(len(trajectories), batch_size, shard)
+        super().__init__(len(trajectories), batch_size, device, shard)
         self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
         self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
         self._memories = torch.from_numpy(trajectories.memories).to(device)
@@ -96,20 +113,19 @@ class SequenceSampler(MinibatchSampler):
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
         """One epoch: sequences in random order, their steps in the order of time."""
-        order = torch.randperm(len(self._ranges), generator=generator, device=generator.device)
-        ranges = self._ranges.select(order.cpu().numpy())
+        order = torch.randperm(len(self._ranges), generator=generator)
+        ranges = self._ranges.select(order.numpy())
         minibatches, steps = [], []
         end = 0
-        for first in range(0, len(ranges), self._sequences_per_minibatch):
-            chosen = ranges.select(slice(first, first + self._sequences_per_minibatch))
+        for rows in minibatch_slices(len(ranges), self._sequences_per_minibatch):
+            chosen = ranges.select(rows)
             sequences, part = self._shard.part_of_sequences(chosen.lengths)
             own = chosen.select(sequences)
             steps.append(own.steps())
             start, end = end, end + len(steps[-1])
             minibatches.append(Minibatch(slice(start, end), self._sequences(own), part.share))
-        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._memories.device), minibatches)
+        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._device), minibatches)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
-        device = self._memories.device
         starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
-        return Sequences(self._memories[starts.to(device)], filled.to(device))
+        return Sequences(self._memories[starts.to(self._device)], filled.to(self._device))

@@ -151,7 +151,11 @@ def test_an_epoch_sees_every_joint_step_with_decisions_once(whole_trajectories: 
     )
     joint_steps = find_joint_steps(group_rollout, 2)
     generator = torch.Generator().manual_seed(3)
-    batches = list(joint_step_batches(joint_steps, 3, generator, whole_trajectories=whole_trajectories))
+    batches = list(
+        joint_step_batches(
+            joint_steps, 3, generator, device=torch.device("cpu"), whole_trajectories=whole_trajectories
+        )
+    )
     assert len(batches) == 3
     indices = torch.cat([batch.indices for batch in batches]).tolist()
     assert sorted(indices) == sorted(joint_steps.in_time().tolist())

@@ -1,0 +1,169 @@
+"""Usual networks, random rows to learn from, and PPO's epochs on them: by a kernel, and as the papers have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
+from trainer_service.kernels.compiled.ppo import CompiledPPO
+from trainer_service.kernels.mlp_layout import MlpLayout, layout_of
+from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOKernel, PPOSteps
+from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.shard import Shard
+from trainer_service.ops import distributions as dist
+from trainer_service.ops.losses import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_gradient import ppo_gradient
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+KernelKind = Callable[[MlpLayout, FlatOptimizer], PPOKernel]
+"""Makes a kernel for a network."""
+
+
+def compiled_libraries() -> list[CompiledLibrary]:
+    """The compiled kernel, once for each instruction set that this processor has; empty where none was built."""
+    try:
+        return list(load().values())
+    except UnavailableError:
+        return []
+
+
+def compiled(library: CompiledLibrary) -> KernelKind:
+    """What makes kernels of one of them."""
+    return lambda layout, optimizer: CompiledPPO(library, layout, optimizer)
+
+
+def off_edges(moved: Tensor, edges: Sequence[float | Tensor]) -> Tensor:
+    """Differences that stand off the edges of clipping, where rounding alone decides whether there is a gradient."""
+    for edge in edges:
+        moved = torch.where((moved - edge).abs() < 1e-4, moved + 1e-3, moved)
+    return moved
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, a rollout of its own actions, and how it is learned from."""
+
+    sensors: tuple[int, ...] = (3, 2)
+    continuous: int = 2
+    branches: tuple[int, ...] = (3, 2)
+    hidden_units: int = 16
+    num_layers: int = 2
+    shared_critic: bool = False
+    signals: int = 1
+    rows: int = 50
+    clip_epsilon: float = 0.2
+    value_range: float = 0.3
+    entropy: float = 0.01
+    max_grad_norm: float | None = 0.5
+    weight_decay: float = 0.0
+    learning_rate: float = 3e-4
+    seed: int = 1
+
+    def network(self) -> ActorCritic:
+        torch.manual_seed(self.seed)
+        sensors = tuple(ObservationSpec(f"sensor {size}", (size,)) for size in self.sensors)
+        network = ActorCritic(
+            BehaviorSpec(sensors, ActionSpec(self.continuous, self.branches)),
+            NetworkSettings(hidden_units=self.hidden_units, num_layers=self.num_layers),
+            value_heads=self.signals,
+            shared_critic=self.shared_critic,
+        )
+        for parameter in network.parameters():  # heads as wide as after a while of learning
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+        return network
+
+    def rollout(self, network: ActorCritic) -> tuple[Tensor, PPOBatch]:
+        """Observations and targets, with ratios and values on both sides of their ranges."""
+        generator = torch.Generator().manual_seed(self.seed)
+
+        def noise(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator)
+
+        observations = noise(self.rows, sum(self.sensors))
+        heads = network.actions
+        allowed = torch.rand(self.rows, sum(self.branches), generator=generator) < 0.7
+        allowed[:, dist.choice_offsets(self.branches)] = True
+        with torch.no_grad():
+            parameters, values = network.policy_and_values([observations])
+            actions, choices, log_prob = heads.sample(parameters, allowed, generator)
+        moved = off_edges(
+            0.3 * noise(self.rows), [-math.log1p(self.clip_epsilon), -math.log1p(-self.clip_epsilon)]
+        )
+        ranges = self.steps().value_clip_range
+        targets = PPOBatch(
+            continuous_actions=actions,
+            discrete_actions=choices + heads.offsets,
+            allowed_actions=allowed,
+            old_log_prob=log_prob + moved,
+            advantage=noise(self.rows),
+            old_value=values + off_edges(0.3 * noise(self.rows, self.signals), [ranges, -ranges]),
+            return_=values + noise(self.rows, self.signals),
+        )
+        return observations, targets
+
+    def steps(self) -> PPOSteps:
+        return PPOSteps(
+            learning_rate=self.learning_rate,
+            clip_epsilon=self.clip_epsilon,
+            value_clip_range=torch.linspace(self.value_range, 2 * self.value_range, self.signals),
+            value_coefficient=0.5,
+            entropy_coefficient=self.entropy,
+            max_grad_norm=self.max_grad_norm,
+        )
+
+    def spans(self, minibatch: int) -> list[MinibatchSpan]:
+        starts = range(0, self.rows, minibatch)
+        return [MinibatchSpan(slice(start, min(start + minibatch, self.rows)), 1.0) for start in starts]
+
+
+class Learner:
+    """A network that learns from a case's rollout."""
+
+    def __init__(self, case: Case, shard: Shard | None = None) -> None:
+        self.case = case
+        self.network = case.network()
+        self.optimizer = FlatOptimizer(
+            self.network.parameters(),
+            weight_decay=case.weight_decay,
+            **({} if shard is None else {"shard": shard}),
+        )
+        self.parameters = self.optimizer.parameters
+        self.observations, self.targets = case.rollout(self.network)
+
+    def kernel(self, kind: KernelKind) -> PPOKernel:
+        layout = layout_of(self.network, self.parameters)
+        assert layout is not None
+        return kind(layout, self.optimizer)
+
+    def by_kernel(self, kind: KernelKind, order: Tensor, spans: Sequence[MinibatchSpan]) -> Tensor:
+        """An epoch; returns its losses."""
+        kernel = self.kernel(kind)
+        steps = self.case.steps()
+        return kernel.epoch(self.observations, self.targets, order, spans, steps, lambda number: None)
+
+    def by_autograd(self, order: Tensor, spans: Sequence[MinibatchSpan]) -> Tensor:
+        """An epoch as the papers have it; returns its losses."""
+        steps, losses = self.case.steps(), torch.zeros(5)
+        keywords = {
+            "branches": self.case.branches,
+            "clip_epsilon": steps.clip_epsilon,
+            "value_clip_range": steps.value_clip_range,
+            "value_coefficient": steps.value_coefficient,
+            "entropy_coefficient": steps.entropy_coefficient,
+        }
+        for span in spans:
+            rows = order[span.rows]
+            batch = PPOBatch(*(column[rows] for column in self.targets))
+            outputs, values = self.network.policy_and_values([self.observations[rows]])
+            loss = ppo_loss(*outputs[:3], values, batch, **keywords)
+            with torch.no_grad():
+                losses += ppo_gradient(*outputs[:3], values, batch, **keywords).losses * span.share
+            self.optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, span.share)
+        return losses

@@ -1,0 +1,122 @@
+"""The compiled kernel held to torch before it is used, so that a bad build costs time and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
+from trainer_service.kernels.compiled.ppo import CompiledPPO
+from trainer_service.kernels.mlp_layout import layout_of
+from trainer_service.kernels.ppo_kernel import PPOSteps
+from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.ops.losses import PPOBatch, ppo_loss
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+_TOLERANCE = 1e-4
+"""Of the gradient, in its largest number. A right build is at 3e-7."""
+
+_ROWS, _REPETITIONS = 70, 5
+_SPEC = BehaviorSpec((ObservationSpec("numbers", (6,)),), ActionSpec(2, (3, 2)))
+_NETWORK = NetworkSettings(hidden_units=72, num_layers=2)
+_STEPS = PPOSteps(
+    learning_rate=3e-4,
+    clip_epsilon=0.2,
+    value_clip_range=torch.tensor([0.3]),
+    value_coefficient=0.5,
+    entropy_coefficient=0.01,
+    max_grad_norm=None,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+@cache
+def checked_library() -> CompiledLibrary:
+    """The fastest library that computes what torch does, in less time. Takes some milliseconds the first time.
+
+    Raises UnavailableError where there is none.
+    """
+    for library in reversed(list(load().values())):
+        fault = fault_of(library)
+        if fault is None:
+            return library
+        _logger.warning("The compiled kernel for %s is not used: %s", library.name, fault)
+    raise UnavailableError("what was built is not fit for use")
+
+
+@torch.enable_grad()
+def fault_of(library: CompiledLibrary) -> str | None:
+    """What is wrong with a library, on a small network; None if nothing is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = ActorCritic(_SPEC, _NETWORK, value_heads=1, shared_critic=False)
+        optimizer = FlatOptimizer(network.parameters())
+        observations, batch = torch.randn(_ROWS, _SPEC.observation_specs[0].size), _batch()
+    layout = layout_of(network, optimizer.parameters)
+    if layout is None:
+        raise RuntimeError("the usual network has no layout")
+    kernel, order = CompiledPPO(library, layout, optimizer), torch.arange(_ROWS)
+    gradient = optimizer.parameters.gradient
+
+    def by_torch() -> None:
+        optimizer.parameters.zero_gradient()
+        _loss(network, observations, batch).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+
+    by_torch()
+    expected = gradient.clone()
+    kernel.gradient(observations, batch, order, _STEPS)
+    error = float((gradient - expected).abs().max() / expected.abs().max())
+    if not error < _TOLERANCE:
+        return f"its gradient is wrong, by {error:.1g} of the largest number"
+    theirs, ours = _seconds(by_torch), _seconds(lambda: kernel.gradient(observations, batch, order, _STEPS))
+    if ours > theirs:
+        return f"a gradient takes {ours * 1e6:.0f} µs, in torch {theirs * 1e6:.0f}"
+    return None
+
+
+def _batch() -> PPOBatch:
+    first, second = torch.randint(0, 3, (_ROWS,)), torch.randint(3, 5, (_ROWS,))
+    chosen = torch.stack([first, second], dim=1)
+    allowed = (torch.rand(_ROWS, 5) < 0.7).scatter(1, chosen, True)
+    old_value = torch.randn(_ROWS, 1)
+    return PPOBatch(
+        continuous_actions=torch.randn(_ROWS, 2),
+        discrete_actions=chosen,
+        allowed_actions=allowed,
+        old_log_prob=torch.randn(_ROWS) * 0.3 - 4.0,
+        advantage=torch.randn(_ROWS),
+        old_value=old_value,
+        return_=old_value + torch.randn(_ROWS, 1),
+    )
+
+
+def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch) -> Tensor:
+    parameters, values = network.policy_and_values([observations])
+    return ppo_loss(
+        *parameters[:3],
+        values,
+        batch,
+        branches=network.actions.branches,
+        clip_epsilon=_STEPS.clip_epsilon,
+        value_clip_range=_STEPS.value_clip_range,
+        value_coefficient=_STEPS.value_coefficient,
+        entropy_coefficient=_STEPS.entropy_coefficient,
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of the quickest of some repetitions: not what a busy machine adds."""
+    taken = []
+    for _ in range(_REPETITIONS):
+        start = time.thread_time()
+        work()
+        taken.append(time.thread_time() - start)
+    return min(taken)

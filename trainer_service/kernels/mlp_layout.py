@@ -1,0 +1,148 @@
+"""Where the usual network's layers lie in the vector of its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
+from trainer_service.networks.encoders.layers import LinearBody
+from trainer_service.networks.flat import FlatParameters
+from trainer_service.networks.policies.action_heads import ActionHeads
+from trainer_service.networks.policies.actor_critic import ActorCritic
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """A linear layer y = W x + b, by where its numbers begin in the vector."""
+
+    weight: int
+    """Of W, row by row: [outputs, inputs]."""
+
+    bias: int
+    """Of b: [outputs]."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class MlpLayout:
+    """The usual network as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
+
+    Observations x, [B, inputs], are the sensors side by side, normalized already. A body is x ← silu(W x + b), layer
+    after layer. The heads of actions sit on the actor's body, the value heads on the critic's, or on the actor's where
+    the critic is shared.
+    """
+
+    size: int
+    """Numbers in the vector. The layers cover all of it, each number once."""
+
+    sensors: tuple[int, ...]
+    """Numbers of each sensor, in the order of the observations."""
+
+    actor: tuple[LinearLayer, ...]
+    """Its body, at least one layer."""
+
+    critic: tuple[LinearLayer, ...] | None
+    """Its body; None where it is the actor's."""
+
+    mean: LinearLayer | None
+    """Means of the C continuous actions; None where there are none."""
+
+    log_sigma: int | None
+    """Where ln σ of the continuous actions begins, [C]; it depends on no observation. None where there are none."""
+
+    logits: LinearLayer | None
+    """Logits of the K choices, branches side by side, before masking; None where there are none."""
+
+    branches: tuple[int, ...]
+    """Choices of each branch; their sum is K. Empty where there are none."""
+
+    value: LinearLayer
+    """A value for each reward signal."""
+
+    @property
+    def inputs(self) -> int:
+        """Numbers of an agent's observations in all."""
+        return sum(self.sensors)
+
+    @property
+    def widest(self) -> int:
+        """Outputs of the widest layer."""
+        return max(layer.outputs for layer in self.layers)
+
+    @property
+    def layers(self) -> tuple[LinearLayer, ...]:
+        """All linear layers."""
+        heads = [head for head in (self.mean, self.logits, self.value) if head is not None]
+        return (*self.actor, *(self.critic or ()), *heads)
+
+
+def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | None:
+    """The layout of a usual network; None for every other.
+
+    Unusual is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, and
+    heads for actions and values: pictures, entities, memory, goals that generate weights, layer normalization, classes
+    derived from these, parameters that are not learned, not float32, or do not lie in the vector.
+
+    parameters: of this network and nothing else.
+    """
+    if type(network) is not ActorCritic or type(network.actions) is not ActionHeads:
+        return None
+    vector, heads = _Vector(parameters.vector), network.actions
+    try:
+        layout = MlpLayout(
+            size=parameters.vector.numel(),
+            sensors=network.actor.encoder.vector_sizes,
+            actor=_body(network.actor, vector),
+            critic=None if network.critic is None else _body(network.critic, vector),
+            mean=None if heads.mean is None else vector.linear(heads.mean),
+            log_sigma=None if heads.log_sigma is None else vector.offset(heads.log_sigma),
+            logits=None if heads.logits is None else vector.linear(heads.logits),
+            branches=tuple(heads.branches),
+            value=vector.linear(network.value),
+        )
+    except _UnusualError:
+        return None
+    return layout if vector.covered == layout.size else None
+
+
+class _UnusualError(Exception):
+    """Something that a layout has no words for."""
+
+
+class _Vector:
+    """The vector of all parameters, and how many of its numbers were found in layers."""
+
+    def __init__(self, vector: Tensor) -> None:
+        self._vector = vector
+        self.covered = 0
+
+    def offset(self, parameter: Tensor) -> int:
+        """Where a parameter begins in the vector."""
+        there = parameter.untyped_storage().data_ptr() == self._vector.untyped_storage().data_ptr()
+        learned = parameter.requires_grad and parameter.dtype == torch.float32
+        if not (there and learned and parameter.is_contiguous()):
+            raise _UnusualError
+        self.covered += parameter.numel()
+        return int(parameter.storage_offset())
+
+    def linear(self, layer: nn.Module) -> LinearLayer:
+        """Where a layer's numbers begin."""
+        if type(layer) is not nn.Linear or layer.bias is None:
+            raise _UnusualError
+        return LinearLayer(
+            self.offset(layer.weight), self.offset(layer.bias), layer.in_features, layer.out_features
+        )
+
+
+def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
+    """The layers of a trunk that consists of them alone."""
+    if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder or trunk.memory is not None:
+        raise _UnusualError
+    if type(trunk.body) is not LinearBody or not trunk.encoder.vector_sizes:
+        raise _UnusualError
+    return tuple(vector.linear(layer) for layer in trunk.body.layers)
