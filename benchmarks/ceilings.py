@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +16,17 @@ import torch
 from measuring import learning
 from measuring.exchange import measure_exchange
 from measuring.report import aligned
+from measuring.runs import run
+from measuring.scenes import SCENES, Case
 from measuring.terminal import load, say
+from measuring.trainers import Ours
+from measuring.training_log import cpu_us_per_exchange
 from measuring.wire import measure_bridge, measure_ping_pong
 
 AGENTS = (12, 96, 1000)
 MINIBATCH_ROWS = (64, 256, 1024)
+_FEWEST_STEPS, _STEPS_PER_REPETITION = 24_000, 36
+"""Agent steps of a trainer: two updates at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,9 @@ class ExchangeParts:
     simulator: float
     plain_forward: float
     our_forward: float
+
+    trainer_cpu: float | None
+    """CPU time of a whole trainer for an exchange, its updates included; None where it cannot be told."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"  a minibatch of {rows} rows")
         minibatches.append(learning.plain_minibatch_us(rows, repetitions // 4))
     say("  an update of 12000 rows")
-    update_s = learning.our_update_s(max(3, repetitions // 400))
+    update_s = learning.our_update_s(max(3, repetitions // 400), clock=time.process_time)
 
     print(exchange_table(parts))
     print(learning_table(minibatches, update_s))
@@ -64,6 +74,11 @@ def _measure(agents: int, repetitions: int) -> ExchangeParts:
     say(f"  {agents} agents: wire")
     ping_pong = measure_ping_pong(costs.message, costs.reply, repetitions)
     bridge = measure_bridge(costs.handshake, costs.message, repetitions)
+    say(f"  {agents} agents: a trainer")
+    steps = max(_FEWEST_STEPS, _STEPS_PER_REPETITION * repetitions)
+    trainer = run(Ours(), Case(SCENES["3dball"], agents, steps), seed=1)
+    if trainer.failure is not None:
+        raise SystemExit(f"the trainer failed: {trainer.failure}")
     say(f"  {agents} agents: forward pass")
     return ExchangeParts(
         agents=agents,
@@ -74,6 +89,7 @@ def _measure(agents: int, repetitions: int) -> ExchangeParts:
         simulator=costs.simulator_us,
         plain_forward=learning.plain_forward_us(agents, repetitions),
         our_forward=learning.our_forward_us(agents, repetitions),
+        trainer_cpu=cpu_us_per_exchange(trainer.summaries),
     )
 
 
@@ -88,6 +104,7 @@ def exchange_table(parts: Sequence[ExchangeParts]) -> str:
         ("simulator: actions, physics, message", _whole(part.simulator for part in parts)),
         ("forward pass, plain torch", _whole(part.plain_forward for part in parts)),
         ("  ours", _whole(part.our_forward for part in parts)),
+        ("CPU of a whole trainer, updates included", _whole(part.trainer_cpu for part in parts)),
     ]
     return _table(rows)
 
@@ -100,7 +117,7 @@ def learning_table(minibatches: Sequence[float], update_s: float) -> str:
     ]
     plain_s = plain_update_s(minibatches[0])
     whole = [
-        (f"one update, {learning.MINIBATCHES} gradient steps of 64 rows, ms", ["plain torch", "ours"]),
+        (f"one update, {learning.MINIBATCHES} gradient steps of 64 rows, ms", ["plain torch", "ours, CPU"]),
         ("", _whole([plain_s * 1e3, update_s * 1e3])),
     ]
     return _table(rows) + "\n" + _table(whole)
@@ -148,8 +165,8 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     return "\n".join(["", *aligned([(label, *values) for label, values in rows])])
 
 
-def _whole(values: Iterable[float]) -> list[str]:
-    return [f"{value:,.0f}" for value in values]
+def _whole(values: Iterable[float | None]) -> list[str]:
+    return ["-" if value is None else f"{value:,.0f}" for value in values]
 
 
 if __name__ == "__main__":

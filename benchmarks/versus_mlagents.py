@@ -1,6 +1,7 @@
 """Trains the same scenes with this trainer and with the real mlagents-learn, and prints how much faster we are.
 
     python benchmarks/versus_mlagents.py [--scene 3dball basic] [--agents 12 96] [--seeds 1 2 3] [--json FILE]
+    python benchmarks/versus_mlagents.py --builds 1 8 32
 
 Same simulator, same settings, one run after the other. What is printed is explained in benchmarks/README.md.
 """
@@ -18,9 +19,9 @@ from pathlib import Path
 
 from measuring.exchange import ExchangeCosts, measure_exchange
 from measuring.peer import PeerError, describe, learn_command, prepare
-from measuring.report import as_json, comparison, split_table
+from measuring.report import Race, as_json, builds_table, comparison, split_table
 from measuring.runs import Run, run
-from measuring.scenes import DEFAULT_SCENES, SCENES, Case, cases
+from measuring.scenes import BUILDS_AT_ONCE, DEFAULT_SCENES, SCENES, SLEEP_MS, Case, cases, sleeping_builds
 from measuring.terminal import at_least_one, load, say
 from measuring.trainers import Ours, Peer, Trainer
 from measuring.training_log import Summary
@@ -40,17 +41,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ours, peer = Ours(), _peer(arguments.peer)
     say(f"{platform.platform()}, {os.cpu_count()} cores, load {load()}")
+    chosen = (
+        cases(arguments.scene, arguments.agents, arguments.steps)
+        if arguments.builds is None
+        else sleeping_builds(arguments.builds or BUILDS_AT_ONCE, arguments.agents, arguments.steps)
+    )
+    races: list[Race] = []
     document = []
-    failed = False
-    for case in cases(arguments.scene, arguments.agents, arguments.steps):
-        our_runs, peer_runs = _race(case, ours, peer, arguments.seeds)
-        alone = _exchange(case)
-        print(f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(our_runs, alone)}\n", flush=True)
-        document.append({**as_json(case, our_runs, peer_runs), "simulator_us": alone.simulator_us})
-        failed |= any(each.failure is not None for each in our_runs)
+    for case in chosen:
+        races.append((case, *_race(case, ours, peer, arguments.seeds)))
+        document.append(as_json(*races[-1]))
+        if arguments.builds is None:
+            document[-1]["simulator_us"] = _show(*races[-1])
+    if arguments.builds is not None:
+        print(f"\n{builds_table(races)}\n", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return 1 if failed else 0
+    return 1 if any(run.failure is not None for _, our_runs, _ in races for run in our_runs) else 0
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -58,9 +65,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Ours and the real mlagents-learn side by side: same simulator, same settings."
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--scene", nargs="+", choices=[*SCENES, "all"], default=list(DEFAULT_SCENES),
         help="what to train (default: 3dball with 12 and 96 agents, and basic with 1)",
+    )  # fmt: skip
+    what.add_argument(
+        "--builds", nargs="*", type=at_least_one, metavar="N",
+        help=f"how many builds of {SLEEP_MS} ms per step a core of each trainer serves, with N of them at once "
+        f"(default: {' '.join(map(str, BUILDS_AT_ONCE))})",
     )  # fmt: skip
     parser.add_argument(
         "--agents", nargs="+", type=at_least_one, metavar="N", help="instead of the scenes' own"
@@ -89,6 +102,13 @@ def _peer(environment: Path | None) -> Peer | None:
         return None
     print(describe(environment), flush=True)
     return peer
+
+
+def _show(case: Case, our_runs: Sequence[Run], peer_runs: Sequence[Run]) -> float:
+    """Prints the tables of a bundled scene. Returns what its simulator takes alone, in microseconds."""
+    alone = _exchange(case)
+    print(f"\n{comparison(case, our_runs, peer_runs)}\n\n{split_table(our_runs, alone)}\n", flush=True)
+    return alone.simulator_us
 
 
 def _exchange(case: Case) -> ExchangeCosts:

@@ -9,9 +9,11 @@ from typing import Any
 
 from measuring.exchange import ExchangeCosts
 from measuring.runs import Run
-from measuring.scenes import Case
+from measuring.scenes import SLEEP_MS, Case
 from measuring.training_log import (
     Summary,
+    cpu_us_per_exchange,
+    exchange_rate,
     final_return,
     first_reaching,
     overall_rate,
@@ -19,7 +21,13 @@ from measuring.training_log import (
     steady_rate,
 )
 
-Figure = Callable[[Sequence[Summary]], float | None]
+Race = tuple[Case, Sequence[Run], Sequence[Run]]
+"""What was run, our runs, and the peer's."""
+
+_NAMES = ("ours", "mlagents-learn")
+_OF_BUILDS = ("steps/s of a build", "CPU us per exchange", "builds per core")
+
+Figure = Callable[[Run], float | None]
 
 
 def middle(values: Iterable[float | None]) -> float | None:
@@ -39,7 +47,7 @@ def comparison(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> str:
     """The table of one case: medians over the runs that came to their end."""
     rows: list[tuple[str, ...]] = [("", "ours", "mlagents-learn", "ratio")]
     for label, figure, layout, less_is_better in _figures(case):
-        columns = [middle(figure(run.summaries) for run in _good(runs)) for runs in (ours, theirs)]
+        columns = [middle(map(figure, _good(runs))) for runs in (ours, theirs)]
         ratio = times_faster(*columns, less_is_better=less_is_better) if layout.ratio else None
         rows.append(
             (label, *(layout.text(value) for value in columns), "" if ratio is None else f"{ratio:.2f}")
@@ -70,6 +78,38 @@ def split_table(runs: Sequence[Run], alone: ExchangeCosts) -> str:
     return "\n".join([f"our loop, seed {run.seed}, {exchanges:,} exchanges", *aligned(rows), known])
 
 
+def builds_table(races: Sequence[Race]) -> str:
+    """How many builds a core of each trainer serves, by how many of them play at once."""
+    rows: list[tuple[str, ...]] = [
+        ("builds at once", "", "steps/s of each", "trainer CPU us per exchange", "builds per core", "ratio")
+    ]
+    for case, *both in races:
+        costs = [middle(cpu_us_per_exchange(run.summaries) for run in _good(runs)) for runs in both]
+        rates = [middle(exchange_rate(run.summaries) for run in _good(runs)) for runs in both]
+        ratio = times_faster(*costs, less_is_better=True)
+        for name, cpu_us, rate in zip(("ours", "mlagents-learn"), costs, rates, strict=True):
+            figures = (
+                (None if rate is None else rate / case.simulators, 1),
+                (cpu_us, 0),
+                (None if cpu_us is None else builds_per_core(cpu_us), 1),
+            )
+            cells = [_Layout(digits).text(value) for value, digits in figures]
+            told = "" if ratio is None or name != "ours" else f"{ratio:.2f}"
+            rows.append((str(case.simulators), name, *cells, told))
+    failed = [
+        f"  {run.trainer}, {case.simulators} builds, seed {run.seed}: FAILED, {run.failure.splitlines()[0]}"
+        for case, *both in races
+        for run in (*both[0], *both[1])
+        if run.failure is not None
+    ]
+    return "\n".join([*aligned(rows), *failed])
+
+
+def builds_per_core(cpu_us: float, step_ms: float = SLEEP_MS) -> float:
+    """Builds that a core of the trainer serves. cpu_us: for an exchange; step_ms: between two of a build."""
+    return step_ms * 1e3 / cpu_us
+
+
 def as_json(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any]:
     """Every figure and every summary of a case, for programs."""
     return {
@@ -77,10 +117,11 @@ def as_json(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str,
         "variant": case.variant.name,
         "agents": case.agents,
         "steps": case.steps,
+        "simulators": case.simulators,
         "figures": {
             label: {
-                "ours": [figure(run.summaries) for run in _good(ours)],
-                "theirs": [figure(run.summaries) for run in _good(theirs)],
+                "ours": [figure(run) for run in _good(ours)],
+                "theirs": [figure(run) for run in _good(theirs)],
             }
             for label, figure, _, _ in _figures(case)
         },
@@ -103,22 +144,28 @@ def _figures(case: Case) -> list[tuple[str, Figure, _Layout, bool]]:
     """Label, figure, layout, and whether less of it is better."""
     threshold = case.scene.threshold
 
-    def reached_step(summaries: Sequence[Summary]) -> float | None:
-        summary = first_reaching(summaries, threshold)
+    def reached_step(run: Run) -> float | None:
+        summary = first_reaching(run.summaries, threshold)
         return None if summary is None else summary.step
 
-    def reached_s(summaries: Sequence[Summary]) -> float | None:
-        summary = first_reaching(summaries, threshold)
+    def reached_s(run: Run) -> float | None:
+        summary = first_reaching(run.summaries, threshold)
         return None if summary is None else summary.seen_s
 
     return [
-        ("agent steps/s, steady", steady_rate, _Layout(0), False),
-        ("agent steps/s, start-up included", overall_rate, _Layout(0), False),
-        ("start-up, s", start_up_s, _Layout(1), True),
+        ("agent steps/s, steady", _of_log(steady_rate), _Layout(0), False),
+        ("agent steps/s, start-up included", _of_log(overall_rate), _Layout(0), False),
+        ("trainer CPU us per exchange", _of_log(cpu_us_per_exchange), _Layout(0), True),
+        ("ms per update", lambda run: run.update_ms, _Layout(0), True),
+        ("start-up, s", _of_log(start_up_s), _Layout(1), True),
         (f"steps to mean return {threshold:g}", reached_step, _Layout(0), True),
         (f"seconds to mean return {threshold:g}", reached_s, _Layout(1), True),
-        ("mean return at the end", final_return, _Layout(2, ratio=False), False),
+        ("mean return at the end", _of_log(final_return), _Layout(2, ratio=False), False),
     ]
+
+
+def _of_log(figure: Callable[[Sequence[Summary]], float | None]) -> Figure:
+    return lambda run: figure(run.summaries)
 
 
 def _good(runs: Sequence[Run]) -> list[Run]:

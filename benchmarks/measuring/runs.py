@@ -10,17 +10,22 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from measuring.counting import Meter
 from measuring.scenes import Case
 from measuring.trainers import RUN_ID, Trainer, write_simulator
 from measuring.training_log import Summary, parse_summary
 
 LIMIT_S = 1800.0
 """How long a run may take."""
+
+_UPDATES = ("update", "_update_policy")
+"""The blocks of updates in the timers: ours, ML-Agents'."""
 
 _LEAVE_S = 60.0
 _LAST_LINES = 12
@@ -48,6 +53,9 @@ class Run:
     split: Mapping[str, Block] = field(default_factory=dict)
     """The top level of the trainer's own timers, by name. Ours are the parts of the loop."""
 
+    update_ms: float | None = None
+    """What an update took on average, by the trainer's own timers."""
+
     failure: str | None = None
     """Why it did not come to its last step; its summaries must not be used then."""
 
@@ -62,17 +70,21 @@ def run(trainer: Trainer, case: Case, seed: int, watch: Watch = lambda summary: 
         watch: is told every summary when it comes.
     """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as scratch:
-        program = write_simulator(Path(scratch), case)
+        counts = Path(scratch) / "exchanges"
+        counts.mkdir()
+        program = write_simulator(Path(scratch), case, counts)
         results = Path(scratch) / "results"
         command = trainer.command(case, program, results, seed)
-        summaries, last_lines = _follow(command, trainer.environment(), scratch, case.steps, watch)
+        summaries, last_lines = _follow(command, trainer.environment(), scratch, counts, case.steps, watch)
         if not summaries or summaries[-1].step < case.steps:
             reached = f"ended after {summaries[-1].step if summaries else 0} of {case.steps} steps"
             failure = "\n    ".join([reached, *last_lines])
             return Run(trainer.name, seed, tuple(summaries), failure=failure)
         timers = results / RUN_ID / "run_logs" / "timers.json"
-        split = read_split(timers.read_text(encoding="utf-8")) if timers.exists() else {}
-        return Run(trainer.name, seed, tuple(summaries), split)
+        if not timers.exists():
+            return Run(trainer.name, seed, tuple(summaries))
+        told = timers.read_text(encoding="utf-8")
+        return Run(trainer.name, seed, tuple(summaries), read_split(told), read_update_ms(told))
 
 
 def read_split(timers: str) -> dict[str, Block]:
@@ -83,8 +95,26 @@ def read_split(timers: str) -> dict[str, Block]:
     return {**split, "other": Block(document["self"], 1)}
 
 
+def read_update_ms(timers: str) -> float | None:
+    """The mean time of an update in a ``timers.json`` of either trainer, in milliseconds; None where none was made."""
+    updates = [block for name, block in _blocks(json.loads(timers)) if name in _UPDATES]
+    count = sum(block["count"] for block in updates)
+    return sum(block["total"] for block in updates) / count * 1e3 if count else None
+
+
+def _blocks(block: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, child in block.get("children", {}).items():
+        yield name, child
+        yield from _blocks(child)
+
+
 def _follow(
-    command: Sequence[str], environment: Mapping[str, str], folder: str, steps: int, watch: Watch
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str,
+    counts: Path,
+    steps: int,
+    watch: Watch,
 ) -> tuple[list[Summary], list[str]]:
     """The summaries up to the one with enough steps, and the last lines of all."""
     summaries: list[Summary] = []
@@ -102,6 +132,7 @@ def _follow(
         start_new_session=True,  # Ctrl-C at the terminal is ours to pass on
     ) as process:
         watchdog = _kill_after(LIMIT_S, process)
+        meter = Meter(process.pid, counts)
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -109,8 +140,8 @@ def _follow(
                 summary = parse_summary(line, time.perf_counter() - started)
                 if summary is None or (summaries and summaries[-1].step >= steps):
                     continue
-                summaries.append(summary)
-                watch(summary)
+                summaries.append(replace(summary, served=meter.read()))
+                watch(summaries[-1])
                 if summary.step >= steps:
                     process.send_signal(signal.SIGINT)
                     watchdog.cancel()

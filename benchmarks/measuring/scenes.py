@@ -1,7 +1,8 @@
-"""What is run: the bundled scenes, and how far."""
+"""What is run: which simulators, how many, and how far."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ PLAIN = Variant("", None)
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A bundled scene and the settings that both trainers get for it."""
+    """A simulator and the settings that both trainers get for it."""
 
     name: str
     """As in ``sim:NAME``, and of its file in ``configs/``."""
@@ -52,6 +53,9 @@ class Scene:
 
     variants: tuple[Variant, ...] = (PLAIN,)
     """In which ways it is played."""
+
+    program: tuple[str, ...] | None = None
+    """The Python module of a simulator that is not bundled, and its first arguments."""
 
     team: int | None = None
     """How many agents a copy has, where agents come in teams."""
@@ -83,6 +87,20 @@ SCENES = {
         ),
     )
 }
+SLEEP_MS = 10
+"""What many a Unity build needs for a step."""
+SLEEPER = Scene(
+    "sleeper",
+    threshold=math.inf,  # there is nothing to learn
+    agents=(12,),
+    steps=72_000,
+    steps_per_agent=0,
+    program=("workers.sleeper", "--step-ms", str(SLEEP_MS)),
+)
+"""A build that takes its time without taking a core."""
+BUILDS_AT_ONCE = (1, 8, 32)
+_STEPS_PER_BUILD = 3_000
+"""With many builds: until each of their agents has completed a trajectory, updates are fewer than they will be."""
 DEFAULT_SCENES = ("3dball", "basic")
 
 
@@ -97,10 +115,19 @@ class Case:
 
     variant: Variant = PLAIN
 
+    simulators: int = 1
+    """How many play at once."""
+
     @property
     def copies(self) -> int | None:
         """How many teams that are; None in a scene without. The last team is always a whole one."""
         return None if self.scene.team is None else -(-self.agents // self.scene.team)
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The simulator's Python module and its arguments."""
+        own = self.scene.program or ("unity_bridge.simulators", f"sim:{self.scene.name}")
+        return *own, *self.options
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -128,4 +155,19 @@ def cases(names: Sequence[str], agents: Sequence[int] | None, steps: int | None)
         for scene in chosen
         for count in agents or scene.agents
         for variant in scene.variants
+    ]
+
+
+def sleeping_builds(numbers: Sequence[int], agents: Sequence[int] | None, steps: int | None) -> list[Case]:
+    """So many sleeping builds at once, with every number of agents.
+
+    Args:
+        numbers: of builds.
+        agents: of each build; None takes 3DBall's.
+        steps: None takes what shows some updates.
+    """
+    return [
+        Case(SLEEPER, count, steps or max(SLEEPER.steps, _STEPS_PER_BUILD * number), simulators=number)
+        for count in agents or SLEEPER.agents
+        for number in numbers
     ]

@@ -15,6 +15,9 @@ from measuring.scenes import CHECKOUT, Case
 
 RUN_ID = "bench"
 
+_ONE_THREAD = "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1"
+"""As the bundled simulator has it, before NumPy is loaded."""
+
 
 class Trainer(Protocol):
     """One of the two contestants."""
@@ -71,13 +74,17 @@ class Peer:
         return _plain_environment()
 
 
-def write_simulator(folder: Path, case: Case) -> Path:
-    """Writes an executable that plays the case's scene, as an ML-Agents trainer wants one. Returns its path."""
+def write_simulator(folder: Path, case: Case, counts: Path) -> Path:
+    """Writes an executable that plays the case's scene, as an ML-Agents trainer wants one. Returns its path.
+
+    counts: the folder in which it counts its exchanges.
+    """
     program = folder / f"{case.scene.name}.x86_64"
+    search = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "benchmarks")])
     program.write_text(
-        f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(CHECKOUT))}\n"
-        f"exec {shlex.quote(sys.executable)} -m unity_bridge.simulators "
-        f'sim:{case.scene.name} {shlex.join(case.options)} "$@"\n',
+        f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(search)} {_ONE_THREAD}\n"
+        f"exec {shlex.quote(sys.executable)} -m measuring.counting {shlex.quote(str(counts))} "
+        f'{shlex.join(case.program)} "$@"\n',
         encoding="utf-8",
     )
     program.chmod(0o755)
@@ -93,6 +100,7 @@ def _flags(case: Case, program: Path, results: Path, seed: int) -> list[str]:
         f"--results-dir={results}",
         f"--seed={seed}",
         "--torch-device=cpu",
+        *([f"--num-envs={case.simulators}"] if case.simulators > 1 else []),
     ]
 
 

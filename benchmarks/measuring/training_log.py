@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from measuring.counting import Served
+
 _SUMMARY = re.compile(
     r"\. Step: (?P<step>\d+)\. Time Elapsed: (?P<elapsed>[\d.]+) s\. "
     r"(?:Mean Reward: (?P<mean>-?[\d.]+(?:e[+-]?\d+)?)\. |No episode was completed)"
@@ -27,6 +29,9 @@ class Summary:
 
     mean_return: float | None
     """Of the episodes since the last summary; None where none ended."""
+
+    served: Served | None = None
+    """What the trainer had done when the line came."""
 
 
 def parse_summary(line: str, seen_s: float) -> Summary | None:
@@ -57,11 +62,46 @@ def steady_rate(summaries: Sequence[Summary]) -> float | None:
     Returns:
         None where there are not two summaries in that half.
     """
-    settled = [summary for summary in summaries if 2 * summary.step >= summaries[-1].step]
-    if len(settled) < 2 or settled[-1].elapsed_s <= settled[0].elapsed_s:
+    ends = _ends_of_second_half(summaries)
+    if ends is None or ends[1].elapsed_s <= ends[0].elapsed_s:
         return None
-    first, last = settled[0], settled[-1]
+    first, last = ends
     return (last.step - first.step) / (last.elapsed_s - first.elapsed_s)
+
+
+def cpu_us_per_exchange(summaries: Sequence[Summary]) -> float | None:
+    """CPU time of the trainer for an exchange with a simulator, in microseconds, over the second half of the steps.
+
+    Updates are in it.
+
+    Returns:
+        None where there are not two summaries in that half, or nothing was counted.
+    """
+    served = _served_between(summaries)
+    return None if served is None else served.cpu_s / served.exchanges * 1e6
+
+
+def exchange_rate(summaries: Sequence[Summary]) -> float | None:
+    """Exchanges per second, all simulators together, over the second half of the steps; None as above."""
+    ends, served = _ends_of_second_half(summaries), _served_between(summaries)
+    return None if ends is None or served is None else served.exchanges / (ends[1].seen_s - ends[0].seen_s)
+
+
+def _served_between(summaries: Sequence[Summary]) -> Served | None:
+    """What was done over the second half of the steps."""
+    ends = _ends_of_second_half(summaries)
+    if ends is None or ends[0].served is None or ends[1].served is None:
+        return None
+    first, last = ends[0].served, ends[1].served
+    if last.exchanges <= first.exchanges:
+        return None
+    return Served(last.exchanges - first.exchanges, last.cpu_s - first.cpu_s)
+
+
+def _ends_of_second_half(summaries: Sequence[Summary]) -> tuple[Summary, Summary] | None:
+    """The first and the last summary of the second half of the steps; None where there are not two."""
+    settled = [summary for summary in summaries if 2 * summary.step >= summaries[-1].step]
+    return None if len(settled) < 2 else (settled[0], settled[-1])
 
 
 def first_reaching(summaries: Sequence[Summary], threshold: float) -> Summary | None:

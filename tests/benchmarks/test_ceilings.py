@@ -16,6 +16,7 @@ PARTS = ExchangeParts(
     simulator=200,
     plain_forward=40,
     our_forward=60,
+    trainer_cpu=900.4,
 )
 
 
@@ -38,7 +39,7 @@ def test_the_bounds_add_up_the_parts() -> None:
 
 def test_every_part_has_its_line() -> None:
     assert [line.split()[-1] for line in exchange_table([PARTS]).strip().splitlines()[1:]] == [
-        "300", "500", "50", "10", "200", "40", "60",
+        "300", "500", "50", "10", "200", "40", "60", "900",
     ]  # fmt: skip
     assert learning_table([1000.0, 2000.0, 3000.0], 0.5).split()[-2:] == ["564", "500"]
 

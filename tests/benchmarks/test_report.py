@@ -2,8 +2,17 @@ from __future__ import annotations
 
 import json
 
+from measuring.counting import Served
 from measuring.exchange import ExchangeCosts
-from measuring.report import as_json, comparison, middle, split_table, times_faster
+from measuring.report import (
+    as_json,
+    builds_per_core,
+    builds_table,
+    comparison,
+    middle,
+    split_table,
+    times_faster,
+)
 from measuring.runs import Block, Run
 from measuring.scenes import SCENES, Case
 from measuring.training_log import Summary
@@ -63,6 +72,39 @@ def test_the_split_is_shared_out_over_exchanges() -> None:
     assert cells(table, "update") == ["25.0%", "1,000"]
     assert cells(table, "receive")[:2] == ["75.0%", "3,000"]
     assert "alone 170 us" in table
+
+
+def test_cpu_time_and_updates_are_compared_too() -> None:
+    def run(trainer: str, cpu_s: float, update_ms: float | None) -> Run:
+        # The first half of the steps cost more than the rest, and does not count.
+        served = [Served(100, 9.0), Served(200, 10.0), Served(400, 10.0 + cpu_s)]
+        logged = [
+            Summary(n, n / 100, n / 50, 1.0, done) for n, done in zip((100, 200, 400), served, strict=True)
+        ]
+        return Run(trainer, 1, tuple(logged), update_ms=update_ms)
+
+    table = comparison(CASE, [run("ours", 0.1, 250.0)], [run("theirs", 0.3, None)])
+    assert cells(table, "trainer CPU us per exchange") == ["500", "1,500", "3.00"]
+    assert cells(table, "ms per update") == ["250", "-"]
+
+
+def test_builds_per_core_by_hand() -> None:
+    # 10 ms of a step hold five exchanges of 2 ms.
+    assert builds_per_core(2000.0, step_ms=10) == 5.0
+
+
+def test_builds_of_both_stand_below_each_other() -> None:
+    case = Case(SCENES["basic"], agents=1, steps=400, simulators=4)
+
+    def run(trainer: str, cpu_s: float) -> Run:
+        return Run(trainer, 1, tuple(Summary(n, n, n, 1.0, Served(100 * n, cpu_s * n)) for n in (1, 2)))
+
+    failed = Run("theirs", 2, (), failure="ended after 3 of 400 steps\n  Oops")
+    table = builds_table([(case, [run("ours", 0.1)], [run("theirs", 0.4), failed])])
+    rows = [line.split() for line in table.splitlines()]
+    assert rows[1] == ["4", "ours", "25.0", "1,000", "10.0", "4.00"]
+    assert rows[2] == ["4", "mlagents-learn", "25.0", "4,000", "2.5"]
+    assert "theirs, 4 builds, seed 2: FAILED, ended after 3 of 400 steps" in table
 
 
 def test_every_figure_can_be_written_as_json() -> None:

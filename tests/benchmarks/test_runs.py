@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from measuring.runs import Block, Run, read_split, run
+from measuring.runs import Block, Run, read_split, read_update_ms, run
 from measuring.scenes import SCENES, Case
 from measuring.training_log import Summary
 
@@ -77,6 +77,22 @@ def test_the_split_is_the_top_level_of_the_timers() -> None:
         "children": {"update": {"total": 3.5, "count": 2, "children": {"x": inner}}},
     }
     assert read_split(json.dumps(timers)) == {"update": Block(3.5, 2), "other": Block(0.5, 1)}
+
+
+def test_an_update_is_found_in_the_timers_of_both_trainers() -> None:
+    ours = {"children": {"receive": {"total": 9.0, "count": 90}, "update": {"total": 3.0, "count": 2}}}
+    theirs = {
+        "children": {
+            "TrainerController.advance": {
+                "total": 9.0,
+                "count": 90,
+                "children": {"trainer_advance": {"children": {"_update_policy": {"total": 8.0, "count": 4}}}},
+            }
+        }
+    }
+    assert read_update_ms(json.dumps(ours)) == 1500.0
+    assert read_update_ms(json.dumps(theirs)) == 2000.0
+    assert read_update_ms(json.dumps({"children": {}})) is None
 
 
 def test_a_run_is_complete_unless_it_says_otherwise() -> None:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from measuring.counting import Served
 from measuring.training_log import (
     Summary,
+    cpu_us_per_exchange,
+    exchange_rate,
     final_return,
     first_reaching,
     overall_rate,
@@ -73,3 +76,10 @@ def test_the_threshold_is_reached_by_the_first_summary_at_it() -> None:
 def test_the_final_return_is_the_last_that_was_reported() -> None:
     assert final_return(summaries((1, 1.0, 0.5), (2, 2.0, None))) == 0.5
     assert final_return(summaries((1, 1.0, None))) is None
+
+
+def test_what_was_not_counted_has_no_figure() -> None:
+    assert cpu_us_per_exchange([]) is None
+    assert exchange_rate(summaries((10, 1.0, None), (20, 2.0, None))) is None
+    idle = [Summary(n, n, n, None, Served(5, 1.0)) for n in (10, 20)]
+    assert cpu_us_per_exchange(idle) is None
