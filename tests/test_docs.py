@@ -120,6 +120,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     spans = " ".join(match["text"] for match in CODE_SPAN.finditer(everything()))
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
     of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
+    of_others |= {"--builds"}  # of benchmarks/versus_mlagents.py
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend
     unknown = set(FLAG.findall(spans)) - known - of_others - hidden
     assert not unknown, f"no command of ours has {sorted(unknown)}"
