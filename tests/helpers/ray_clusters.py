@@ -31,7 +31,9 @@ def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterat
 
     This process has the token in its environment, and is not connected.
     """
+    folder = tempfile.mkdtemp(dir="/tmp")  # short, for names of sockets
     variables = {
+        "RAY_TMPDIR": folder,  # rather than temp_dir: the file that names the current cluster would stay outside
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_AUTH_MODE": authentication,
         "RAY_AUTH_TOKEN": TOKEN,
@@ -40,6 +42,7 @@ def cluster_of_nodes(*, nodes: int = 2, authentication: str = "token") -> Iterat
     with ray_internals.environment(variables), ray_internals.loopback_addresses():
         ray_internals.read_authentication_again()
         with ExitStack() as stack:
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
             yield _started(nodes, stack)
     ray_internals.read_authentication_again()
 
@@ -51,14 +54,7 @@ def _started(nodes: int, stack: ExitStack, tries: int = 2) -> Any:
     """
     from ray.cluster_utils import Cluster
 
-    folder = tempfile.mkdtemp(dir="/tmp")  # short, for names of sockets
-    stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    node = {
-        "num_cpus": _CORES,
-        "object_store_memory": _MEMORY,
-        "include_log_monitor": False,
-        "temp_dir": folder,
-    }
+    node = {"num_cpus": _CORES, "object_store_memory": _MEMORY, "include_log_monitor": False}
     children = set(psutil.Process().children())
     cluster = Cluster()
     stack.callback(cluster.shutdown)
