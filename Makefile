@@ -64,12 +64,12 @@ $(VENV)/bin/python:
 KERNEL       = trainer_service/kernels/compiled
 ABOUT_KERNEL = $(BIN)/python -m trainer_service.kernels.compiled.build --check
 
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(KERNEL)/ppo_update.c
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
 	$(BIN)/python -m pip install --quiet --editable .
 	@$(ABOUT_KERNEL)
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(KERNEL)/ppo_update.c
+$(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@$(ABOUT_KERNEL)
 	@touch $@ $(VENV)/.installed

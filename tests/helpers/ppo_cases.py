@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import MlpLayout, layout_of
 from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOKernel, PPOSteps
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.shard import Shard
@@ -64,6 +65,10 @@ class Case:
     max_grad_norm: float | None = 0.5
     weight_decay: float = 0.0
     learning_rate: float = 3e-4
+    memory_size: int = 0
+    longest: int = 7
+    """Steps of the longest sequence, with memory."""
+
     seed: int = 1
 
     def network(self) -> ActorCritic:
@@ -71,13 +76,44 @@ class Case:
         sensors = tuple(ObservationSpec(f"sensor {size}", (size,)) for size in self.sensors)
         network = ActorCritic(
             BehaviorSpec(sensors, ActionSpec(self.continuous, self.branches)),
-            NetworkSettings(hidden_units=self.hidden_units, num_layers=self.num_layers),
+            NetworkSettings(
+                hidden_units=self.hidden_units,
+                num_layers=self.num_layers,
+                memory=MemorySettings(memory_size=self.memory_size) if self.memory_size else None,
+            ),
             value_heads=self.signals,
             shared_critic=self.shared_critic,
         )
         for parameter in network.parameters():  # heads as wide as after a while of learning
             parameter.data.add_(0.1 * torch.randn_like(parameter))
         return network
+
+    def sequences(self) -> Sequences | None:
+        """How all rows follow each other, with memory: sequences of 1 to ``longest`` steps."""
+        if not self.memory_size:
+            return None
+        generator, lengths = torch.Generator().manual_seed(self.seed + 1), []
+        while (left := self.rows - sum(lengths)) > 0:
+            lengths.append(min(left, int(torch.randint(1, self.longest + 1, (), generator=generator))))
+        trunks = 1 if self.shared_critic else 2
+        memories = 0.5 * torch.randn(len(lengths), trunks * self.memory_size, generator=generator)
+        return Sequences(memories, torch.arange(self.longest) < torch.tensor(lengths)[:, None])
+
+    def epoch(self, minibatch: int, generator: torch.Generator) -> tuple[Tensor, list[MinibatchSpan]]:
+        """A random order of the rows, and minibatches of so many rows, or with memory of so many sequences."""
+        sequences = self.sequences()
+        if sequences is None:
+            return torch.randperm(self.rows, generator=generator), self.spans(minibatch)
+        lengths = sequences.filled.sum(dim=1)
+        starts = lengths.cumsum(0) - lengths
+        order, spans = [], []
+        for chosen in torch.randperm(len(lengths), generator=generator).split(minibatch):
+            first = len(order)
+            for sequence in chosen.tolist():
+                order += range(int(starts[sequence]), int(starts[sequence] + lengths[sequence]))
+            together = Sequences(sequences.memories[chosen], sequences.filled[chosen])
+            spans.append(MinibatchSpan(slice(first, len(order)), 1.0, together))
+        return torch.tensor(order), spans
 
     def rollout(self, network: ActorCritic) -> tuple[Tensor, PPOBatch]:
         """Observations and targets, with ratios and values on both sides of their ranges."""
@@ -91,7 +127,7 @@ class Case:
         allowed = torch.rand(self.rows, sum(self.branches), generator=generator) < 0.7
         allowed[:, dist.choice_offsets(self.branches)] = True
         with torch.no_grad():
-            parameters, values = network.policy_and_values([observations])
+            parameters, values = network.policy_and_values([observations], self.sequences())
             actions, choices, log_prob = heads.sample(parameters, allowed, generator)
         moved = off_edges(
             0.3 * noise(self.rows), [-math.log1p(self.clip_epsilon), -math.log1p(-self.clip_epsilon)]
@@ -161,7 +197,7 @@ class Learner:
         for span in spans:
             rows = order[span.rows]
             batch = PPOBatch(*(column[rows] for column in self.targets))
-            outputs, values = self.network.policy_and_values([self.observations[rows]])
+            outputs, values = self.network.policy_and_values([self.observations[rows]], span.sequences)
             loss = ppo_loss(*outputs[:3], values, batch, **keywords)
             with torch.no_grad():
                 losses += ppo_gradient(*outputs[:3], values, batch, **keywords).losses * span.share

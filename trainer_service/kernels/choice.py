@@ -36,7 +36,9 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> PPOKernel | None
     if layout is None:
         return None
     library = compiled_library() if optimizer.parameters.vector.device.type == "cpu" else None
-    if library is None or torch.get_num_threads() > _THREADS_THAT_OUTDO_IT:
+    if layout.lstms and library is None:
+        return None
+    if library is None or (torch.get_num_threads() > _THREADS_THAT_OUTDO_IT and not layout.lstms):
         return TorchKernel(layout, optimizer)
     return CompiledPPO(library, layout, optimizer)
 

@@ -37,7 +37,7 @@ def actor_for(
     if type(normalizer) is not ObservationNormalizer or normalizer.has_sensor is not None:
         return None
     layout = layout_of(network, parameters)
-    if layout is None or (layout.mean is None and layout.logits is None):
+    if layout is None or layout.lstms or (layout.mean is None and layout.logits is None):
         return None
     return MlpActor(layout, parameters.vector, normalizer, generator)
 

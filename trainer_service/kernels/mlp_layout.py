@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.layers import LinearBody
+from trainer_service.networks.encoders.memory import LSTM, Memory
 from trainer_service.networks.flat import FlatParameters
 from trainer_service.networks.policies.action_heads import ActionHeads
 from trainer_service.networks.policies.actor_critic import ActorCritic
@@ -29,12 +30,23 @@ class LinearLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class LSTMLayer:
+    """An LSTM with H numbers of memory and as many of output; ``networks.encoders.memory`` has its equations."""
+
+    from_features: LinearLayer
+    """W x + b, to the gates i, f, g, o side by side, 4 H numbers."""
+
+    from_memory: LinearLayer
+    """U h + b', to the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class MlpLayout:
     """The usual network as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
 
     Observations x, [B, inputs], are the sensors side by side, normalized already. A body is x ← silu(W x + b), layer
-    after layer. The heads of actions sit on the actor's body, the value heads on the critic's, or on the actor's where
-    the critic is shared.
+    after layer; with memory an LSTM follows. The heads of actions sit on what the actor's gives, the value heads on the
+    critic's, or on the actor's where the critic is shared.
     """
 
     size: int
@@ -48,6 +60,9 @@ class MlpLayout:
 
     critic: tuple[LinearLayer, ...] | None
     """Its body; None where it is the actor's."""
+
+    lstms: tuple[LSTMLayer, ...]
+    """On the actor's body, and on the critic's where it has one; empty without memory."""
 
     mean: LinearLayer | None
     """Means of the C continuous actions; None where there are none."""
@@ -76,17 +91,18 @@ class MlpLayout:
 
     @property
     def layers(self) -> tuple[LinearLayer, ...]:
-        """All linear layers."""
+        """All linear layers, those of memory included."""
         heads = [head for head in (self.mean, self.logits, self.value) if head is not None]
-        return (*self.actor, *(self.critic or ()), *heads)
+        memory = [part for lstm in self.lstms for part in (lstm.from_features, lstm.from_memory)]
+        return (*self.actor, *(self.critic or ()), *memory, *heads)
 
 
 def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | None:
     """The layout of a usual network; None for every other.
 
-    Unusual is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, and
-    heads for actions and values: pictures, entities, memory, goals that generate weights, layer normalization, classes
-    derived from these, parameters that are not learned, not float32, or do not lie in the vector.
+    Unusual is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, with
+    LSTMs or without, and heads for actions and values: pictures, entities, GRUs, goals that generate weights, layer
+    normalization, classes derived from these, parameters that are not learned, not float32, or not in the vector.
 
     parameters: of this network and nothing else.
     """
@@ -99,6 +115,11 @@ def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | Non
             sensors=network.actor.encoder.vector_sizes,
             actor=_body(network.actor, vector),
             critic=None if network.critic is None else _body(network.critic, vector),
+            lstms=tuple(
+                _lstm(trunk.memory, vector)
+                for trunk in (network.actor, network.critic)
+                if trunk is not None and trunk.memory is not None
+            ),
             mean=None if heads.mean is None else vector.linear(heads.mean),
             log_sigma=None if heads.log_sigma is None else vector.offset(heads.log_sigma),
             logits=None if heads.logits is None else vector.linear(heads.logits),
@@ -140,9 +161,21 @@ class _Vector:
 
 
 def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
-    """The layers of a trunk that consists of them alone."""
-    if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder or trunk.memory is not None:
+    """The layers of a trunk's body, where these and perhaps memory are all that it consists of."""
+    if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
         raise _UnusualError
     if type(trunk.body) is not LinearBody or not trunk.encoder.vector_sizes:
         raise _UnusualError
     return tuple(vector.linear(layer) for layer in trunk.body.layers)
+
+
+def _lstm(memory: Memory, vector: _Vector) -> LSTMLayer:
+    """Where the numbers of an LSTM begin."""
+    if type(memory) is not LSTM or type(memory.lstm) is not nn.LSTM:
+        raise _UnusualError
+    from_features, from_memory, bias, second_bias = map(vector.offset, memory.lstm.all_weights[0])
+    inputs, size = memory.lstm.input_size, memory.output_size
+    return LSTMLayer(
+        LinearLayer(from_features, bias, inputs, 4 * size),
+        LinearLayer(from_memory, second_bias, size, 4 * size),
+    )

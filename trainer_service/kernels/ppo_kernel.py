@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.ops.losses import PPOBatch
 
 
@@ -34,6 +35,9 @@ class MinibatchSpan(NamedTuple):
 
     share: float
     """The weight of these rows' mean in that of the whole minibatch: 1 for a learner without others."""
+
+    sequences: Sequences | None = None
+    """How the rows follow each other, for networks with memory."""
 
 
 class PPOKernel(Protocol):
@@ -71,8 +75,11 @@ class PPOKernel(Protocol):
         Float32 [5], on the parameters' device. What is not finite stays so: the caller looks at it.
         """
 
-    def values(self, observations: Tensor) -> Tensor:
-        """Returns a value for each reward signal, [S, signals]. observations: [S, inputs], as for ``epoch``."""
+    def values(self, observations: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """Returns a value for each reward signal, [S, signals].
+
+        observations: [S, inputs], as for ``epoch``; sequences: how they follow each other, for networks with memory.
+        """
 
 
 def side_by_side(sensors: Sequence[Tensor]) -> Tensor:

@@ -192,7 +192,7 @@ def _by_logits(
 def _weights(rows: int, minibatches: Sequence[MinibatchSpan]) -> tuple[Tensor, Tensor]:
     """The weight of each row in the mean of its minibatch, without and with its share; 0 for rows of other ranks."""
     means, shares = np.zeros((2, rows), np.float32)
-    for span, share in minibatches:
+    for span, share, _ in minibatches:
         count = len(range(*span.indices(rows)))
         means[span] = 1.0 / count
         shares[span] = share / count

@@ -12,6 +12,7 @@ from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOSteps
 from trainer_service.kernels.ppo_rows import EpochRows, output_gradient
 from trainer_service.kernels.torch_network import NetworkViews, Passes
 from trainer_service.networks.encoders.layers import in_chunks
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.losses import PPOBatch
 
@@ -25,7 +26,12 @@ class TorchKernel:
     name = "torch operations"
 
     def __init__(self, layout: MlpLayout, optimizer: FlatOptimizer) -> None:
-        """optimizer: of the network that the layout describes. Raises ValueError where its bodies are not alike."""
+        """optimizer: of the network that the layout describes.
+
+        Raises ValueError where its bodies are not alike, or where it has memory.
+        """
+        if layout.lstms:
+            raise ValueError("autograd does this for networks with memory")
         self._layout = layout
         self._optimizer = optimizer
         with torch.no_grad():
@@ -68,8 +74,8 @@ class TorchKernel:
         return rows.losses()
 
     @torch.inference_mode()
-    def values(self, observations: Tensor) -> Tensor:
-        """Returns a value for each reward signal; see ``PPOKernel``."""
+    def values(self, observations: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """Returns a value for each reward signal; see ``PPOKernel``. sequences: None."""
         rows = max(_CHUNK_FLOATS // self._layout.widest, 1)
         chunks = [self._weights.values(observations[chunk]) for chunk in in_chunks(len(observations), rows)]
         return torch.cat(chunks) if chunks else observations.new_empty((0, self._layout.value.outputs))

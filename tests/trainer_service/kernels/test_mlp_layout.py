@@ -80,6 +80,25 @@ def test_offsets_lead_to_what_the_network_computes(
         torch.testing.assert_close(logits, expected.logits)
 
 
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_offsets_of_memory_lead_to_the_layers_numbers(shared_critic: bool) -> None:
+    usual = network(memory={"memory_size": 8, "sequence_length": 4}, shared_critic=shared_critic)
+    parameters = FlatParameters(usual.parameters())
+    parameters.vector.copy_(torch.arange(float(parameters.vector.numel())))
+    layout = layout_of(usual, parameters)
+    assert layout is not None
+    trunks = [trunk for trunk in (usual.actor, usual.critic) if trunk is not None]
+    for lstm, trunk in zip(layout.lstms, trunks, strict=True):
+        assert trunk.memory is not None
+        weights, recurrent, bias, second_bias = trunk.memory.lstm.all_weights[0]
+        for layer, numbers, added in (
+            (lstm.from_features, weights, bias),
+            (lstm.from_memory, recurrent, second_bias),
+        ):
+            assert (layer.outputs, layer.inputs) == tuple(numbers.shape)
+            assert (layer.weight, layer.bias) == (numbers[0, 0], added[0])
+
+
 class OwnActorCritic(ActorCritic):
     """What a plugin may do with it."""
 
@@ -117,7 +136,7 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
         network((ObservationSpec("camera", (3, 20, 20)),)),
         network((ObservationSpec("matrix", (3, 2)),)),
         network((*VECTORS, GOAL)),
-        network(memory={"memory_size": 8, "sequence_length": 4}),
+        network(memory={"memory_size": 8, "sequence_length": 4, "type": "gru"}),
         network(layer_norm=True),
         plugged(),
         replaced(),
@@ -125,7 +144,7 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
         extended(),
         nn.Linear(3, 2),
     ],
-    ids=["picture", "matrix", "goal", "memory", "norm", "class", "layer", "frozen", "more", "other"],
+    ids=["picture", "matrix", "goal", "gru", "norm", "class", "layer", "frozen", "more", "other"],
 )
 def test_whatever_is_not_usual_has_no_layout(unusual: nn.Module) -> None:
     assert layout_of(unusual, FlatParameters(unusual.parameters())) is None

@@ -208,7 +208,7 @@ class PPO(OnPolicyLearner):
         """Values of any number of steps, [N, value heads]. sequences: how they follow each other, with memory."""
         if self._kernel is None:
             return batched_values(self._policy, observations, sequences=sequences)
-        return self._kernel.values(side_by_side(observations))
+        return self._kernel.values(side_by_side(observations), sequences)
 
     def _gradient_steps(
         self, rollout: _Rollout, targets: PPOBatch, epoch: int, scheduled: Scheduled
@@ -229,7 +229,7 @@ class PPO(OnPolicyLearner):
             max_grad_norm=self._hyper.max_grad_norm,
         )
         count, epochs = len(minibatches), self._hyper.num_epoch
-        spans = [MinibatchSpan(chunk, share) for chunk, _, share in minibatches]
+        spans = [MinibatchSpan(chunk, share, sequences) for chunk, sequences, share in minibatches]
         losses = self._kernel.epoch(
             side_by_side(rollout.observations),
             targets,

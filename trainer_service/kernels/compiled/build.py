@@ -52,7 +52,8 @@ def processor() -> str:
 
 def source_digest() -> int:
     """A number that changes with the source, so that a library is known to be of this one."""
-    return zlib.crc32(SOURCE.read_bytes())
+    sources = [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
+    return zlib.crc32(b"".join(path.read_bytes() for path in sources))
 
 
 def build(library: Path = LIBRARY) -> None:

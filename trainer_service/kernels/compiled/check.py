@@ -10,11 +10,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import layout_of
 from trainer_service.kernels.ppo_kernel import PPOSteps
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.ops.losses import PPOBatch, ppo_loss
@@ -25,7 +26,13 @@ _TOLERANCE = 1e-4
 
 _ROWS, _REPETITIONS = 70, 5
 _SPEC = BehaviorSpec((ObservationSpec("numbers", (6,)),), ActionSpec(2, (3, 2)))
-_NETWORK = NetworkSettings(hidden_units=72, num_layers=2)
+_NETWORKS = {
+    "": NetworkSettings(hidden_units=72, num_layers=2),
+    " of an LSTM": NetworkSettings(hidden_units=72, num_layers=1, memory=MemorySettings(memory_size=48)),
+}
+_LENGTHS = (20, 1, 20, 12, 17)
+"""Of the sequences in these rows, where there is memory."""
+
 _STEPS = PPOSteps(
     learning_rate=3e-4,
     clip_epsilon=0.2,
@@ -52,14 +59,21 @@ def checked_library() -> CompiledLibrary:
     raise UnavailableError("what was built is not fit for use")
 
 
-@torch.enable_grad()
 def fault_of(library: CompiledLibrary) -> str | None:
-    """What is wrong with a library, on a small network; None if nothing is."""
+    """What is wrong with a library, on small networks; None if nothing is."""
+    faults = (_fault_with(library, settings, kind) for kind, settings in _NETWORKS.items())
+    return next((fault for fault in faults if fault is not None), None)
+
+
+@torch.enable_grad()
+def _fault_with(library: CompiledLibrary, settings: NetworkSettings, kind: str) -> str | None:
+    """What is wrong with a library on one network. kind: which one it is, behind the word gradient."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = ActorCritic(_SPEC, _NETWORK, value_heads=1, shared_critic=False)
+        network = ActorCritic(_SPEC, settings, value_heads=1, shared_critic=False)
         optimizer = FlatOptimizer(network.parameters())
         observations, batch = torch.randn(_ROWS, _SPEC.observation_specs[0].size), _batch()
+        sequences = _sequences(network.memory_size)
     layout = layout_of(network, optimizer.parameters)
     if layout is None:
         raise RuntimeError("the usual network has no layout")
@@ -68,17 +82,21 @@ def fault_of(library: CompiledLibrary) -> str | None:
 
     def by_torch() -> None:
         optimizer.parameters.zero_gradient()
-        _loss(network, observations, batch).backward()  # type: ignore[no-untyped-call]  # torch has no types here
+        loss = _loss(network, observations, batch, sequences)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
+
+    def by_library() -> None:
+        kernel.gradient(observations, batch, order, _STEPS, sequences)
 
     by_torch()
     expected = gradient.clone()
-    kernel.gradient(observations, batch, order, _STEPS)
+    by_library()
     error = float((gradient - expected).abs().max() / expected.abs().max())
     if not error < _TOLERANCE:
-        return f"its gradient is wrong, by {error:.1g} of the largest number"
-    theirs, ours = _seconds(by_torch), _seconds(lambda: kernel.gradient(observations, batch, order, _STEPS))
+        return f"its gradient{kind} is wrong, by {error:.1g} of the largest number"
+    theirs, ours = _seconds(by_torch), _seconds(by_library)
     if ours > theirs:
-        return f"a gradient takes {ours * 1e6:.0f} µs, in torch {theirs * 1e6:.0f}"
+        return f"a gradient{kind} takes {ours * 1e6:.0f} µs, in torch {theirs * 1e6:.0f}"
     return None
 
 
@@ -98,8 +116,15 @@ def _batch() -> PPOBatch:
     )
 
 
-def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch) -> Tensor:
-    parameters, values = network.policy_and_values([observations])
+def _sequences(memory_size: int) -> Sequences | None:
+    if not memory_size:
+        return None
+    filled = torch.arange(max(_LENGTHS)) < torch.tensor(_LENGTHS)[:, None]
+    return Sequences(torch.randn(len(_LENGTHS), memory_size), filled)
+
+
+def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences: Sequences | None) -> Tensor:
+    parameters, values = network.policy_and_values([observations], sequences)
     return ppo_loss(
         *parameters[:3],
         values,

@@ -23,13 +23,19 @@ class UnavailableError(Exception):
 
 
 class Layer(Structure):
-    """``Layer`` of ppo_update.c."""
+    """``Layer`` of network.h."""
 
     _fields_: ClassVar = [(name, c_int64) for name in ("weight", "bias", "inputs", "outputs")]
 
 
+class Lstm(Structure):
+    """``Lstm`` of network.h."""
+
+    _fields_: ClassVar = [("from_features", Layer), ("from_memory", Layer)]
+
+
 class Network(Structure):
-    """``Network`` of ppo_update.c."""
+    """``Network`` of network.h."""
 
     _fields_: ClassVar = [
         ("parameters", c_int64),
@@ -37,9 +43,21 @@ class Network(Structure):
         ("actor", POINTER(Layer)),
         ("critic", POINTER(Layer)),
         ("heads", Layer * 3),
+        ("lstms", POINTER(Lstm)),
         ("log_sigma", c_int64),
         ("branches", c_int64),
         ("choices", POINTER(c_int64)),
+    ]
+
+
+class Sequences(Structure):
+    """``Sequences`` of network.h."""
+
+    _fields_: ClassVar = [
+        ("steps", c_int64),
+        ("active", c_void_p),
+        ("memories", c_void_p),
+        ("memory_size", c_int64),
     ]
 
 
@@ -127,9 +145,9 @@ def load(path: Path = build.LIBRARY) -> Mapping[str, CompiledLibrary]:
 def _functions(library: ctypes.CDLL, key: str) -> CompiledLibrary:
     steps, values = library[f"ppo_steps_{key}"], library[f"ppo_values_{key}"]
     network, rows, rates, learned = POINTER(Network), POINTER(Rows), POINTER(Rates), POINTER(Learned)
-    count, numbers, losses = c_int64, c_void_p, POINTER(c_double)
-    steps.argtypes = [network, rows, numbers, count, count, count, rates, learned, losses]
-    values.argtypes = [network, numbers, numbers, count, numbers]
+    count, numbers, losses, sequences = c_int64, c_void_p, POINTER(c_double), POINTER(Sequences)
+    steps.argtypes = [network, rows, numbers, count, count, sequences, rates, learned, losses]
+    values.argtypes = [network, numbers, numbers, numbers, count, sequences, numbers]
     for function in (steps, values):
         function.restype = c_int
     return CompiledLibrary(_NAMES[key][1], steps, values)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_double, c_int64
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from trainer_service.kernels.compiled.library import CompiledLibrary, Layer, Learned, Network, Rates, Rows
+from trainer_service.kernels.compiled.library import (
+    CompiledLibrary,
+    Layer,
+    Learned,
+    Lstm,
+    Network,
+    Rates,
+    Rows,
+)
+from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
 from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOSteps
+from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.losses import PPOBatch
 
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications until ``progress`` is told again: a tenth of a second on a slow core."""
+
+
+_ROWS_AT_ONCE = 512
+"""Whose values with memory are computed in one block: what layers put out for so many rows stays near the processor."""
 
 
 class CompiledPPO:
@@ -52,12 +66,9 @@ class CompiledPPO:
         losses, rates = (c_double * 5)(), self._rates(steps)
         for run in _runs(minibatches, self._minibatches_per_call(minibatches)):
             progress(run.number)
-            learned = self._learned()
-            done = self._library.steps(
-                self._network, data.rows(), order.data_ptr(), run.first, run.last, run.batch_size, rates,
-                byref(learned), losses,
-            )  # fmt: skip
-            _check(done)
+            learned, rows = self._learned(), order[run.first : run.last]
+            sequences = minibatches[run.number].sequences
+            self._call_steps(data, rows, run.batch_size, sequences, rates, learned, losses)
             self._adam.steps.fill_(learned.steps)
         return torch.tensor(list(losses), dtype=torch.float32)
 
@@ -73,43 +84,83 @@ class CompiledPPO:
         losses = torch.zeros(5)
         for number, span in enumerate(minibatches):
             progress(number)
-            losses += span.share * self.gradient(data.observations, data.targets, order[span.rows], steps)
+            rows = order[span.rows]
+            losses += span.share * self.gradient(data.observations, data.targets, rows, steps, span.sequences)
             self._parameters.reduce_gradient(span.share)
             if steps.max_grad_norm is not None:
                 self._parameters.clip_gradient(steps.max_grad_norm)
             self._adam.step(steps.learning_rate)
         return losses
 
-    def gradient(self, observations: Tensor, targets: PPOBatch, order: Tensor, steps: PPOSteps) -> Tensor:
+    def gradient(
+        self,
+        observations: Tensor,
+        targets: PPOBatch,
+        order: Tensor,
+        steps: PPOSteps,
+        sequences: Sequences | None = None,
+    ) -> Tensor:
         """Writes the gradient of one minibatch to ``FlatParameters.gradient``; returns the losses, float32 [5].
 
-        order: the minibatch's rows.
+        order: the minibatch's rows; sequences: how they follow each other, for networks with memory.
         """
-        data, losses, order = _Data.of(observations, targets), (c_double * 5)(), order.contiguous()
+        data, losses = _Data.of(observations, targets), (c_double * 5)()
         learned = Learned(
             parameters=self._parameters.vector.data_ptr(), gradient=self._parameters.gradient.data_ptr()
         )
-        rates, count = self._rates(steps), len(order)
-        _check(
-            self._library.steps(
-                self._network, data.rows(), order.data_ptr(), 0, count, count, rates, byref(learned), losses
-            )
-        )
+        self._call_steps(data, order, len(order), sequences, self._rates(steps), learned, losses)
         return torch.tensor(list(losses), dtype=torch.float32)
 
-    def values(self, observations: Tensor) -> Tensor:
+    def _call_steps(
+        self,
+        data: _Data,
+        order: Tensor,
+        batch_size: int,
+        sequences: Sequences | None,
+        rates: Rates,
+        learned: Learned,
+        losses: Any,
+    ) -> None:
+        """Steps on the rows of ``order``; with memory these are one minibatch."""
+        self._check_sequences(sequences)
+        in_time = None if sequences is None else TimeOrder.of(sequences)
+        order = order.contiguous() if in_time is None else order[in_time.rows]
+        _check(
+            self._library.steps(
+                self._network, data.rows(), order.data_ptr(), len(order), batch_size,
+                None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
+            )
+        )  # fmt: skip
+
+    def values(self, observations: Tensor, sequences: Sequences | None = None) -> Tensor:
         """See ``PPOKernel.values``."""
+        self._check_sequences(sequences)
         observations = observations.contiguous()
         values = torch.empty((len(observations), self._layout.value.outputs))
-        vector = self._parameters.vector.data_ptr()
-        _check(
-            self._library.values(
-                self._network, vector, observations.data_ptr(), len(observations), values.data_ptr()
-            )
-        )
+        if sequences is None:
+            self._write_values(observations, None, values)
+            return values
+        for rows, group in groups(sequences, _ROWS_AT_ONCE):
+            self._write_values(observations[rows], TimeOrder.of(group), values[rows])
         return values
 
+    def _write_values(self, observations: Tensor, in_time: TimeOrder | None, values: Tensor) -> None:
+        """All tensors without gaps."""
+        order, sequences = (None, None) if in_time is None else (in_time.rows.data_ptr(), in_time.for_c())
+        _check(
+            self._library.values(
+                self._network, self._parameters.vector.data_ptr(), observations.data_ptr(), order,
+                len(observations), sequences, values.data_ptr(),
+            )
+        )  # fmt: skip
+
+    def _check_sequences(self, sequences: Sequences | None) -> None:
+        if (sequences is None) == bool(self._layout.lstms):
+            raise ValueError("sequences belong to networks with memory, and to no others")
+
     def _minibatches_per_call(self, minibatches: Sequence[MinibatchSpan]) -> int:
+        if self._layout.lstms:
+            return 1
         largest = max(span.rows.stop - span.rows.start for span in minibatches)
         return 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
 
@@ -193,6 +244,7 @@ def _network(layout: MlpLayout) -> Network:
         actor=_layers(layout.actor),
         critic=None if layout.critic is None else _layers(layout.critic),
         heads=(Layer * 3)(_layer(layout.mean), _layer(layout.logits), _layer(layout.value)),
+        lstms=_lstms(layout) if layout.lstms else None,
         log_sigma=layout.log_sigma or 0,
         branches=len(layout.branches),
         choices=(c_int64 * len(layout.branches))(*layout.branches),
@@ -205,6 +257,12 @@ def _sizes(layers: Sequence[LinearLayer]) -> list[tuple[int, int]]:
 
 def _layers(layers: Sequence[LinearLayer]) -> object:
     return (Layer * len(layers))(*map(_layer, layers))
+
+
+def _lstms(layout: MlpLayout) -> object:
+    return (Lstm * len(layout.lstms))(
+        *(Lstm(_layer(each.from_features), _layer(each.from_memory)) for each in layout.lstms)
+    )
 
 
 def _layer(layer: LinearLayer | None) -> Layer:

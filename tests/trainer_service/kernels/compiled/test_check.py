@@ -33,6 +33,16 @@ def test_a_wrong_number_is_found(library: CompiledLibrary) -> None:
     assert "its gradient is wrong" in str(check.fault_of(replace(library, steps=wrong)))
 
 
+def test_a_wrong_number_is_found_with_memory_alone(library: CompiledLibrary) -> None:
+    def wrong(*arguments: Any) -> int:
+        done: int = library.steps(*arguments)
+        if arguments[5] is not None:  # sequences
+            ctypes.c_float.from_address(arguments[7]._obj.gradient).value += 0.1
+        return done
+
+    assert "its gradient of an LSTM is wrong" in str(check.fault_of(replace(library, steps=wrong)))
+
+
 def test_one_slower_than_torch_is_found(library: CompiledLibrary) -> None:
     def slow(*arguments: Any) -> int:
         return min(library.steps(*arguments) for _ in range(400))
