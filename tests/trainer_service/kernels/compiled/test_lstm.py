@@ -106,6 +106,23 @@ def test_the_same_sequences_give_the_same_bits(library: CompiledLibrary) -> None
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_gradients_of_parts_add_up_to_that_of_the_whole(library: CompiledLibrary) -> None:
+    # As learner ranks share a minibatch.
+    (order, (whole,)), (_, parts) = (
+        SMALL.epoch(count, torch.Generator().manual_seed(1)) for count in (1000, 8)
+    )
+    learner = Learner(SMALL)
+    kernel, gradient, total = learner.kernel(compiled(library)), learner.parameters.gradient, torch.zeros(())
+    for part in parts:
+        rows = order[part.rows]
+        kernel.gradient(learner.observations, learner.targets, rows, SMALL.steps(), part.sequences)
+        total = total + gradient * (len(rows) / SMALL.rows)
+    kernel.gradient(learner.observations, learner.targets, order, SMALL.steps(), whole.sequences)
+    assert len(parts) > 1
+    assert distance(total, gradient) < 1e-5
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_what_is_no_number_in_a_memory_shows_in_the_losses(library: CompiledLibrary) -> None:
     order, spans = SMALL.epoch(3, torch.Generator().manual_seed(1))
     assert spans[0].sequences is not None
