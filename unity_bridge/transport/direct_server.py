@@ -19,6 +19,7 @@ from unity_bridge.transport.service import Service
 _FLUSH_S = 0.5
 _GIVE_UP_S = 5.0
 _NO_FLAGS = 0
+_MOST_ANSWERED = 4096
 
 
 class DirectServer:
@@ -38,6 +39,8 @@ class DirectServer:
         """Calls that have not brought their message yet, the oldest first."""
         self._queues: dict[str, list[_Rpc]] = {}
         """Silent calls by peer. Only the first of each is read: a connection costs the memory of one message."""
+        self._answered: dict[str, float] = {}
+        """When each peer was answered that has not spoken since."""
         self._is_stopping = False
         self._is_down = False
         self._server = cygrpc.Server(service.options, False)
@@ -97,6 +100,17 @@ class DirectServer:
         queue.append(call)
         if len(queue) == 1:
             call.receive()
+
+    def _note_answer(self, peer: str) -> None:
+        if len(self._answered) >= _MOST_ANSWERED:  # peers that never came back
+            self._answered.clear()
+        self._answered[peer] = time.perf_counter()
+
+    def _note_message(self, peer: str) -> None:
+        """Tells the spinner how long a simulator has thought."""
+        answered = self._answered.pop(peer, None)
+        if answered is not None:
+            self._inbox.spinner.thought(time.perf_counter() - answered)
 
     def _leave_queue(self, call: _Rpc) -> None:
         """Removes a call that is silent no longer, or over, and reads the next one of its connection."""
@@ -161,6 +175,7 @@ class _Rpc:
                 ),
                 _ignore,
             )
+            self._server._note_answer(self.peer)
 
     def expire(self, why: str) -> None:
         """Ends a call that has brought no message."""
@@ -182,6 +197,7 @@ class _Rpc:
             _close(self._rpc, cygrpc.StatusCode.resource_exhausted, "too many calls wait already")
             return
         self._waits = True
+        server._note_message(self.peer)
         self._on_hang_up = server._service.accept(self.peer, data, self.respond)
 
     def _stop_waiting(self) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from unity_bridge.transport.spinner import Spinner
+
 try:
     from grpc._cython import cygrpc  # type: ignore[attr-defined]  # compiled, without types
 except ImportError:  # another grpcio than those we know
@@ -55,6 +57,8 @@ class Inbox:
             cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
         )
         """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
+        self.spinner = Spinner()
+        """How long the reader looks into gRPC's queue again and again before it sleeps in it."""
 
     def put(self, event: Any) -> None:
         """Adds an event, from any thread. A sleeping reader notices it within a tenth of a second."""
@@ -90,12 +94,22 @@ class Inbox:
         """Acts on one event of gRPC's queue. Returns False if there was none in time."""
         if self.completion_queue is None:
             return False
-        # A deadline of now would sleep a millisecond, the grain of gRPC's clock; one long past does not sleep.
-        event = self.completion_queue.poll(deadline=time.time() + timeout if timeout > 0 else 0.0)
-        if event.completion_type == cygrpc.CompletionType.queue_timeout:
+        event = self.spinner.spin(self._look, timeout) if timeout > 0 else self._look()
+        if event is None and timeout > 0:
+            event = self._look(time.time() + timeout)
+        if event is None:
             return False
         event.tag(event)
         return True
+
+    def _look(self, deadline: float = 0.0) -> Any:
+        """The next event of gRPC's queue, None where there is none until ``deadline``.
+
+        A deadline of now would sleep a millisecond, the grain of gRPC's clock; one long past does not sleep.
+        """
+        queue: Any = self.completion_queue
+        event = queue.poll(deadline=deadline)
+        return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
 
     def watch(self, watcher: Callable[[float], None]) -> None:
         """Has the reader call a function about once a second, with the time by ``time.monotonic``."""

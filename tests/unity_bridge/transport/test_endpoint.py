@@ -152,6 +152,28 @@ def test_a_call_that_is_unread_when_stopping_is_ended(
     assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.skipif(not can_serve_directly(), reason="the installed grpcio has another core interface")
+def test_the_spinner_is_told_how_long_each_client_thought(
+    connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(direct=True)
+    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
+    told: list[float] = []
+    monkeypatch.setattr(inbox.spinner, "thought", told.append)
+    clients = [connect(endpoint.port) for _ in range(2)]
+    for thinks in (0.0, 0.05, 0.0):
+        time.sleep(thinks)
+        sent = [client.raw_call(b"") for client in clients]
+        for call in [parked(inbox) for _ in clients]:
+            call.answer(b"")
+        for each in sent:
+            each.result(PATIENCE_S)
+    endpoint.stop()
+    assert len(told) == 4, "twice each: who speaks for the first time has not thought yet"
+    assert min(told) > 0.0
+    assert sum(thought > 0.05 for thought in told) >= 2
+
+
 def test_clients_of_one_machine_are_told_apart(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = [connect(endpoint.port).raw_call(b"") for _ in range(2)]
     first, second = parked(inbox), parked(inbox)
