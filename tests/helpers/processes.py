@@ -273,7 +273,8 @@ class HealthySimulator(CommandProcess):
 
     def reports(self) -> list[dict[str, float]]:
         """One for each 0.2 s: ``at`` (monotonic clock), ``ticks`` until then, ``longest_s`` of its waits."""
-        return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+        whole_lines = self.output.rpartition("\n")[0].splitlines()  # the last one may be half written
+        return [json.loads(line) for line in whole_lines if line.startswith("{")]
 
     def ticks(self) -> int:
         reports = self.reports()
