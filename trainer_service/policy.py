@@ -21,7 +21,7 @@ from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
-from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.layout import RunLayout, run_path
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -333,14 +333,14 @@ def load_policy(
     """Loads the newest policy of a run.
 
     Args:
-        run: the run's folder, ``results/<run-id>``, or the ``Outcome`` of its training.
+        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training.
         behavior: which of its behaviors, a member of a team among them; may be left out if it has only one. The policy
             of a team takes what its members see padded, as ``spec`` says.
 
     Raises:
         UserError: no such run or behavior, or a damaged checkpoint.
     """
-    found = checkpoints_of(Path(run))
+    found = checkpoints_of(run_path(run))
     if behavior is None and len(found) == 1:
         behavior = next(iter(found))
     if behavior in found:

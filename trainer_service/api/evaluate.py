@@ -43,7 +43,7 @@ def evaluate(
     """The scores of a run's policies, by behavior name: what ``mlagents-style evaluate`` prints.
 
     Args:
-        run: its folder, ``results/<run-id>``, or the ``Outcome`` of its training.
+        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training.
         env: where to play, as ``train`` takes it; None plays where the run was trained, with the arguments that the
             simulators had then.
         env_kwargs: arguments of the environment, as ``train`` takes them.

@@ -18,7 +18,7 @@ def export(
     """Writes the ONNX models of a run again, as ``mlagents-style export`` does.
 
     Args:
-        run: its folder, ``results/<run-id>``, or the ``Outcome`` of its training.
+        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training.
         step: the checkpoints of this step instead of the newest ones.
         checkpoint: this file instead.
         output: a file that ends with .onnx, for one behavior, or a folder; None is beside the run's own.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.layout import run_path
 from unity_bridge.programs.executables import Command, resolve_program
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def folder_of(run: str | os.PathLike[str]) -> RunFolder:
-    """The folder of a run, to be read. Raises UserError where there is no run."""
-    path = Path(run)
+    """The folder of a run, to be read; see ``run_path``. Raises UserError where there is no run."""
+    path = run_path(run)
     return RunFolder.read(path.parent, path.name)
 
 

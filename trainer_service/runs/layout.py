@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from trainer_service.config.names import validate_behavior_name
 from trainer_service.errors import UserError
 
+RESULTS = Path("results")
+"""The folder of all runs, unless another one is given."""
 LOCK = ".lock"
 _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
@@ -22,6 +25,12 @@ _LOG_FILES = ("training_status.json", "timers.json", "Player-*.log", "tracker-*.
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
 )  # fmt: skip
+
+
+def run_path(run: str | os.PathLike[str]) -> Path:
+    """The folder of a run that is named by its id, if it is in ``results``, or by its folder; nothing need be there."""
+    path, usual = Path(run), RESULTS / run
+    return usual if path.name == os.fspath(run) and (usual.is_dir() or not path.is_dir()) else path
 
 
 class RunLayout:
