@@ -19,9 +19,9 @@ LEAST_PATIENCE = 1000
 """Ticks that groups may take to end after the agents, at least."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """Returns of one behavior's episodes, raw."""
+    """Returns of one behavior's episodes, raw. Printed, it is their statistics."""
 
     returns: tuple[float, ...]
     """Of agents, each the sum of its own rewards."""
@@ -44,6 +44,12 @@ class Score:
 
     members: tuple[MemberSpec, ...] = ()
     """The behaviors of a team, whose agents these are; empty for one behavior."""
+
+    def __repr__(self) -> str:
+        numbers = {key: value for key, value in self.to_json().items() if isinstance(value, int | float)}
+        if not self.group_returns:
+            del numbers["group_episodes"]
+        return f"Score({', '.join(f'{key}={value:.6g}' for key, value in numbers.items())})"
 
     @property
     def places(self) -> tuple[int, ...]:
