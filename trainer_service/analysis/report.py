@@ -50,7 +50,7 @@ _METADATA: Mapping[str, str] = {
     "end_time_seconds": "Ended",
     "command_line_arguments": "Command",
 }
-_NO_METADATA = frozenset({"timer_format_version", "stats_format_version"})
+_NO_METADATA = frozenset({"timer_format_version", "stats_format_version", "ended_by"})
 
 _ENDINGS: Mapping[Ending, str] = {
     Ending.RUNNING: "It was still running when this page was made.",
@@ -109,6 +109,7 @@ def _header(run: RunRecord, status: RunStatus, now: datetime.datetime) -> Elemen
             element("span", ending.value, class_=f"state {ending.name.partition('_')[0].lower()}"),
             f" {_ENDINGS[ending]}",
         ),
+        *([element("p", f"Ended by {status.ended_by}")] if status.ended_by else []),
         _facts(facts),
         element("p", f"Made on {now:%Y-%m-%d at %H:%M}.", class_="soft"),
     )

@@ -59,6 +59,9 @@ class RunStatus:
     """How a run stands."""
 
     ending: Ending
+    ended_by: str
+    """What ended it, in the words of timers.json; empty where that is not known."""
+
     behaviors: Mapping[str, BehaviorProgress]
     seconds: float
     """Of training, time between an interruption and its resumption left out."""
@@ -82,8 +85,10 @@ def run_status(run: RunRecord) -> RunStatus:
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
     timers = _read_object(layout.timers)
     metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
+    ending = _ending(run, behaviors, is_locked(layout.lock))
     return RunStatus(
-        ending=_ending(run, behaviors, is_locked(layout.lock)),
+        ending=ending,
+        ended_by="" if ending is Ending.RUNNING else _ended_by(layout, metadata),
         behaviors=behaviors,
         seconds=max(
             (curve.seconds[-1] for own in run.curves.values() for curve in own.values()), default=0.0
@@ -107,6 +112,16 @@ def _ending(run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: b
     if ended:
         return Ending.STOPPED
     return Ending.BROKEN_OFF if run.trainer == OURS else Ending.UNKNOWN  # theirs locks nothing
+
+
+def _ended_by(layout: RunLayout, metadata: Any) -> str:
+    """What ended the run, unless it was resumed and then killed: its timers are of the earlier end then."""
+    try:
+        is_old = layout.timers.stat().st_mtime < layout.metrics.stat().st_mtime
+    except OSError:  # no summary was written, or no end
+        is_old = False
+    told = metadata.get("ended_by") if isinstance(metadata, dict) else None
+    return told if isinstance(told, str) and not is_old else ""
 
 
 def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProgress:

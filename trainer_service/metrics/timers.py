@@ -58,11 +58,11 @@ class Timers:
             gauge = self._gauges[name] = _Gauge(value)
         gauge.set(value)
 
-    def to_json(self, versions: Mapping[str, str] | None = None) -> str:
+    def to_json(self, metadata: Mapping[str, str] | None = None) -> str:
         """Returns the text of timers.json. Blocks that are still open count as far as they got.
 
         Args:
-            versions: further entries of its metadata, such as ``pytorch_version``.
+            metadata: further entries of its metadata, such as ``pytorch_version``.
         """
         document = {
             "name": "root",
@@ -75,7 +75,7 @@ class Timers:
                 "command_line_arguments": " ".join(sys.argv),
                 "trainer_service_version": __version__,
                 "numpy_version": np.__version__,
-                **(versions or {}),
+                **(metadata or {}),
             },
             **self._root.to_json(time.perf_counter_ns()),
         }

@@ -127,10 +127,10 @@ class Recorder:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             self._try_save(behavior, self._autosave)
 
-    def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished") -> None:
+    def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished", ended_by: str = "") -> None:
         """Saves everything for the last time.
 
-        end: how the run ended, for those who keep that.
+        end, ended_by: how the run ended, and by what, for those who keep that.
 
         Raises:
             SaveError: something could not be written; everything else was.
@@ -148,7 +148,7 @@ class Recorder:
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
                     failures.append(error)
             try:
-                self._folder.write_timers(self._timers.to_json(_versions()))
+                self._folder.write_timers(self._timers.to_json({**_versions(), "ended_by": ended_by}))
             except SaveError as error:
                 failures.append(error)
         for writer in self._writers:

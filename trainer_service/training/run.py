@@ -61,6 +61,7 @@ from trainer_service.training.warm_start import (
     warm_start_of,
 )
 from unity_bridge.codec.protocol import API_VERSION
+from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import BehaviorSpec
 
@@ -124,18 +125,27 @@ class Run:
     callbacks: CallbackList = field(default_factory=CallbackList)
     """Code of users."""
 
-    def finish(self, *, failed: bool = False) -> None:
+    def finish(self, error: BaseException | None = None) -> None:
         """Saves what was learned, for the last time. Raises SaveError or NotFiniteError, as the recorder does.
 
-        failed: whether an error ended the run.
+        error: what ended the run, if it was one.
         """
         if self.stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
-        end: RunEnd = "failed" if failed else "interrupted" if self.stop.signalled else "finished"
-        self.recorder.finish(list(self.behaviors.values()), end)
+        end: RunEnd = "failed" if error is not None else "interrupted" if self.stop.signalled else "finished"
+        self.recorder.finish(list(self.behaviors.values()), end, self._ended_by(error))
         if self.evaluator is not None:
             self.evaluator.finish()
         self.callbacks.on_run_end()
+
+    def _ended_by(self, error: BaseException | None) -> str:
+        """What ended the run, for who finds it in the morning."""
+        if error is not None:
+            told = isinstance(error, UserError | BridgeError)
+            return str(error) if told else f"{type(error).__name__}: {error}"
+        if self.stop.requested:
+            return self.stop.first_signal or "a callback"
+        return f"stop: {self.stop_rules.reason}" if self.stop_rules.reason else "its budget, which is used up"
 
 
 @contextmanager
@@ -161,9 +171,9 @@ def saved_at_the_end(run: Run) -> Iterator[None]:
             if explained is None:
                 raise
             raise explained from None
-    except BaseException:
+    except BaseException as ended_by:
         try:
-            run.finish(failed=True)
+            run.finish(ended_by)
         except Exception as error:
             _logger.error("%s", error, exc_info=None if isinstance(error, UserError) else error)
         raise

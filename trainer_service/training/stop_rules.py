@@ -50,6 +50,8 @@ class StopRules(SummaryWriter):
         self._started_s = clock()
         self._scores: dict[str, _Scores] = {}
         self._has_news = False
+        self.reason = ""
+        """Why the run should end; empty as long as it should not."""
 
     def write(self, summary: Summary) -> None:
         """Takes the returns of training in."""
@@ -86,6 +88,7 @@ class StopRules(SummaryWriter):
             self._has_news = False
             training = [name for name, each in behaviors.items() if each.training]
             reason = self._reached(training) or self._stalled(training) or reason
+        self.reason = reason
         if reason:
             _logger.info("The run ends by its rules (stop): %s.", reason)
         return bool(reason)

@@ -58,6 +58,8 @@ class StopSignals:
     def __init__(self, *, ends_process: bool = True) -> None:
         """ends_process: whether the second signal does; else it raises KeyboardInterrupt in the main thread."""
         self.requested = False
+        self.first_signal = ""
+        """The name of the signal that asked; empty where none did."""
         self._ends_process = ends_process
         self._signalled_s: float | None = None
         """Time of the first signal."""
@@ -109,7 +111,7 @@ class StopSignals:
         self.request()
         now = time.monotonic()
         if self._signalled_s is None:
-            self._signalled_s = now
+            self._signalled_s, self.first_signal = now, signal.Signals(number).name
         elif not self._ends_process and now - self._signalled_s > _SAME_REQUEST_S:
             raise KeyboardInterrupt
 

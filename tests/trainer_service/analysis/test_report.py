@@ -80,7 +80,12 @@ def finish(run: Path, steps: int, *, elo: float | None = None, behavior: str = "
             "act": {"total": 2.0, "count": 40},
             "update": {"total": 4.0, "count": 3, "children": {}},
         },
-        "metadata": {"python_version": "3.11.7", "start_time_seconds": 0, "command_line_arguments": EVIL},
+        "metadata": {
+            "python_version": "3.11.7",
+            "start_time_seconds": 0,
+            "command_line_arguments": EVIL,
+            "ended_by": EVIL,
+        },
     }
     (run / "run_logs" / "timers.json").write_text(json.dumps(timers), encoding="utf-8")
 
@@ -116,6 +121,7 @@ def test_a_finished_run_shows_all_that_it_has(make_run: MakeRun) -> None:
     }
     (run / "evaluations.jsonl").write_text(json.dumps({**score, "best": True}) + "\n", encoding="utf-8")
     page = page_of(run)
+    assert f"Ended by {EVIL}" in page.texts
     assert {"mine", "finished", "sim:3dball", "7", "200 of 200", "Made on 2026-01-02 at 12:00."} <= {
         *page.texts
     }
