@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_service._version import __version__
 
 if TYPE_CHECKING:
+    from trainer_service.api.comparison import compare, report
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
@@ -35,6 +36,7 @@ __all__ = [
     "RunOptions",
     "Score",
     "__version__",
+    "compare",
     "evaluate",
     "export",
     "load_metrics",
@@ -42,6 +44,7 @@ __all__ = [
     "load_run_options",
     "parse_run_options",
     "record",
+    "report",
     "train",
 ]
 
@@ -51,6 +54,7 @@ _HOME = {
     "Policy": "policy",
     "RunOptions": "config",
     "Score": "rollout.episode_scores",
+    "compare": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
     "load_metrics": "api.metrics",
@@ -58,6 +62,7 @@ _HOME = {
     "load_run_options": "config",
     "parse_run_options": "config",
     "record": "api.record",
+    "report": "api.comparison",
     "train": "api.train",
 }
 

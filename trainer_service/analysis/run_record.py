@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -80,6 +81,24 @@ def find_run(text: str, results_dir: Path) -> Path:
         f"'{folder}' is no folder of a run: expected configuration.yaml, metrics.jsonl or TensorBoard's event files of "
         f"a behavior in it{hint}"
     )
+
+
+def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
+    """The folders of runs, each once. Patterns such as ``walker-*`` are of run ids, or of paths.
+
+    Raises:
+        UserError: a text is not of a run.
+    """
+    paths = [find_run(text, results_dir) for pattern in texts for text in _matches(pattern, results_dir)]
+    return [*{path.resolve(): path for path in paths}.values()]
+
+
+def _matches(text: str, results_dir: Path) -> list[str]:
+    """What fits a pattern: shells of Windows leave that to programs. The text itself where nothing does."""
+    if not glob.has_magic(text):
+        return [text]
+    patterns = (str(results_dir / text), text)
+    return next((paths for pattern in patterns if (paths := sorted(glob.glob(pattern)))), [text])
 
 
 def is_run(path: Path) -> bool:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import glob
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,14 +21,12 @@ def compare_runs(parsed: argparse.Namespace) -> int:
     from trainer_service.analysis.comparison_text import tables, to_json
     from trainer_service.analysis.figure import draw, require_drawable
     from trainer_service.analysis.grouping import group_runs
-    from trainer_service.analysis.run_record import find_run, read_run
+    from trainer_service.analysis.run_record import find_runs, read_run
 
     if parsed.plot is not None:
         require_drawable(parsed.plot)
-    paths = [find_run(text, parsed.results_dir) for text in _expanded(parsed.runs, parsed.results_dir)]
-    runs = [read_run(path) for path in {path.resolve(): path for path in paths}.values()]
     comparison = compare(
-        group_runs(runs, parsed.group_by),
+        group_runs([*map(read_run, find_runs(parsed.runs, parsed.results_dir))], parsed.group_by),
         metric=parsed.metric,
         behavior=parsed.behavior,
         threshold=parsed.threshold,
@@ -45,16 +41,6 @@ def compare_runs(parsed: argparse.Namespace) -> int:
         if parsed.plot is not None:
             print(f"\nCurves in {parsed.plot}")
     return 0
-
-
-def _expanded(texts: Sequence[str], results_dir: Path) -> list[str]:
-    """The runs with patterns replaced by what fits them: shells of Windows leave that to programs."""
-    found: list[str] = []
-    for text in texts:
-        patterns = (str(results_dir / text), text)
-        paths = next((paths for pattern in patterns if (paths := sorted(glob.glob(pattern)))), [])
-        found += paths if glob.has_magic(text) and paths else [text]
-    return found
 
 
 def _print(parts: Sequence[RenderableType]) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+import trainer_service
 from trainer_service.cli import main
+from trainer_service.errors import UserError
 
 
 def write_run(
@@ -81,6 +83,36 @@ def test_json_is_one_object_without_nan(runs: Sequence[str], capsys: pytest.Capt
     assert main(["compare", runs[0], "--json"]) == 0
     (alone,) = json.loads(capsys.readouterr().out)["behaviors"]["Ball"]["groups"]
     assert alone["final"] == {"iqm": 1.0, "low": None, "high": None}
+
+
+def test_from_python_it_is_the_same(
+    runs: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *runs, "--threshold", "2", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    picture = tmp_path / "curves.png"
+    assert json.loads(json.dumps(trainer_service.compare(*runs, threshold=2, plot=picture))) == printed
+    assert picture.stat().st_size > 1000
+    of_low = trainer_service.compare("low-*", Path("results/low-1"), group_by="run")
+    assert [group["name"] for group in of_low["groups"]] == ["low-1", "low-2", "low-3"]
+
+
+def test_from_python_what_makes_no_sense_is_named(runs: Sequence[str]) -> None:
+    with pytest.raises(UserError, match="expected at least one run, got none"):
+        trainer_service.compare()
+    with pytest.raises(UserError, match="group_by: expected one of config, name, run, got 'seed'"):
+        trainer_service.compare("low-1", group_by="seed")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"'low-9' does not exist, nor 'results.low-9'"):
+        trainer_service.report("low-9")
+
+
+def test_from_python_a_report_is_written_where_the_command_writes_it(
+    runs: Sequence[str], tmp_path: Path
+) -> None:
+    page = trainer_service.report("low-1")
+    assert page == Path("results/low-1/report.html")
+    assert "low-1" in page.read_text()
+    assert trainer_service.report(Path("results/low-1"), tmp_path / "mine.html").is_file()
 
 
 def test_patterns_stand_for_runs(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
