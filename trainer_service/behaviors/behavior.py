@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +18,7 @@ from trainer_service.algorithms.common.frozen_policy import without_critic
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, models_of
 from trainer_service.algorithms.common.observation_selection import selector_for, with_sharing
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
+from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList, EndedEpisodes
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Weights
@@ -87,7 +87,7 @@ class Behavior:
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
         self._next_summary = settings.summary_freq
-        self._last_summary = (0, time.perf_counter())
+        self._step_rate = StepRate()
         self._was_finished = self.finished
         """Whether it was finished at the last summary."""
         self._returns_since_save: dict[str, tuple[float, int]] = {}
@@ -146,9 +146,8 @@ class Behavior:
 
     @property
     def steps_per_s(self) -> float:
-        """Agent steps per second since the last summary."""
-        before, then = self._last_summary
-        return (self.step - before) / max(time.perf_counter() - then, 1e-9)
+        """Agent steps per second, as they are shown."""
+        return self._step_rate.now(self.step, finished=self.finished)
 
     def observe(self, steps: TeamSteps) -> None:
         """Collects a tick, and adds what it completed. Raises like ``Collector.observe``."""
@@ -244,10 +243,9 @@ class Behavior:
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
-        steps_per_s = self.steps_per_s
         learned = self._learns and not self._was_finished
         self._was_finished = self.finished
-        self._last_summary = (self.step, time.perf_counter())
+        steps_per_s = self._step_rate.summarize(self.step)
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
 
     def partial_summary(self, wall_s: float) -> Summary:
@@ -316,7 +314,7 @@ class Behavior:
         self.episodes = checkpoint.episodes
         self._was_finished = self.finished
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
-        self._last_summary = (self.step, time.perf_counter())
+        self._step_rate.restart(self.step)
 
     def restore_replay(self, path: Path) -> None:
         """Restores the replay buffer that was saved beside the checkpoint. Raises UserError where it is damaged."""

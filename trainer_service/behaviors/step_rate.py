@@ -1,0 +1,39 @@
+"""How fast a behavior's agents step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+_LEAST_S = 1.0
+"""Seconds below which the steps since a summary say little: an update, or one large batch."""
+
+
+class StepRate:
+    """Agent steps per second, from one summary to the next."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """clock: in seconds."""
+        self._clock = clock
+        self._before: float | None = None
+        """What the last summary said."""
+        self.restart(0)
+
+    def restart(self, step: int) -> None:
+        """Counts from this step on, and from now."""
+        self._start = (step, self._clock())
+
+    def summarize(self, step: int) -> float:
+        """The rate since the last summary; the next one counts from here."""
+        self._before = self._since_summary(step)
+        self.restart(step)
+        return self._before
+
+    def now(self, step: int, *, finished: bool = False) -> float:
+        """The rate to be shown: since the last summary, and what that one said just after it, or if no step follows."""
+        is_new = finished or self._clock() - self._start[1] < _LEAST_S
+        return self._before if is_new and self._before is not None else self._since_summary(step)
+
+    def _since_summary(self, step: int) -> float:
+        before, then = self._start
+        return (step - before) / max(self._clock() - then, 1e-9)
