@@ -86,6 +86,14 @@ def _spread(name: str, bar: float) -> Row:
     )
 
 
+def _speaker_listener(name: str) -> Row:
+    """One of those that learn what is meant, and to say it."""
+    return Row(
+        f"speaker_listener_{name}", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000,
+        unit="agent", env_args=_COPIES,
+    )  # fmt: skip
+
+
 ROWS = (
     Row("spread_mappo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-8.5, env_args=_COPIES),
     Row("spread_ippo", "spread", _SPREAD, _MPE2, 3, 1000, bar=-8.6, env_args=_COPIES),
@@ -112,5 +120,7 @@ ROWS = (
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
     Row("pendulum_td3", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
-    Row("speaker_listener_mappo", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000, unit="agent", env_args=_COPIES),
+    _speaker_listener("mappo"),
+    _speaker_listener("maddpg"),
+    _speaker_listener("qmix"),
 )  # fmt: skip

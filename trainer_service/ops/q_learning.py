@@ -42,6 +42,16 @@ def best_value(q: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Te
     return chosen_value(q, masked_argmax(q, allowed, branches), branches)
 
 
+def advantage_targets(targets: Tensor, best: Tensor, chosen: Tensor, alpha: float) -> Tensor:
+    """Targets of advantage learning, y − α (max_a Q(o, a) − Q(o, a_taken)), Bellemare et al. 2016 (arXiv:1512.04860).
+
+    The best action's value stays what it is. Where values have settled, the others lie 1 / (1 − α) times as far below
+    it as they are worth less, so that errors of the network turn the order over less easily. best and chosen are of
+    the target network, in the state that the action was taken in. All [...].
+    """
+    return targets - alpha * (best - chosen)
+
+
 def double_q_value(
     q_online: Tensor, q_target: Tensor, allowed: Tensor | None, branches: Sequence[int]
 ) -> Tensor:

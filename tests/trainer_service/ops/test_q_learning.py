@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from trainer_service.ops.q_learning import (
+    advantage_targets,
     best_value,
     chosen_value,
     double_q_value,
@@ -71,6 +72,18 @@ def test_one_estimate_chooses_and_the_other_judges() -> None:
     assert plain.item() == pytest.approx(5.75)  # 1 + 0.95 · 5
     allowed = torch.tensor([[True, False, True]])
     assert double_q_value(online, target, allowed, ONE).item() == 1.0
+
+
+def test_advantage_learning_widens_gaps_and_leaves_the_best_where_it_is() -> None:
+    targets, best = torch.tensor([1.0, 1.0]), torch.tensor([2.0, 2.0])
+    chosen = torch.tensor([2.0, -1.0])
+    assert advantage_targets(targets, best, chosen, 0.5).tolist() == [1.0, -0.5]
+    worth = torch.tensor([3.0, 2.5, 1.0])
+    q = torch.zeros(3)
+    for _ in range(200):
+        q = advantage_targets(worth, q.max(), q, 0.9)
+    # Ten times 0, 0.5 and 2 below the best.
+    assert q.tolist() == pytest.approx([3.0, -2.0, -17.0], abs=1e-4)
 
 
 def test_nothing_follows_a_termination_not_even_what_is_no_number() -> None:

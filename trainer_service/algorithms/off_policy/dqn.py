@@ -59,8 +59,8 @@ class DQN(TransitionLearner):
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
         self._replay_metrics = self._replay.metrics()
         inputs, next_inputs = self._encoder_inputs(sample)
-        targets = self._targets(sample, next_inputs)
         actions = to_tensor(sample.discrete_actions, self._device)
+        targets = self._widened(self._targets(sample, next_inputs), sample, inputs, actions)
         q = self._network.encoded_q_values(inputs)
         chosen = q_learning.chosen_value(q, actions, self._branches)
         errors = chosen - targets
@@ -82,6 +82,16 @@ class DQN(TransitionLearner):
             values = q_learning.double_q_value(online_q, q, allowed, self._branches)
             terminated = to_tensor(sample.terminated, self._device)
             return q_learning.td_targets(rewards, self._discounts(sample), values, terminated)
+
+    @torch.no_grad()
+    def _widened(self, targets: Tensor, sample: Sample, inputs: EncoderInput, actions: Tensor) -> Tensor:
+        """Targets with the gap between actions that ``advantage_learning`` asks for. [B]"""
+        if not (alpha := self._hyper.advantage_learning):
+            return targets
+        q = self._target.network.encoded_q_values(inputs)
+        best = q_learning.best_value(q, allowed_or_none(sample.allowed_actions, self._device), self._branches)
+        chosen = q_learning.chosen_value(q, actions, self._branches)
+        return q_learning.advantage_targets(targets, best, chosen, alpha)
 
     def _own_metrics(self) -> dict[str, float]:
         # As they were when the last minibatch was drawn; none where none was.

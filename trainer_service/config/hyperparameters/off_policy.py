@@ -155,8 +155,15 @@ class OffPolicyHyperparameters(ReplayHyperparameters):
         return self.n_step
 
 
-class ExplorationSettings(Section):
-    """Exploration of learners of action values: a share of random actions."""
+class ActionValueSettings(Section):
+    """Hyperparameters of all learners of action values: what targets are, and the share of random actions."""
+
+    double: Flag = True
+    """Whether the online network chooses the action that the target network values."""
+
+    advantage_learning: UnitInterval = 0.0
+    """Share of max Q − Q(action taken) that a target is lowered by, so that what is worth less stands out (α of
+    Bellemare et al. 2016); 0.9 where many steps lie before a reward and agents stand still when they act greedily."""
 
     exploration_initial: UnitInterval = 1.0
     """Share of uniformly random actions at the start."""
@@ -188,14 +195,11 @@ class NoiseSettings(Section):
     """Agent steps over which the noise falls."""
 
 
-class DQNSettings(ExplorationSettings, OffPolicyHyperparameters):
+class DQNSettings(ActionValueSettings, OffPolicyHyperparameters):
     """Deep Q-learning (Mnih et al. 2015), by default double (van Hasselt et al. 2016)."""
 
     learning_rate: Positive = 5e-4
     """Step size of Adam at the start."""
-
-    double: Flag = True
-    """Whether the online network chooses the action that the target network values."""
 
     dueling: ShapesWeights[Flag] = False
     """Whether a state's value and its actions' advantages have heads of their own (Wang et al. 2016)."""
@@ -245,11 +249,8 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
 
 
-class GroupQSettings(ExplorationSettings, GroupOffPolicySettings):
+class GroupQSettings(ActionValueSettings, GroupOffPolicySettings):
     """Hyperparameters of all learners of a group's action values. Discrete actions."""
-
-    double: Flag = True
-    """Whether the online network chooses the action that the target network values."""
 
 
 class IDQNSettings(GroupQSettings):

@@ -108,6 +108,24 @@ def test_each_choice_is_worth_what_it_pays(learner, live, seed: int, kind: dict[
 
 
 @each_seed
+def test_advantage_learning_doubles_what_the_worse_choice_lacks(learner, live, seed: int) -> None:
+    behavior = learner(seed=seed, advantage_learning=0.5)
+    live(behavior, OneStep(seed, lambda seen, actions: seen * actions.discrete[:, 0]), 250)
+    assert q_of(behavior, -1.0, 1.0) == pytest.approx(np.array([[0.0, -2.0], [-1.0, 1.0]]), abs=0.15)
+
+
+@each_seed
+def test_advantage_learning_compares_with_what_is_allowed(learner, live, seed: int) -> None:
+    # Half of the agents may not choose 1, which pays. Of all choices of 0 a third is of those that may:
+    # Q(0) = ⅓ · ½ (Q(0) − 1), so −0.2; it would be −1 if everyone's were compared with 1.
+    behavior = learner(seed=seed, advantage_learning=0.5)
+    world = OneStep(seed, lambda seen, actions: actions.discrete[:, 0])
+    world.allowed[::2, 1] = False
+    live(behavior, world, 250)
+    assert q_of(behavior, -1.0, 1.0) == pytest.approx(np.array([[-0.2, 1.0]] * 2), abs=0.12)
+
+
+@each_seed
 def test_of_several_branches_each_finds_its_best(learner, live, choices_of, seed: int) -> None:
     def pay(seen: np.ndarray, actions: ActionBatch) -> np.ndarray:
         return 1.0 * (actions.discrete[:, 0] == (seen > 0)) + (actions.discrete[:, 1] == 2 * (seen > 0))

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.hyperparameters.off_policy import (
+    ActionValueSettings,
     DQNSettings,
-    ExplorationSettings,
     OffPolicyHyperparameters,
 )
 
@@ -24,7 +24,7 @@ def test_families_of_trainer_types_share_a_base() -> None:
 
     assert kinds(OffPolicyHyperparameters) == sorted(OFF_POLICY)
     assert kinds(GroupSettings) == sorted(OF_GROUPS)
-    assert kinds(ExplorationSettings) == sorted(VALUES)
+    assert kinds(ActionValueSettings) == sorted(VALUES)
 
 
 @pytest.mark.parametrize("kind", OFF_POLICY)

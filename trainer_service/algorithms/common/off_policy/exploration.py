@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.acting import ActionSampler, to_array
 from trainer_service.algorithms.common.schedules import linear_decay
-from trainer_service.config.hyperparameters.off_policy import ExplorationSettings, NoiseSettings
+from trainer_service.config.hyperparameters.off_policy import ActionValueSettings, NoiseSettings
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops.distributions import standard_normal, uniform
 from trainer_service.ops.exploration_noise import drifted, explored
@@ -69,7 +69,7 @@ class Exploration:
 class EpsilonGreedy(Exploration):
     """ε-greedy choices. ε falls linearly, over agent steps or over agents' finished episodes."""
 
-    def __init__(self, settings: ExplorationSettings) -> None:
+    def __init__(self, settings: ActionValueSettings) -> None:
         self._settings = settings
         self._counts = {"steps": 0, "episodes": 0}
 

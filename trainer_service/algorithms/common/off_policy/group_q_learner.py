@@ -28,7 +28,13 @@ from trainer_service.networks.groups.group_q_network import (
     SeparateQNetworks,
     SharedQNetwork,
 )
-from trainer_service.ops.q_learning import best_value, chosen_value, double_q_value, td_targets
+from trainer_service.ops.q_learning import (
+    advantage_targets,
+    best_value,
+    chosen_value,
+    double_q_value,
+    td_targets,
+)
 from trainer_service.replay.joint_transitions import JointSample
 from trainer_service.rollout.trajectories import Trajectories
 
@@ -62,6 +68,13 @@ class TDErrors(NamedTuple):
 
     target: Tensor
     """Mean target."""
+
+
+class TargetValues(NamedTuple):
+    """What the target network makes of B joint steps themselves; zeros for absent agents. Shapes [B, n]."""
+
+    best: Tensor
+    chosen: Tensor
 
 
 class GroupQLearner(GroupReplayLearner):
@@ -139,9 +152,10 @@ class GroupQLearner(GroupReplayLearner):
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
             next_values = torch.where(batch.next_present, self._next_values(batch), 0.0)
+            now = self._target_values(batch) if self._hyper.advantage_learning else None
         if self._online.mixer is None:
-            return self._agent_errors(batch, values, next_values)
-        return self._group_errors(batch, values, next_values)
+            return self._agent_errors(batch, values, next_values, now)
+        return self._group_errors(batch, values, next_values, now)
 
     def _next_values(self, batch: JointMinibatch) -> Tensor:
         """Target values of each agent's best next choice. [B, n]"""
@@ -151,12 +165,22 @@ class GroupQLearner(GroupReplayLearner):
         online_q = self._online.network.group_q_values(*batch.next_inputs)
         return double_q_value(online_q, q, batch.next_allowed, self._branches)
 
-    def _agent_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
+    def _target_values(self, batch: JointMinibatch) -> TargetValues:
+        q = self._target.network.network.group_q_values(*batch.inputs)
+        best = best_value(q, batch.allowed, self._branches)
+        chosen = chosen_value(q, batch.actions, self._branches)
+        return TargetValues(*(torch.where(batch.present, each, 0.0) for each in (best, chosen)))
+
+    def _agent_errors(
+        self, batch: JointMinibatch, values: Tensor, next_values: Tensor, now: TargetValues | None
+    ) -> TDErrors:
         """Errors against y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'), or with the team's rewards for r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
             rewards = batch.team_rewards.unsqueeze(1)
         targets = td_targets(rewards, batch.discounts, next_values, batch.terminated)
+        if now is not None:
+            targets = advantage_targets(targets, *now, self._hyper.advantage_learning)
         targets = torch.where(batch.present, targets, 0.0)
         errors = values - targets
         present = batch.present.to(errors.dtype)
@@ -177,18 +201,24 @@ class GroupQLearner(GroupReplayLearner):
             target=targets.sum() / total,
         )
 
-    def _group_errors(self, batch: JointMinibatch, values: Tensor, next_values: Tensor) -> TDErrors:
+    def _group_errors(
+        self, batch: JointMinibatch, values: Tensor, next_values: Tensor, now: TargetValues | None
+    ) -> TDErrors:
         """Errors against y = Σ r + γ Q_tot'(o'), the mixer's value; Q_tot' is 0 where no agent is left."""
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
             raise ValueError("there is no mixer of the agents' values")
-        total = mixer(values, self._state(batch.observations, batch.state, batch.present))
+        state = self._state(batch.observations, batch.state, batch.present)
+        total = mixer(values, state)
         with torch.no_grad():
-            state = self._state(batch.next_observations, batch.next_state, batch.next_present)
+            next_state = self._state(batch.next_observations, batch.next_state, batch.next_present)
             ended = ~batch.next_present.any(dim=1)
             targets = td_targets(
-                batch.team_rewards, batch.discounts[:, 0], target_mixer(next_values, state), ended
+                batch.team_rewards, batch.discounts[:, 0], target_mixer(next_values, next_state), ended
             )
+            if now is not None:
+                best, chosen = (target_mixer(each, state) for each in now)
+                targets = advantage_targets(targets, best, chosen, self._hyper.advantage_learning)
         errors = total - targets
         squared = errors.square()
         loss = (squared if batch.weights is None else squared * batch.weights).mean()

@@ -39,8 +39,10 @@ class JointMinibatch(NamedTuple):
     actions: Tensor
     """int64 [B, n, branches]"""
 
-    next_allowed: Tensor | None
+    allowed: Tensor | None
     """bool [B, n, K]; None where everything is allowed."""
+
+    next_allowed: Tensor | None
 
     rewards: Tensor
     """Rewards times the strength of their signal, as all rewards here. [B, n]"""
@@ -121,6 +123,7 @@ class JointMinibatchBuilder:
             present=present,
             next_present=next_present,
             actions=to_tensor(sample.discrete_actions, device),
+            allowed=allowed_or_none(sample.allowed_actions, device),
             next_allowed=allowed_or_none(sample.next_allowed_actions, device),
             rewards=self._strength * to_tensor(sample.rewards, device),
             team_rewards=self._strength * to_tensor(sample.team_rewards, device),

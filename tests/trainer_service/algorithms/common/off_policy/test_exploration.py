@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
-from trainer_service.config.hyperparameters.off_policy import ExplorationSettings
+from trainer_service.config.hyperparameters.off_policy import ActionValueSettings
 from trainer_service.rollout.trajectories import Trajectories
 
 
@@ -31,7 +31,7 @@ def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
 
 
 def test_it_falls_over_steps_and_stays() -> None:
-    exploration = EpsilonGreedy(ExplorationSettings(exploration_final=0.1, exploration_steps=100))
+    exploration = EpsilonGreedy(ActionValueSettings(exploration_final=0.1, exploration_steps=100))
     found = []
     for _ in range(5):
         found.append(exploration.epsilon)
@@ -40,7 +40,7 @@ def test_it_falls_over_steps_and_stays() -> None:
 
 
 def test_epsilon_falls_over_ended_episodes_and_not_over_segments() -> None:
-    settings = ExplorationSettings(exploration_final=0.0, exploration_steps=4, exploration_unit="episodes")
+    settings = ActionValueSettings(exploration_final=0.0, exploration_steps=4, exploration_unit="episodes")
     exploration = EpsilonGreedy(settings)
     exploration.record(lived([10, 20, 5], [True, False, True]))
     assert exploration.epsilon == pytest.approx(0.5)
@@ -53,7 +53,7 @@ def test_epsilon_falls_over_ended_episodes_and_not_over_segments() -> None:
 
 
 def test_who_does_not_say_what_ended_ends_nothing() -> None:
-    exploration = EpsilonGreedy(ExplorationSettings(exploration_steps=1, exploration_unit="episodes"))
+    exploration = EpsilonGreedy(ActionValueSettings(exploration_steps=1, exploration_unit="episodes"))
     unsaid = lived([3], [True])
     exploration.record(replace(unsaid, ended=None))
     assert exploration.epsilon == 1.0

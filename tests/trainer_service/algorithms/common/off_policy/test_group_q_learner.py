@@ -74,6 +74,7 @@ def minibatch(**changes: Any) -> JointMinibatch:
         "present": torch.tensor([[True, True]]),
         "next_present": torch.tensor([[True, True]]),
         "actions": torch.zeros(1, NUM_AGENTS, 1, dtype=torch.int64),
+        "allowed": None,
         "next_allowed": None,
         "rewards": torch.tensor([[1.0, 2.0]]),
         "team_rewards": torch.tensor([3.0]),
@@ -153,6 +154,36 @@ def test_where_nobody_is_left_the_group_is_worth_nothing(trainer_type: str) -> N
     alive = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
     one = fixed(learner("vdn"), **GOLDEN)._td_errors(alive)
     assert one.target.item() == pytest.approx(3 + 0.95 * 2)
+
+
+SECOND_BEST = torch.tensor([[[2], [2]]])
+
+
+@pytest.mark.parametrize(
+    ("allowed", "gap"), [(None, 4.0), (torch.tensor([[[False, True, True], [True] * 3]]), 0.0)]
+)
+def test_what_is_not_best_stands_out_by_advantage_learning(allowed: Tensor | None, gap: float) -> None:
+    # In the target network's eyes the choice 2 is 4 worse than the first's best, or best of what is allowed to it; for
+    # the second it is 5 worse.
+    batch = minibatch(actions=SECOND_BEST, allowed=allowed)
+    errors = fixed(learner("idqn", advantage_learning=0.5), **GOLDEN)._td_errors(batch)
+    assert errors.loss.item() == pytest.approx((1.475 - 0.5 * gap) ** 2 + (3.9 - 0.5 * 5) ** 2)
+    together = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN)._td_errors(batch)
+    assert together.target.item() == pytest.approx(5.375 - 0.5 * (gap + 5))
+    best = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN)._td_errors(minibatch())
+    assert best.target.item() == pytest.approx(5.375)
+
+
+def test_the_gap_of_a_mixer_is_that_of_the_group() -> None:
+    made = fixed(learner("qmix", advantage_learning=0.5), **GOLDEN)
+    batch = minibatch(actions=SECOND_BEST)
+    mixer, state = made._target.network.mixer, made._state(batch.observations, None, batch.present)
+    gap = mixer(torch.tensor([[5.0, 7.0]]), state) - mixer(torch.tensor([[1.0, 2.0]]), state)
+    plain = fixed(learner("qmix"), **GOLDEN)
+    plain._target.network.load_state_dict(made._target.network.state_dict())
+    lowered = plain._td_errors(batch).target.item() - made._td_errors(batch).target.item()
+    assert lowered == pytest.approx(0.5 * gap.item(), abs=1e-5)
+    assert gap.item() > 0.0
 
 
 def test_what_was_drawn_too_often_weighs_less() -> None:

@@ -40,6 +40,7 @@ def batch(**changes: Any) -> JointMinibatch:
         "present": there,
         "next_present": there,
         "actions": torch.zeros(ROWS, NUM_AGENTS, 1, dtype=torch.int64),
+        "allowed": None,
         "next_allowed": None,
         "rewards": torch.zeros(ROWS, NUM_AGENTS),
         "team_rewards": torch.zeros(ROWS),
