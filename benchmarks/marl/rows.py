@@ -36,6 +36,9 @@ class Row:
     steps: int = 25
     """Of an episode."""
 
+    drawn: bool = False
+    """Whether it is scored with its actions drawn, not greedily."""
+
     picture: str = ""
     """Where one picture of the task would show too many curves, the name of that with this one's."""
 
@@ -48,8 +51,8 @@ class Row:
         return ["learn", self.config, f"--run-id={run_id}", f"--env={self.trained_on}", f"--seed={seed}"]
 
     def evaluate(self, run_id: str) -> list[str]:
-        """Arguments of the command that scores its last checkpoint, greedy."""
-        arguments = self.env_args and ("--env-args", *self.env_args)
+        """Arguments of the command that scores its last checkpoint."""
+        arguments = (*["--stochastic"][: self.drawn], *(self.env_args and ("--env-args", *self.env_args)))
         count = self.agents * self.episodes
         return ["evaluate", run_id, f"--env={self.scored_on}", f"--episodes={count}", "--json", *arguments]
 
@@ -84,6 +87,13 @@ def _spread(name: str, bar: float) -> Row:
     return Row(
         f"spread_{name}", "spread", _SPREAD, _MPE2, 3, 1000, bar=bar, env_args=_COPIES, picture="values"
     )
+
+
+def _foraging(name: str, *, drawn: bool = False) -> Row:
+    """One of those that load food together: a team's return is the share of the food that it collected."""
+    scene = "gymma:Foraging-8x8-2p-3f-v3"
+    task = "foraging, drawn" if drawn else "foraging"
+    return Row(f"lbf_{name}", task, scene, scene, 2, 500, unit="team", drawn=drawn)
 
 
 def _speaker_listener(name: str) -> Row:
@@ -123,4 +133,7 @@ ROWS = (
     _speaker_listener("mappo"),
     _speaker_listener("maddpg"),
     _speaker_listener("qmix"),
+    _foraging("ippo", drawn=True),
+    _foraging("mappo", drawn=True),
+    _foraging("vdn"),
 )  # fmt: skip
