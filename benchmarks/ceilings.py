@@ -19,6 +19,7 @@ from measuring.report import aligned
 from measuring.runs import run
 from measuring.scenes import SCENES, Case
 from measuring.terminal import load, say
+from measuring.tick import TickCosts, measure_tick
 from measuring.trainers import Ours
 from measuring.training_log import cpu_us_per_exchange
 from measuring.wire import measure_bridge, measure_ping_pong
@@ -41,6 +42,9 @@ class ExchangeParts:
     simulator: float
     plain_forward: float
     our_forward: float
+
+    tick: TickCosts
+    """All that the trainer does for an exchange between the message and the answer, but updates; CPU time."""
 
     trainer_cpu: float | None
     """CPU time of a whole trainer for an exchange, its updates included; None where it cannot be told."""
@@ -74,6 +78,8 @@ def _measure(agents: int, repetitions: int) -> ExchangeParts:
     say(f"  {agents} agents: wire")
     ping_pong = measure_ping_pong(costs.message, costs.reply, repetitions)
     bridge = measure_bridge(costs.handshake, costs.message, repetitions)
+    say(f"  {agents} agents: a tick")
+    tick = measure_tick(SCENES["3dball"], costs, repetitions)
     say(f"  {agents} agents: a trainer")
     steps = max(_FEWEST_STEPS, _STEPS_PER_REPETITION * repetitions)
     trainer = run(Ours(), Case(SCENES["3dball"], agents, steps), seed=1)
@@ -89,6 +95,7 @@ def _measure(agents: int, repetitions: int) -> ExchangeParts:
         simulator=costs.simulator_us,
         plain_forward=learning.plain_forward_us(agents, repetitions),
         our_forward=learning.our_forward_us(agents, repetitions),
+        tick=tick,
         trainer_cpu=cpu_us_per_exchange(trainer.summaries),
     )
 
@@ -104,6 +111,8 @@ def exchange_table(parts: Sequence[ExchangeParts]) -> str:
         ("simulator: actions, physics, message", _whole(part.simulator for part in parts)),
         ("forward pass, plain torch", _whole(part.plain_forward for part in parts)),
         ("  ours", _whole(part.our_forward for part in parts)),
+        ("CPU of a tick: decoded, recorded, acted on, encoded", _whole(part.tick.usual_us for part in parts)),
+        ("  where random actions end episodes", _whole(part.tick.mixed_us for part in parts)),
         ("CPU of a whole trainer, updates included", _whole(part.trainer_cpu for part in parts)),
     ]
     return _table(rows)

@@ -34,8 +34,11 @@ class ExchangeCosts:
     handshake: tuple[bytes, ...]
     """The simulator's first messages, up to and with its first step."""
 
+    messages: tuple[bytes, ...]
+    """Those that came after these."""
+
     message: bytes
-    """A message of the usual size."""
+    """One of them, of the usual size."""
 
     reply: bytes
     """The answer to it."""
@@ -117,6 +120,7 @@ class _Trainer:
             decode_us=median(self._decode_ns) / 1e3,
             encode_us=median(self._encode_ns) / 1e3,
             handshake=tuple(self._handshake),
+            messages=tuple(self._messages[1:]),
             message=usual,
             reply=self._reply,
         )

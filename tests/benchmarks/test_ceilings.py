@@ -4,6 +4,8 @@ import pytest
 from ceilings import ExchangeParts, bounds_table, exchange_table, learning_table, plain_update_s, steps_per_s
 from measuring import learning
 from measuring.exchange import measure_exchange
+from measuring.scenes import SCENES
+from measuring.tick import TickCosts, measure_tick
 from measuring.timing import median_us
 from measuring.wire import measure_bridge, measure_ping_pong
 
@@ -16,6 +18,7 @@ PARTS = ExchangeParts(
     simulator=200,
     plain_forward=40,
     our_forward=60,
+    tick=TickCosts(140.2, 230.0),
     trainer_cpu=900.4,
 )
 
@@ -39,7 +42,7 @@ def test_the_bounds_add_up_the_parts() -> None:
 
 def test_every_part_has_its_line() -> None:
     assert [line.split()[-1] for line in exchange_table([PARTS]).strip().splitlines()[1:]] == [
-        "300", "500", "50", "10", "200", "40", "60", "900",
+        "300", "500", "50", "10", "200", "40", "60", "140", "230", "900",
     ]  # fmt: skip
     assert learning_table([1000.0, 2000.0, 3000.0], 0.5).split()[-2:] == ["564", "500"]
 
@@ -56,6 +59,13 @@ def test_the_wire_is_measured_with_and_without_our_bridge() -> None:
     costs = measure_exchange("sim:3dball", agents=2, exchanges=4)
     assert measure_ping_pong(costs.message, costs.reply, exchanges=3) > 0
     assert measure_bridge(costs.handshake, costs.message, exchanges=3) > 0
+
+
+@pytest.mark.process
+def test_a_tick_is_measured_where_episodes_end_and_where_none_does() -> None:
+    costs = measure_exchange("sim:3dball", agents=12, exchanges=60)
+    ticks = measure_tick(SCENES["3dball"], costs, ticks=60)
+    assert min(ticks.usual_us, ticks.mixed_us) > 0
 
 
 def test_learning_is_measured_on_the_shapes_of_3dball() -> None:

@@ -67,7 +67,7 @@ def test_a_failed_run_is_named_and_counts_in_no_figure() -> None:
 
 def test_the_split_is_shared_out_over_exchanges() -> None:
     split = {"receive": Block(3.0, 1000), "update": Block(1.0, 2)}
-    alone = ExchangeCosts(170.4, 46.0, 8.0, (), b"", b"")
+    alone = ExchangeCosts(170.4, 46.0, 8.0, (), (), b"", b"")
     table = split_table([Run("ours", 1, (), split)], alone)
     assert cells(table, "update") == ["25.0%", "1,000"]
     assert cells(table, "receive")[:2] == ["75.0%", "3,000"]
