@@ -109,7 +109,7 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
             )
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
-        figure.savefig(path, dpi=110)
+        figure.savefig(path, dpi=110, bbox_inches="tight")
         pyplot.close(figure)
         made.append((title, path))
     return made
