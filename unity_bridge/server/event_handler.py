@@ -20,6 +20,7 @@ from unity_bridge.server.session import (
     Restarted,
     Step,
     Stopped,
+    is_goodbye,
     is_introduction,
 )
 from unity_bridge.server.settings import BridgeSettings
@@ -156,6 +157,10 @@ class EventHandler:
         )
 
     def _on_message(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        if connection.owed_actions and connection.last_call and is_goodbye(call.data):
+            # It was told to stop while it waited for us. The trainer will answer its tick in vain, as after a hang-up.
+            connection.last_call.answer(STOP_MESSAGE)
+            return self._on_goodbye(connection, call)
         if connection.owed_actions:
             call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
             return []
@@ -181,10 +186,13 @@ class EventHandler:
                 self._log_introduction(connection)
                 return []
             case Stopped():
-                call.answer(STOP_MESSAGE)
-                return self._on_conversation_end(connection, "stopped by itself (status 400)")
+                return self._on_goodbye(connection, call)
             case Restarted():
                 return self._restart_conversation(connection, call)
+
+    def _on_goodbye(self, connection: Connection, call: Call) -> list[Tick | Departure]:
+        call.answer(STOP_MESSAGE)
+        return self._on_conversation_end(connection, "stopped by itself (status 400)")
 
     def _log_introduction(self, connection: Connection) -> None:
         session = connection.session

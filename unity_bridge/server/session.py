@@ -323,6 +323,14 @@ def is_introduction(data: bytes) -> bool:
         return False
 
 
+def is_goodbye(data: bytes) -> bool:
+    """Whether a message says that its simulator stops by itself."""
+    try:
+        return len(data) <= LARGEST_HANDSHAKE and _parse(data).header.status == STOP
+    except WireError:
+        return False
+
+
 def check_version(theirs: str) -> None:
     """Refuses simulators of another protocol.
 

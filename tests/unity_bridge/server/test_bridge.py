@@ -229,6 +229,27 @@ def test_a_goodbye_is_a_departure(make_bridge: Any, connect: Any, messages: Any)
     assert reply.result(LONG_S).header.status == 400
 
 
+def test_a_goodbye_beside_a_step_that_was_not_read_yet_is_a_departure(
+    make_bridge: Any, connect: Any, messages: Any
+) -> None:
+    """A simulator is told to stop while it waits, and the trainer, busy with an update, reads both at once."""
+    bridge = make_bridge()
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    step = simulator.raw_call(messages.step().SerializeToString())
+    tick = bridge.next_tick()
+    goodbye = simulator.raw_call(messages.goodbye().SerializeToString())
+    departure = bridge.next_departure()
+    assert departure.simulator == tick.simulator
+    assert departure.reason.endswith("stopped by itself (status 400)")
+    bridge.act(tick)  # answered in vain, which is no error
+    for call in (step, goodbye):
+        while not call.done():
+            assert bridge.receive(0.02) == []
+        assert UnityMessageProto.FromString(call.result()).header.status == 400
+
+
 def test_a_simulator_that_hangs_up_while_it_waits_departs(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
