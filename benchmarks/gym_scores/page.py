@@ -83,7 +83,7 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[Path]:
                 axes.plot(steps, returns, color=f"C{i}", label=label, linewidth=1)
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
-        figure.savefig(path, dpi=110)
+        figure.savefig(path, dpi=110, bbox_inches="tight")
         pyplot.close(figure)
         made.append(path)
     return made
