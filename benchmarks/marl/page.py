@@ -59,7 +59,7 @@ def table(scores: Iterable[Score]) -> str:
         each = ", ".join(f"{value:.2f}" for value in values)
         minutes = ", ".join(f"{score.seconds / 60:.1f}" for score in own)
         lines.append(
-            f"| `{row.name}` | {row.task}, {row.unit} | {own[0].agent_steps / 1e6:.2g} M | {each} "
+            f"| `{row.config_name}` | {row.task}, {row.unit} | {own[0].agent_steps / 1e6:.2g} M | {each} "
             f"| {statistics.mean(values):.2f}{spread} | {bar} | {minutes} |"
         )
     return "\n".join(lines)

@@ -15,7 +15,7 @@ class Row:
     """One configuration, to be trained with several seeds."""
 
     name: str
-    """Of its file in configs/, too."""
+    """Of its file in configs/, up to a hyphen; what follows tells its rows apart."""
 
     task: str
     trained_on: str
@@ -44,7 +44,11 @@ class Row:
 
     @property
     def config(self) -> str:
-        return f"configs/{self.name}.yaml"
+        return f"configs/{self.config_name}.yaml"
+
+    @property
+    def config_name(self) -> str:
+        return self.name.partition("-")[0]
 
     def learn(self, run_id: str, seed: int) -> list[str]:
         """Arguments of the command that trains it."""
@@ -89,11 +93,11 @@ def _spread(name: str, bar: float) -> Row:
     )
 
 
-def _foraging(name: str, *, drawn: bool = False) -> Row:
+def _foraging(name: str, field: str, agents: int, *, drawn: bool = True) -> Row:
     """One of those that load food together: a team's return is the share of the food that it collected."""
-    scene = "gymma:Foraging-8x8-2p-3f-v3"
-    task = "foraging, drawn" if drawn else "foraging"
-    return Row(f"lbf_{name}", task, scene, scene, 2, 500, unit="team", drawn=drawn)
+    scene = f"gymma:Foraging-{field}-v3"
+    task = f"foraging {field}, drawn" if drawn else f"foraging {field}"
+    return Row(f"lbf_{name}-{field}", task, scene, scene, agents, 500, unit="team", drawn=drawn)
 
 
 def _speaker_listener(name: str) -> Row:
@@ -133,7 +137,9 @@ ROWS = (
     _speaker_listener("mappo"),
     _speaker_listener("maddpg"),
     _speaker_listener("qmix"),
-    _foraging("ippo", drawn=True),
-    _foraging("mappo", drawn=True),
-    _foraging("vdn"),
+    *(
+        _foraging(name, field, agents, drawn=name != "vdn")
+        for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-5f", 3))
+        for name in ("ippo", "mappo", "vdn")
+    ),
 )  # fmt: skip
