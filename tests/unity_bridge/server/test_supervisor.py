@@ -209,6 +209,22 @@ def test_a_stopped_simulator_that_stays_is_killed_and_restarted(
     )
 
 
+def test_a_simulator_that_stops_while_it_waits_is_answered_in_vain_and_restarted(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    goodbye = simulator.raw_call(messages.goodbye().SerializeToString())
+    assert bridge.answered(goodbye)
+    bridge.act(tick)
+    assert bridge.next_departure().reason.endswith(
+        "stopped by itself (status 400), while its process still runs; starting it again"
+    )
+
+
 def test_restarts_that_are_used_up_end_the_run(
     make_bridge: Any, simulator_program: Callable[[str], Command]
 ) -> None:
