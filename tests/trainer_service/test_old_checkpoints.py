@@ -1,13 +1,15 @@
 """Runs that earlier versions saved: their policies act as they did, and learning goes on where it stopped.
 
 A folder of tests/checkpoints/VERSION is what a short run of that version left. Its said.json tells what that version
-made of it: the likeliest actions for some observations, and every tensor of its state after it was resumed.
+made of it: the likeliest actions for some observations, and every tensor of its state after it was resumed, as
+``summary`` tells it. Processors differ in the last bits of their sums, so tensors of floats are held to a tolerance.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -72,25 +74,39 @@ def _digest(leaf: Any) -> str:
     return f"{leaf.dtype} {list(leaf.shape)} {digest}"
 
 
-def hashes(state: Any) -> list[list[Any]]:
-    """The shape of every tensor and the SHA-256 of its bytes, sorted."""
-    tensors = [leaf for _, leaf in leaves(state) if isinstance(leaf, torch.Tensor)]
-    return sorted(
-        [list(each.shape), hashlib.sha256(each.contiguous().numpy().tobytes()).hexdigest()]
-        for each in tensors
+def summary(tensor: torch.Tensor) -> list[Any]:
+    """What said.json holds of a tensor: its shape, and its norm and sum, or a digest where it holds no floats."""
+    if not tensor.is_floating_point():
+        return [list(tensor.shape), hashlib.sha256(tensor.contiguous().numpy().tobytes()).hexdigest()]
+    values = tensor.double()
+    return [list(tensor.shape), float(values.norm()), float(values.sum())]
+
+
+def unlike(state: Any, said: list[list[Any]]) -> list[list[Any]]:
+    """The tensors that said.json tells of and a state lacks, under whatever name: each is found once."""
+    there = [summary(leaf) for _, leaf in leaves(state) if isinstance(leaf, torch.Tensor)]
+    missing = []
+    for expected in said:
+        found = next((each for each in there if _alike(each, expected)), None)
+        if found is None:
+            missing.append(expected)
+        else:
+            there.remove(found)
+    return missing
+
+
+def _alike(ours: list[Any], expected: list[Any]) -> bool:
+    if ours[0] != expected[0] or len(ours) != len(expected):
+        return False
+    if len(expected) == 2:
+        return bool(ours == expected)
+    # Other instruction sets moved single values by 4e-6 of a tensor's root mean square. A first moment of Adam's that
+    # is nothing but such noise is below 1e-7.
+    size = math.prod(expected[0])
+    tolerance = 1e-4 * expected[1] + 1e-7 * size**0.5
+    return bool(
+        abs(ours[1] - expected[1]) <= tolerance and abs(ours[2] - expected[2]) <= tolerance * size**0.5
     )
-
-
-def machine() -> dict[str, str]:
-    """Returns properties of this machine that sums of floats depend on in their last bits."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": models[0] if models else "unknown",
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-    }
 
 
 def test_there_is_an_old_run_of_each_kind_of_learner() -> None:
@@ -139,5 +155,10 @@ def test_an_old_run_goes_on_as_it_would_have(
     assert "[WARNING]" not in told.out + told.err
     after = torch.load(run / said["behavior"] / "checkpoint.pt", weights_only=True)
     assert after["step"] == said["resumed"]["step"]
-    if machine() == said["resumed"]["machine"]:
-        assert hashes(after["algorithm"]) == said["tensors"]
+    assert unlike(after["algorithm"], said["tensors"]) == []
+
+
+def test_another_step_of_learning_is_noticed(run: Path, said: dict[str, Any]) -> None:
+    """The state before it was resumed is not taken for that after it."""
+    before = torch.load(run / said["behavior"] / "checkpoint.pt", weights_only=True)
+    assert len(unlike(before["algorithm"], said["tensors"])) > len(said["tensors"]) // 4
