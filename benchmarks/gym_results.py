@@ -2,8 +2,9 @@
 
     python benchmarks/gym_results.py [--only NAME ...] [--seeds N] [--jobs N] [--sb3 PYTHON] [--report]
 
-Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. The
-page is docs/gym-results.md, with curves beside it.
+Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. What
+came out replaces that row and seed among the scores in benchmarks/gym_scores/scores.jsonl, and the page of all of them
+is docs/gym-results.md, with curves beside it.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import marl_results
 from gym_scores.page import write_page
 from gym_scores.rows import ROWS, GymRow
-from marl.page import Score
+from marl.scores import Score, as_line, merged, read_scores, write_scores
 from marl_results import RunFailed
 
 from trainer_service.config import load_run_options
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+KEPT = CHECKOUT / "benchmarks" / "gym_scores" / "scores.jsonl"
 PEER = CHECKOUT / "benchmarks" / "gym_scores" / "peer.py"
 
 
@@ -44,8 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         wanted += [partial(run_peer, row, 1, folder, arguments.sb3) for row in chosen]
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0 if arguments.report else marl_results.run_all(wanted, arguments.jobs)
-    if scores := marl_results.scores(folder):
-        write_page(CHECKOUT, folder, scores)
+    known = merged(read_scores(KEPT), marl_results.scores(folder))
+    write_scores(KEPT, known)
+    write_page(CHECKOUT, known)
     return 1 if failed else 0
 
 
@@ -84,7 +86,7 @@ def run_peer(row: GymRow, seed: int, folder: Path, python: Path) -> str:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
         raise RunFailed(f"{run_id} ended with {done.returncode}:\n{last}")
     score = Score(row.peer, seed, **json.loads(done.stdout.splitlines()[-1]))
-    kept.write_text(json.dumps(asdict(score)) + "\n", encoding="utf-8")
+    kept.write_text(as_line(score), encoding="utf-8")
     return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {score.seconds:.0f} s"
 
 

@@ -2,8 +2,9 @@
 
     python benchmarks/marl_results.py [--only NAME ...] [--seeds N] [--jobs N] [--report] [--results-dir DIR]
 
-Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. The
-page is docs/marl-results.md, with curves beside it.
+Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. What
+came out replaces that row and seed among the scores in benchmarks/marl/scores.jsonl, and the page of all of them is
+docs/marl-results.md, with curves beside it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from marl.page import Score, write_page
+from marl.page import write_page
 from marl.rows import ROWS, Row
+from marl.scores import Score, as_line, curve_of, merged, read_scores, score_of, write_scores
 
 CHECKOUT = Path(__file__).resolve().parents[1]
+KEPT = CHECKOUT / "benchmarks" / "marl" / "scores.jsonl"
 
 
 class RunFailed(Exception):
@@ -41,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed = run_all(
             [partial(run, row, seed, arguments.results_dir) for row, seed in wanted], arguments.jobs
         )
-    write_page(CHECKOUT, arguments.results_dir, scores(arguments.results_dir))
+    known = merged(read_scores(KEPT), scores(arguments.results_dir))
+    write_scores(KEPT, known)
+    write_page(CHECKOUT, known)
     return 1 if failed else 0
 
 
@@ -86,14 +90,15 @@ def run(row: Row, seed: int, folder: Path) -> str:
         trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
     seconds = float(trained.read_text(encoding="utf-8"))
     said = json.loads(_call(row.evaluate(run_id), folder))
-    score = Score(row.name, seed, row.score(said), int(said["step"]), seconds)
-    kept.write_text(json.dumps(asdict(score)) + "\n", encoding="utf-8")
+    curve = curve_of(folder / run_id, of_group=row.unit == "team")
+    score = Score(row.name, seed, row.score(said), int(said["step"]), seconds, curve)
+    kept.write_text(as_line(score), encoding="utf-8")
     return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {seconds:.0f} s"
 
 
 def scores(folder: Path) -> list[Score]:
-    """All that were ever kept."""
-    return [Score(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*-*.json"))]
+    """Those of the runs in this folder."""
+    return [score_of(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))]
 
 
 def _call(arguments: Sequence[str], folder: Path) -> str:

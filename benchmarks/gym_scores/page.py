@@ -6,15 +6,16 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from marl.page import Score, curve, machine
+from marl.page import machine
+from marl.scores import Score
 
 from gym_scores.rows import ROWS
 
 
-def write_page(checkout: Path, folder: Path, scores: Sequence[Score]) -> None:
+def write_page(checkout: Path, scores: Sequence[Score]) -> None:
     """Writes docs/gym-results.md and its pictures."""
     notes = (checkout / "benchmarks" / "gym_scores" / "notes.md").read_text(encoding="utf-8")
-    pictures = draw(folder, scores, checkout / "docs" / "images")
+    pictures = draw(scores, checkout / "docs" / "images")
     shown = "\n".join(f"![{path.stem}](images/{path.name})\n" for path in pictures)
     text = notes.format(
         table=table(scores),
@@ -57,7 +58,7 @@ def commands(scores: Sequence[Score]) -> str:
     return "\n".join(lines)
 
 
-def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[Path]:
+def draw(scores: Sequence[Score], images: Path) -> list[Path]:
     """Mean return over agent steps while they learned: a picture for each environment, a line for each run."""
     import matplotlib
 
@@ -67,19 +68,19 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[Path]:
     made = []
     for task in dict.fromkeys(row.task for row in ROWS):
         rows = [row for row in ROWS if row.task == task]
-        files = {row: [_metrics(folder, score) for score in _of(scores, row.name)] for row in rows}
+        own = {row: _of(scores, row.name) for row in rows}
         path = images / f"gym-{task.lower()}.png"
-        every = [file for own in files.values() for file in own]
-        if path.exists() and not all(file.exists() for file in every):
-            every = []  # some ran elsewhere: the picture that has them stays
-        if not every:
-            made += [path] if path.exists() else []
+        runs = [score for each in own.values() for score in each]
+        if not runs:
+            continue
+        if path.exists() and not all(score.curve for score in runs):
+            made.append(path)  # not every curve was kept: the picture that has them stays
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for i, row in enumerate(rows):
-            for file in files[row]:
-                steps, returns = curve(file, row)
-                label = row.learner if file == files[row][0] else None
+            for score in filter(lambda each: each.curve, own[row]):
+                steps, returns = zip(*score.curve, strict=True)
+                label = row.learner if score is own[row][0] else None
                 axes.plot(steps, returns, color=f"C{i}", label=label, linewidth=1)
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
@@ -106,7 +107,3 @@ def _mean(values: Sequence[float]) -> str:
 
 def _minutes(scores: Sequence[Score]) -> str:
     return ", ".join(f"{score.seconds / 60:.0f}" for score in scores)
-
-
-def _metrics(folder: Path, score: Score) -> Path:
-    return folder / f"{score.row}-{score.seed}" / "metrics.jsonl"

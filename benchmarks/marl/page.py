@@ -6,29 +6,16 @@ import os
 import platform
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from marl.rows import ROWS, Row
-from trainer_service.analysis.run_record import read_run
+from marl.rows import ROWS
+from marl.scores import Score
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One run's last checkpoint, played greedily."""
-
-    row: str
-    seed: int
-    value: float
-    agent_steps: int
-    seconds: float
-    """Of the training."""
-
-
-def write_page(checkout: Path, folder: Path, scores: Sequence[Score]) -> None:
+def write_page(checkout: Path, scores: Sequence[Score]) -> None:
     """Writes docs/marl-results.md and its pictures."""
     notes = (checkout / "benchmarks" / "marl" / "notes.md").read_text(encoding="utf-8")
-    pictures = draw(folder, scores, checkout / "docs" / "images")
+    pictures = draw(scores, checkout / "docs" / "images")
     shown = "\n".join(
         f"![{task}]({path.relative_to(checkout / 'docs').as_posix()})\n" for task, path in pictures
     )
@@ -81,7 +68,7 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
+def draw(scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
     """Mean return over agent steps while they learned: a picture or two for each task, a line for each run."""
     import matplotlib
 
@@ -96,13 +83,15 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
             continue
         title = f"{task}, {picture}" if picture else task
         path = images / f"marl-{title.replace(' ', '-').replace(',', '')}.png"
-        if path.exists() and not all(_metrics(folder, *run).exists() for run in runs):
-            # Some ran elsewhere: the picture that has them stays.
+        if path.exists() and not all(score.curve for _, score in runs):
+            # Not every curve was kept: the picture that has them stays.
             made.append((title, path))
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for row, score in runs:
-            steps, returns = curve(_metrics(folder, row, score), row)
+            if not score.curve:
+                continue
+            steps, returns = zip(*score.curve, strict=True)
             first = score.seed == min(each.seed for own, each in runs if own is row)
             axes.plot(
                 steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1
@@ -113,14 +102,3 @@ def draw(folder: Path, scores: Sequence[Score], images: Path) -> list[tuple[str,
         pyplot.close(figure)
         made.append((title, path))
     return made
-
-
-def _metrics(folder: Path, row: Row, score: Score) -> Path:
-    return folder / f"{row.name}-{score.seed}" / "metrics.jsonl"
-
-
-def curve(path: Path, row: Row) -> tuple[list[int], list[float]]:
-    """Agent steps and mean returns of a run's summaries. path: of its metrics.jsonl."""
-    curves = next(iter(read_run(path.parent).curves.values()))
-    told = curves["mean_group_return" if row.unit == "team" else "mean_return"]
-    return told.steps.tolist(), told.values.tolist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import gym_results
@@ -12,7 +11,7 @@ import pytest
 from gym_scores import page
 from gym_scores.peer import PPO
 from gym_scores.rows import ROWS, GymRow
-from marl.page import Score
+from marl.scores import Score, read_scores, score_of
 
 from trainer_service.config import load_run_options
 
@@ -64,26 +63,28 @@ def test_the_table_sets_ours_beside_theirs() -> None:
 
 
 def test_a_curve_is_drawn_for_each_run(tmp_path: Path) -> None:
-    run = tmp_path / "runs" / "hopper-1"
-    run.mkdir(parents=True)
-    lines = [{"behavior": "Hopper-v5", "step": step, "mean_return": 1.0} for step in (1, 2)]
-    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (picture,) = page.draw(tmp_path / "runs", [Score("hopper", 1, 1.0, 2, 3.0)], tmp_path)
+    scores = [Score("hopper", 1, 1.0, 2, 3.0, ((1, 1.0), (2, 1.0)))]
+    (picture,) = page.draw(scores, tmp_path)
     assert picture.name == "gym-hopper-v5.png"
     assert picture.is_file()
+
+
+def test_every_kept_score_is_of_a_row_or_its_peer() -> None:
+    names = {name for row in ROWS for name in (row.name, row.peer)}
+    assert {score.row for score in read_scores(gym_results.KEPT)} <= names
 
 
 @pytest.mark.process
 def test_a_run_of_the_peer_is_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     score = Score("hopper+sb3", 1, 5.0, 1_000_000, 2.0)
-    said = {key: value for key, value in asdict(score).items() if key not in ("row", "seed")}
+    said = {"value": score.value, "agent_steps": score.agent_steps, "seconds": score.seconds}
     driver = tmp_path / "peer.py"
     asked = ["ppo", "Hopper-v5", "1", "1000000"]
     driver.write_text(f"import sys\nassert sys.argv[1:] == {asked}\nprint({json.dumps(json.dumps(said))})")
     monkeypatch.setattr(gym_results, "PEER", driver)
     line = gym_results.run_peer(ROW["hopper"], 1, tmp_path, Path(sys.executable))
     assert line == "hopper+sb3-1: 5.00 after 1000000 agent steps, 2 s"
-    assert json.loads((tmp_path / "hopper+sb3-1.json").read_text()) == asdict(score)
+    assert score_of((tmp_path / "hopper+sb3-1.json").read_text()) == score
     driver.unlink()
     assert gym_results.run_peer(ROW["hopper"], 1, tmp_path, Path("none")) == "hopper+sb3-1: there already"
 

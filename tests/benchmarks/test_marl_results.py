@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import marl_results
 import pytest
-from marl.page import Score, commands, table
+from marl.page import commands, draw, table
 from marl.rows import ROWS, Row
+from marl.scores import CURVE_POINTS, Score, as_line, curve_of, merged, read_scores, write_scores
 
 from trainer_service.cli import main
 from trainer_service.config import load_run_options
@@ -76,9 +76,53 @@ def test_commands_are_those_of_rows_that_were_run() -> None:
 
 def test_a_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     score = Score("switch2_mappo", 1, 8.3, 500_000, 60.0)
-    (tmp_path / "switch2_mappo-1.json").write_text(json.dumps(asdict(score)))
+    (tmp_path / "switch2_mappo-1.json").write_text(as_line(score))
     assert marl_results.run(ROW["switch2_mappo"], 1, tmp_path) == "switch2_mappo-1: there already"
     assert marl_results.scores(tmp_path) == [score]
+
+
+def test_scores_are_read_as_they_were_written(tmp_path: Path) -> None:
+    scores = [Score("spread_ippo", 1, -8.5, 3000, 60.0, ((1000, -20.0), (3000, -9.25)))]
+    assert read_scores(tmp_path / "none.jsonl") == []
+    write_scores(tmp_path / "scores.jsonl", scores)
+    assert read_scores(tmp_path / "scores.jsonl") == scores
+    assert [path.name for path in tmp_path.iterdir()] == ["scores.jsonl"]
+
+
+def test_a_new_score_replaces_that_of_its_row_and_seed_alone() -> None:
+    known = [Score("b", 1, 1.0, 10, 1.0), Score("a", 2, 2.0, 10, 1.0)]
+    new = [Score("b", 1, 3.0, 10, 1.0), Score("a", 1, 4.0, 10, 1.0)]
+    assert merged(known, new) == [new[1], known[1], new[0]]
+
+
+def test_every_kept_score_is_of_a_row() -> None:
+    kept = read_scores(marl_results.KEPT)
+    assert kept == merged([], kept)
+    assert {score.row for score in kept} <= set(ROW)
+
+
+def test_a_long_curve_is_thinned_with_both_its_ends(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    lines = [
+        {"behavior": "Spread", "step": step, "mean_return": float(-step), "mean_group_return": -3.0 * step}
+        for step in range(1, 201)
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    own, group = curve_of(run, of_group=False), curve_of(run, of_group=True)
+    assert len(own) == CURVE_POINTS
+    assert (own[0], own[-1], group[-1]) == ((1, -1.0), (200, -200.0), (200, -600.0))
+
+
+def test_a_picture_stays_where_not_every_curve_was_kept(tmp_path: Path) -> None:
+    with_curve = Score("lunarlander_dqn", 1, 260.0, 2, 3.0, ((1, 0.0), (2, 1.0)))
+    ((title, path),) = draw([with_curve], tmp_path)
+    assert (title, path.name) == ("lunarlander", "marl-lunarlander.png")
+    path.write_bytes(b"kept")
+    assert draw([with_curve, Score("lunarlander_dqn", 2, 250.0, 2, 3.0)], tmp_path) == [(title, path)]
+    assert path.read_bytes() == b"kept"
+    draw([with_curve], tmp_path)
+    assert path.read_bytes() != b"kept"
 
 
 @pytest.mark.process

@@ -1,0 +1,74 @@
+"""The scores that were measured so far: a line each, beside the benchmark, so that later runs add to them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trainer_service.analysis.run_record import read_run
+
+CURVE_POINTS = 60
+"""So many are kept of a curve at most: what a picture shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run's last checkpoint, played, and how it came there."""
+
+    row: str
+    seed: int
+    value: float
+    agent_steps: int
+    seconds: float
+    """Of the training."""
+
+    curve: tuple[tuple[int, float], ...] = ()
+    """Agent steps, and the acting policy's mean return by then; empty where it was not kept."""
+
+
+def read_scores(path: Path) -> list[Score]:
+    """All scores of a file with a line for each; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [score_of(line) for line in lines]
+
+
+def score_of(text: str) -> Score:
+    """The score that one JSON object tells of."""
+    fields = json.loads(text)
+    return Score(
+        **{**fields, "curve": tuple((int(step), float(value)) for step, value in fields.get("curve", ()))}
+    )
+
+
+def as_line(score: Score) -> str:
+    """The score as one line of JSON."""
+    return json.dumps(asdict(score)) + "\n"
+
+
+def merged(known: Iterable[Score], new: Iterable[Score]) -> list[Score]:
+    """Known scores and new ones, which replace those of the same row and seed; in the order of their names."""
+    by_run = {(score.row, score.seed): score for score in (*known, *new)}
+    return [by_run[key] for key in sorted(by_run)]
+
+
+def write_scores(path: Path, scores: Sequence[Score]) -> None:
+    """Replaces the file, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(map(as_line, scores)), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def curve_of(run: Path, *, of_group: bool) -> tuple[tuple[int, float], ...]:
+    """The mean return of a run's first behavior over agent steps, thinned to what a picture shows.
+
+    of_group: the group's return instead of the agents' own.
+    """
+    tag = "mean_group_return" if of_group else "mean_return"
+    told = next(iter(read_run(run).curves.values()))[tag]
+    chosen = np.unique(np.linspace(0, len(told.steps) - 1, CURVE_POINTS).round().astype(int))
+    return tuple((int(told.steps[i]), round(float(told.values[i]), 4)) for i in chosen)
