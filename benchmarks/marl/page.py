@@ -32,8 +32,9 @@ def write_page(checkout: Path, scores: Sequence[Score]) -> None:
 def table(scores: Iterable[Score]) -> str:
     """A line for each row that was run."""
     lines = [
-        "| configuration | scored on | agent steps | seeds | mean ± deviation | asked for | minutes of training |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| configuration | scored on | agent steps | seeds | mean ± deviation | asked for | EPyMARL's "
+        "| minutes of training |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     scores = list(scores)
     for row in ROWS:
@@ -43,11 +44,12 @@ def table(scores: Iterable[Score]) -> str:
         values = [score.value for score in own]
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
         bar = "" if row.bar is None else f"{row.bar:g}"
+        published = "" if row.published is None else f"{row.published:.2f}"
         each = ", ".join(f"{value:.2f}" for value in values)
         minutes = ", ".join(f"{score.seconds / 60:.1f}" for score in own)
         lines.append(
             f"| `{row.config_name}` | {row.task}, {row.unit} | {own[0].agent_steps / 1e6:.2g} M | {each} "
-            f"| {statistics.mean(values):.2f}{spread} | {bar} | {minutes} |"
+            f"| {statistics.mean(values):.2f}{spread} | {bar} | {published} | {minutes} |"
         )
     return "\n".join(lines)
 

@@ -47,7 +47,7 @@ def test_the_table_shows_seeds_in_order_mean_and_deviation() -> None:
         Score("spread_ippo", 1, -10.0, 9_000_000, 90.0),
     ]
     line = table(scores).splitlines()[-1]
-    assert "| -10.00, -12.00 | -11.00 ± 1.41 | -8.6 | 1.5, 1.0 |" in line
+    assert "| -10.00, -12.00 | -11.00 ± 1.41 | -8.6 | -9.81 | 1.5, 1.0 |" in line
     assert len(table(scores).splitlines()) == 3
 
 
