@@ -12,6 +12,7 @@ What most programs need is here::
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from trainer_service._version import __version__
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from trainer_service.policy import Policy, load_policy
     from trainer_service.rollout.episode_scores import Score
     from trainer_service.training.train import Outcome
+
+# With Intel's MKL torch's products depend in their last digits on where in memory their factors lie, unless MKL is told
+# otherwise before its first product. A resumed run would leave the way of one that never stopped.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
     "Callback",
