@@ -73,12 +73,12 @@ def draw(scores: Sequence[Score], images: Path) -> list[Path]:
         runs = [score for each in own.values() for score in each]
         if not runs:
             continue
-        if path.exists() and not all(score.curve for score in runs):
-            made.append(path)  # not every curve was kept: the picture that has them stays
+        if not all(score.curve for score in runs):
+            made += [path] if path.exists() else []  # not every curve was kept: a picture that has them stays
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for i, row in enumerate(rows):
-            for score in filter(lambda each: each.curve, own[row]):
+            for score in own[row]:
                 steps, returns = zip(*score.curve, strict=True)
                 label = row.learner if score is own[row][0] else None
                 axes.plot(steps, returns, color=f"C{i}", label=label, linewidth=1)

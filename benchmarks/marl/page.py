@@ -85,14 +85,12 @@ def draw(scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
             continue
         title = f"{task}, {picture}" if picture else task
         path = images / f"marl-{title.replace(' ', '-').replace(',', '')}.png"
-        if path.exists() and not all(score.curve for _, score in runs):
-            # Not every curve was kept: the picture that has them stays.
-            made.append((title, path))
+        if not all(score.curve for _, score in runs):
+            # Not every curve was kept: a picture that has them stays.
+            made += [(title, path)] if path.exists() else []
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for row, score in runs:
-            if not score.curve:
-                continue
             steps, returns = zip(*score.curve, strict=True)
             first = score.seed == min(each.seed for own, each in runs if own is row)
             axes.plot(

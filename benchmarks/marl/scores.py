@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from trainer_service.analysis.run_record import read_run
+from trainer_service.runs.files import write_atomic
 
 CURVE_POINTS = 60
 """So many are kept of a curve at most: what a picture shows."""
@@ -58,9 +58,7 @@ def merged(known: Iterable[Score], new: Iterable[Score]) -> list[Score]:
 
 def write_scores(path: Path, scores: Sequence[Score]) -> None:
     """Replaces the file, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(map(as_line, scores)), encoding="utf-8")
-    os.replace(partial, path)
+    write_atomic(path, "".join(map(as_line, scores)))
 
 
 def curve_of(run: Path, *, of_group: bool) -> tuple[tuple[int, float], ...]:

@@ -116,10 +116,12 @@ def test_a_long_curve_is_thinned_with_both_its_ends(tmp_path: Path) -> None:
 
 def test_a_picture_stays_where_not_every_curve_was_kept(tmp_path: Path) -> None:
     with_curve = Score("lunarlander_dqn", 1, 260.0, 2, 3.0, ((1, 0.0), (2, 1.0)))
+    without = Score("lunarlander_dqn", 2, 250.0, 2, 3.0)
+    assert draw([with_curve, without], tmp_path) == []
     ((title, path),) = draw([with_curve], tmp_path)
     assert (title, path.name) == ("lunarlander", "marl-lunarlander.png")
     path.write_bytes(b"kept")
-    assert draw([with_curve, Score("lunarlander_dqn", 2, 250.0, 2, 3.0)], tmp_path) == [(title, path)]
+    assert draw([with_curve, without], tmp_path) == [(title, path)]
     assert path.read_bytes() == b"kept"
     draw([with_curve], tmp_path)
     assert path.read_bytes() != b"kept"

@@ -158,7 +158,7 @@ def test_an_old_run_goes_on_as_it_would_have(
     assert unlike(after["algorithm"], said["tensors"]) == []
 
 
-def test_another_step_of_learning_is_noticed(run: Path, said: dict[str, Any]) -> None:
+def test_a_run_that_learned_nothing_more_is_noticed(run: Path, said: dict[str, Any]) -> None:
     """The state before it was resumed is not taken for that after it."""
     before = torch.load(run / said["behavior"] / "checkpoint.pt", weights_only=True)
     assert len(unlike(before["algorithm"], said["tensors"])) > len(said["tensors"]) // 4
