@@ -6,6 +6,10 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 RUN_ID ?= 3dball
 
+# Byte code is kept even where an image says otherwise: the suite starts hundreds of processes, and each would compile
+# both packages anew.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: learn test test-all chaos conformance check check-static docs format clean
 
 learn: $(VENV)/.installed
