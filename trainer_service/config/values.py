@@ -117,6 +117,8 @@ Number = Annotated[float, BeforeValidator(number)]
 NonNegative = Annotated[float, Field(ge=0), BeforeValidator(number)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(number)]
 UnitInterval = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
+LogStd = Annotated[float, Field(ge=-20, le=2), BeforeValidator(number)]
+"""The natural logarithm of a standard deviation, from 2e-9 to 7.4."""
 
 Seed = Annotated[int, Field(ge=-1, le=2**31 - 1), BeforeValidator(whole_number)]
 """A seed of 31 bits, as the wire carries 32; −1 asks for one chosen at random."""

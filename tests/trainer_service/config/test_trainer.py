@@ -33,6 +33,7 @@ ON_POLICY = {
     "epsilon": 0.2,
     "lambd": 0.95,
     "num_epoch": 3,
+    "log_std_init": None,
     "beta_schedule": "linear",
     "epsilon_schedule": "linear",
 }
@@ -166,6 +167,21 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
         "run.yaml:8: behaviors.A.network_settings.memory.sequence_length: "
         "expected at most the batch_size of 32, got 64"
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("2.5", "expected at most 2, got 2.5"),
+        ("-21", "expected at least -20, got -21"),
+        (".nan", "expected a finite number, got nan"),
+    ],
+)
+def test_the_first_deviation_is_neither_nothing_nor_everything(
+    refuse: Refuse, value: str, message: str
+) -> None:
+    (line,) = refuse(f"behaviors: {{A: {{hyperparameters: {{log_std_init: {value}}}}}}}")
+    assert line == f"run.yaml:1: behaviors.A.hyperparameters.log_std_init: {message}"
 
 
 REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model, OffPolicyHyperparameters)]

@@ -17,6 +17,7 @@ from trainer_service.config.hyperparameters.common import (
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.values import (
     Flag,
+    LogStd,
     NonNegative,
     Positive,
     PositiveCount,
@@ -55,6 +56,10 @@ class OnPolicyHyperparameters(Hyperparameters):
 
     epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
     """How epsilon moves over max_steps; as learning_rate_schedule where not given. All but ``constant`` end at 0.1."""
+
+    log_std_init: LogStd | None = None
+    """Natural logarithm of the first standard deviation of continuous actions, in the simulator's scale of −1 to 1;
+    null is ML-Agents' −1.1, a third. Stable-Baselines3 has 0. Not in ML-Agents."""
 
     @property
     def initial_critic_learning_rate(self) -> float:

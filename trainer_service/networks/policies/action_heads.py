@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -146,3 +147,10 @@ class ActionHeads(ActionDistributions):
         if self.logits is not None:
             logits = self.logits.forward(features)
         return ActionParameters(mean, log_sigma, logits)
+
+
+def set_log_std(policy: nn.Module, log_std: float) -> None:
+    """Sets ln σ of all continuous actions of a policy, σ as the simulator sees it: of actions in [−1, 1]."""
+    for heads in policy.modules():
+        if isinstance(heads, ActionHeads) and heads.log_sigma is not None:
+            nn.init.constant_(heads.log_sigma, log_std + math.log(SQUASH_LIMIT))

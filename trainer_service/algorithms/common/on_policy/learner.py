@@ -29,7 +29,7 @@ from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparame
 from trainer_service.kernels.mlp_actor import MlpActor, actor_for
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
-from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.action_heads import ActionParameters, set_log_std
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
@@ -70,6 +70,8 @@ class OnPolicyLearner(AlgorithmBase):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(compute.seed)
             self._policy = self._make_policy().to(self._device)
+            if self._hyper.log_std_init is not None:
+                set_log_std(self._policy, self._hyper.log_std_init)
             self._rewards = reward_models.make_reward_sources(
                 self._reward_spec(), settings, self._device, self._shard
             )
