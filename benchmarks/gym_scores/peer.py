@@ -2,7 +2,7 @@
 
     python peer.py LEARNER ENV SEED STEPS
 
-PPO's values are those of RL Baselines3 Zoo, for Hopper those that CleanRL gives it for MuJoCo.
+PPO's values are those of RL Baselines3 Zoo, for Hopper and BipedalWalker those that CleanRL gives it for MuJoCo.
 The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds.
 """
 
@@ -21,7 +21,7 @@ PPO: dict[str, dict[str, Any]] = {
         "vf_coef": 0.58096, "wide": True,
     },
     "Hopper-v5": {
-        "n_envs": 1, "normalize": True, "batch_size": 64, "n_steps": 2048, "gamma": 0.99, "learning_rate": 3e-4,
+        "n_envs": 8, "normalize": True, "n_steps": 256, "batch_size": 64, "gamma": 0.99, "learning_rate": 3e-4,
         "ent_coef": 0.0, "clip_range": 0.2, "n_epochs": 10, "gae_lambda": 0.95, "max_grad_norm": 0.5, "vf_coef": 0.5,
         "anneal": True,
     },
@@ -30,8 +30,9 @@ PPO: dict[str, dict[str, Any]] = {
         "ent_coef": 0.01,
     },
     "BipedalWalker-v3": {
-        "n_envs": 32, "normalize": True, "n_steps": 2048, "batch_size": 64, "gae_lambda": 0.95, "gamma": 0.999,
-        "n_epochs": 10, "ent_coef": 0.0, "learning_rate": 3e-4, "clip_range": 0.18,
+        "n_envs": 16, "normalize": True, "n_steps": 128, "batch_size": 64, "gamma": 0.99, "learning_rate": 3e-4,
+        "ent_coef": 0.0, "clip_range": 0.2, "n_epochs": 10, "gae_lambda": 0.95, "max_grad_norm": 0.5, "vf_coef": 0.5,
+        "anneal": True,
     },
 }  # fmt: skip
 SAC: dict[str, Any] = {"learning_starts": 10000}
