@@ -6,51 +6,22 @@ import argparse
 import itertools
 import json
 import logging
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trainer_service.cli.films import film_of
+from trainer_service.cli.match_results import Match, print_matches
 from trainer_service.cli.output import print_warning, progress_printer
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from trainer_service.api.films import FilmOptions
-    from trainer_service.evaluation.match import Games
-    from trainer_service.evaluation.players import Player
     from trainer_service.runs.folder import RunFolder
 
 # What is heavy is imported where it is needed: torch takes seconds.
-
-
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """A pair of players and their games, by the side that the first had."""
-
-    player: Player
-    opponent: Player
-    sides: Mapping[str, Games]
-
-    @property
-    def games(self) -> Games:
-        """The games of all sides."""
-        first, *others = self.sides.values()
-        return sum(others, start=first)
-
-    def to_json(self) -> dict[str, Any]:
-        """An entry of what ``--json`` prints."""
-        return {
-            "player": self.player.name.text,
-            "step": self.player.step,
-            "opponent": self.opponent.name.text,
-            "opponent_step": self.opponent.step,
-            **self.games.to_json(),
-            "sides": {side: games.to_json() for side, games in self.sides.items()},
-        }
 
 
 def play_matches(parsed: argparse.Namespace) -> int:
@@ -105,13 +76,13 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
                     bridge, players[name], players[other], games=parsed.episodes, side=parsed.side, teams=options.teams,
                     deterministic=not parsed.stochastic, progress=progress,
                 )  # fmt: skip
-            matches.append(_Match(players[name], players[other], games))
+            matches.append(Match(players[name], players[other], games))
     if not parsed.stochastic:
         _warn_of_repetitions(matches)
     if parsed.json:
         print(json.dumps({"env": env, "matches": [match.to_json() for match in matches]}))
     else:
-        _print_matches(env, matches, names if parsed.cross_play else ())
+        print_matches(env, matches, names if parsed.cross_play else ())
 
 
 def _player_names(parsed: argparse.Namespace) -> list[PlayerName]:
@@ -169,7 +140,7 @@ def _environment(
     return env, arguments
 
 
-def _warn_of_repetitions(matches: Sequence[_Match]) -> None:
+def _warn_of_repetitions(matches: Sequence[Match]) -> None:
     """Warns of matches whose games were all alike: without any chance one game is played over and over."""
     for match in matches:
         names = match.player.name, match.opponent.name
@@ -180,95 +151,3 @@ def _warn_of_repetitions(matches: Sequence[_Match]) -> None:
                 f"{names[0].text} against {names[1].text}: all games on a side were alike. Where the environment has "
                 "no chance of its own they are one game, and the interval says nothing: --stochastic draws actions."
             )
-
-
-def _print_matches(env: str, matches: Sequence[_Match], everyone: Sequence[PlayerName]) -> None:
-    if len(matches) == 1:
-        _print_match(env, matches[0])
-        return
-    print(f"On {env}; win rates with 95 % intervals, a draw being half a win:")
-    rows = [("", "against", "games", "won", "drawn", "lost", "win rate", "", "Elo", "return", "theirs")]
-    for match in matches:
-        games = match.games
-        low, high = games.win_rate_interval
-        rows.append(
-            (
-                _title(match.player), _title(match.opponent), str(len(games.results)), str(games.won),
-                str(games.drawn), str(games.lost), f"{games.win_rate:.1%}", f"{low:.1%} to {high:.1%}",
-                _elo_text(games.win_rate), _mean_text(games.returns), _mean_text(games.opponent_returns),
-            )
-        )  # fmt: skip
-    _print_table(rows, left=2)
-    if everyone:
-        _print_cross_play(matches, list(dict.fromkeys(everyone)))
-
-
-def _print_cross_play(matches: Sequence[_Match], players: Sequence[PlayerName]) -> None:
-    """Prints win rates of each row's player against each column's."""
-    rates = {(match.player.name, match.opponent.name): match.games.win_rate for match in matches}
-    rates |= {(other, one): 1.0 - rate for (one, other), rate in rates.items()}
-    print("\nWin rates of rows against columns:")
-    rows = [("", *(name.text for name in players), "mean")]
-    for one in players:
-        found = [rates.get((one, other)) for other in players]
-        known = [rate for rate in found if rate is not None]
-        cells = ["–" if rate is None else f"{rate:.1%}" for rate in found]
-        rows.append((one.text, *cells, f"{sum(known) / len(known):.1%}"))
-    _print_table(rows, left=1)
-
-
-def _print_match(env: str, match: _Match) -> None:
-    games = match.games
-    interrupted = f" ({games.interrupted} of them interrupted)" if games.interrupted else ""
-    print(f"{_title(match.player)} against {_title(match.opponent)} on {env}")
-    print(
-        f"  {len(games.results)} games: {games.won} won, {games.drawn} drawn{interrupted}, {games.lost} lost"
-    )
-    low, high = games.win_rate_interval
-    print(f"  win rate {games.win_rate:.1%}, 95 % interval {low:.1%} to {high:.1%} (a draw is half a win)")
-    print(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
-    print(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
-    if games.interrupted == len(games.results):
-        print("  No game came to an end of its own: compare the returns.")
-    for side, part in match.sides.items():
-        label = f"team {side}" if side.isdecimal() else side
-        print(
-            f"  as {label}: {part.won} won, {part.drawn} drawn, {part.lost} lost, win rate {part.win_rate:.1%}, "
-            f"mean return {_mean_text(part.returns)}, theirs {_mean_text(part.opponent_returns)}"
-        )
-
-
-def _print_table(rows: Sequence[tuple[str, ...]], *, left: int) -> None:
-    """Prints rows with columns of equal width; so many at the left begin at the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print(f"  {'  '.join(cells).rstrip()}")
-
-
-def _title(player: Player) -> str:
-    """The name, and the step where that does not say it."""
-    text = player.name.text
-    return text if player.step is None or text.endswith(f"@{player.step}") else f"{text} (step {player.step})"
-
-
-def _elo_text(win_rate: float) -> str:
-    from trainer_service.ops.ratings import elo_difference
-
-    difference = elo_difference(win_rate)
-    if math.isfinite(difference):
-        return f"{difference:+.0f}"
-    return "+∞" if difference > 0 else "-∞"
-
-
-def _mean_text(values: Sequence[float]) -> str:
-    return f"{sum(values) / len(values):.3f}" if values else "–"
-
-
-def _return_text(values: Sequence[float]) -> str:
-    import numpy as np
-
-    return f"{_mean_text(values)} ± {float(np.std(values)):.3f}" if values else "–"
