@@ -24,6 +24,9 @@ from marl.page import write_page
 from marl.rows import ROWS, Row
 from marl.scores import Score, as_line, curve_of, merged, read_scores, score_of, write_scores
 
+from trainer_service.analysis.run_record import read_run
+from trainer_service.analysis.run_status import Ending, run_status
+
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "marl" / "scores.jsonl"
 
@@ -87,6 +90,7 @@ def run(row: Row, seed: int, folder: Path) -> str:
     if not trained.exists():
         began = time.perf_counter()
         _call([*row.learn(run_id, seed), "--force"], folder)
+        require_end(folder / run_id)
         trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
     seconds = float(trained.read_text(encoding="utf-8"))
     said = json.loads(_call(row.evaluate(run_id), folder))
@@ -94,6 +98,16 @@ def run(row: Row, seed: int, folder: Path) -> str:
     score = Score(row.name, seed, row.score(said), int(said["step"]), seconds, curve)
     kept.write_text(as_line(score), encoding="utf-8")
     return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {seconds:.0f} s"
+
+
+def require_end(run: Path) -> None:
+    """Raises RunFailed where a run did not use up its budget: whoever interrupts one gets exit code 0, too."""
+    status = run_status(read_run(run))
+    if status.ending is not Ending.FINISHED:
+        steps = ", ".join(f"{each.step} of {each.max_steps} steps" for each in status.behaviors.values())
+        raise RunFailed(
+            f"{run.name}: {status.ending.value} after {steps}, by {status.ended_by or 'nothing known'}"
+        )
 
 
 def scores(folder: Path) -> list[Score]:
