@@ -68,7 +68,8 @@ class NetworkSettings(Section):
 
     keep_scale: Flag = False
     """With ``layer_norm``: whether the constants 1 and −1 are normalized among the inputs, so that where these lie and
-    how large they are is not lost. Not in ML-Agents."""
+    how large they are is not lost. Distances need it, unless the agent's index is among the inputs (``agent_ids``):
+    that is a constant, too. Not in ML-Agents."""
 
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""
