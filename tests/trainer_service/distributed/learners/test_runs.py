@@ -48,7 +48,15 @@ class Runs:
 
     def torchrun(self, *arguments: object, **environment: str) -> Process:
         """A command that torchrun starts twice."""
-        line = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *arguments]
+        # Standalone: a rendezvous on a port of its own, where nobody else's ranks come by.
+        line = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            *arguments,
+        ]
         log = self.folder / f"torchrun-{len(self.processes)}.log"
         self.processes.append(CommandProcess(line, self.folder, log, **environment))
         return self.processes[-1]
@@ -85,21 +93,21 @@ def test_a_killed_rank_ends_a_run_that_others_resume(runs: Runs) -> None:
     first.wait_for_output("Step: ")
     (rank,) = ranks_of(first)
     os.kill(rank, signal.SIGKILL)
-    assert first.end() == 3
+    assert first.end() == 3, first.output
     assert "learner rank 1 ended (signal 9)" in first.output
     assert "Traceback" not in first.output
     saved = runs.step()
     assert saved > 1000
 
     alone = runs.learn("--env=sim:basic", "--resume", max_steps=saved + 1200)
-    assert alone.end() == 0
+    assert alone.end() == 0, alone.output
     assert f"Resuming 'Basic' from step {saved}." in alone.output
     saved = runs.step()
     again = runs.learn("--env=sim:basic", "--resume", "--num-learners=2")
     again.wait_for_output("Step: ")
     ranks = ranks_of(again)
     again.signal(signal.SIGINT)
-    assert again.end() == 0
+    assert again.end() == 0, again.output
     assert "Saving what was learned" in again.output
     assert ranks
     assert not set(ranks) & set(again.descendants())
@@ -125,7 +133,7 @@ def test_torchrun_starts_a_bundled_run(runs: Runs) -> None:
     run = runs.torchrun(
         "-m", "trainer_service", "learn", file, "--env=sim:basic", "--run-id=basic", "--seed=1"
     )
-    assert run.end() == 0
+    assert run.end() == 0, run.output
     assert run.output.count("Finished. Everything is in") == 1, "other ranks print nothing"
     assert runs.step() >= 2000
     assert not run.orphans(END_S)
@@ -141,7 +149,7 @@ def test_a_run_that_torchrun_restarts_goes_on(runs: Runs, rank: int) -> None:
     run = runs.torchrun("--max-restarts=1", *learn)
     run.wait_for_output("Step: ")
     os.kill(rank_of(run, rank), signal.SIGKILL)
-    assert run.end() == 0
+    assert run.end() == 0, run.output
     assert "Restart 1 by torchrun: the run goes on." in run.output
     assert "Resuming 'Basic' from step" in run.output
     assert runs.step() == 6000
