@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import marl_results
@@ -138,22 +136,17 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_run_that_was_stopped_early_has_no_score(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
+def test_a_run_that_was_stopped_early_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Row("early", "basic", "sim:basic", "sim:basic", 1, 1)
+    config = tmp_path / row.config
+    config.parent.mkdir()
     config.write_text(
         "behaviors: {Basic: {trainer_type: ppo, max_steps: 10000000, hyperparameters: {batch_size: 16, "
         "buffer_size: 64}, network_settings: {hidden_units: 8}}}\nstop: {wall_clock: 1}\n"
     )
-    line = [
-        "learn",
-        str(config),
-        "--run-id=early",
-        "--env=sim:basic",
-        f"--results-dir={tmp_path}",
-        "--seed=1",
-    ]
-    subprocess.run([sys.executable, "-m", "trainer_service", *line], check=True, capture_output=True)
+    monkeypatch.setattr(marl_results, "CHECKOUT", tmp_path)
     with pytest.raises(
-        marl_results.RunFailed, match=r"early: stopped early after \d+ of 10000000 steps, by .+"
+        marl_results.RunFailed, match=r"early-1: stopped early after \d+ of 10000000 steps, by .+"
     ):
-        marl_results.require_end(tmp_path / "early")
+        marl_results.run(row, 1, tmp_path)
+    assert not list(tmp_path.glob("early-1.*"))

@@ -32,8 +32,7 @@ class Match:
     @property
     def is_decided(self) -> bool:
         """Whether a game came to an end of its own: where the clock ends them all, returns alone tell who is better."""
-        games = self.games
-        return games.interrupted < len(games.results)
+        return any(games.interrupted < len(games.results) for games in self.sides.values())
 
     def to_json(self) -> dict[str, Any]:
         """An entry of what ``--json`` prints."""
