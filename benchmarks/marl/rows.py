@@ -146,4 +146,8 @@ ROWS = (
         for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-5f", 3))
         for name in ("ippo", "mappo", "vdn", "qmix")
     ),
+    Row(
+        "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
+        unit="team", drawn=True,
+    ),
 )  # fmt: skip
