@@ -66,10 +66,10 @@ class NetworkSettings(Section):
     orthogonal weights, instead of ML-Agents' Swish; with qmix, the mixer is normalized too. Not with sac, with
     learners that communicate, nor with goals that generate weights. Not in ML-Agents."""
 
-    keep_scale: Flag = False
+    keep_scale: Flag = True
     """With ``layer_norm``: whether the constants 1 and −1 are normalized among the inputs, so that where these lie and
-    how large they are is not lost. Distances need it, unless the agent's index is among the inputs (``agent_ids``):
-    that is a constant, too. Not in ML-Agents."""
+    how large they are is not lost. Without them an agent takes what it sees for as far away as what is twice as far,
+    unless its index is among the inputs (``agent_ids``): that is a constant, too. Not in ML-Agents."""
 
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""

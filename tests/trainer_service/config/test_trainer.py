@@ -77,7 +77,7 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
             "hidden_units": 128,
             "num_layers": 2,
             "layer_norm": False,
-            "keep_scale": False,
+            "keep_scale": True,
             "vis_encode_type": "simple",
             "goal_conditioning_type": "hyper",
             "deterministic": False,
