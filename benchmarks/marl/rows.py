@@ -101,7 +101,10 @@ def _foraging(name: str, field: str, agents: int, *, drawn: bool = True) -> Row:
     """One of those that load food together: a team's return is the share of the food that it collected."""
     scene = f"gymma:Foraging-{field}-v3"
     task = f"foraging {field}, drawn" if drawn else f"foraging {field}"
-    return Row(f"lbf_{name}-{field}", task, scene, scene, agents, 500, unit="team", drawn=drawn)
+    return Row(
+        f"lbf_{name}-{field}", task, scene, scene, agents, 500,
+        unit="team", env_args=("--copies", "16", "--steps", "50"), drawn=drawn,
+    )  # fmt: skip
 
 
 def _speaker_listener(name: str) -> Row:
