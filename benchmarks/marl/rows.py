@@ -146,7 +146,7 @@ ROWS = (
     _speaker_listener("qmix"),
     *(
         _foraging(name, field, agents, drawn=name in ("ippo", "mappo"))
-        for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-5f", 3))
+        for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-4f", 3))
         for name in ("ippo", "mappo", "vdn", "qmix")
     ),
     Row(

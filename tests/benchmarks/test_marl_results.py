@@ -52,17 +52,17 @@ def test_the_table_shows_seeds_in_order_mean_and_deviation() -> None:
 
 
 def test_a_configuration_may_have_rows_on_several_tasks() -> None:
-    scores = [Score("lbf_vdn-15x15-3p-5f", 1, 0.5, 2_000_000, 60.0)]
+    scores = [Score("lbf_vdn-15x15-3p-4f", 1, 0.5, 2_000_000, 60.0)]
     assert (
         table(scores)
         .splitlines()[-1]
-        .startswith("| `lbf_vdn` | foraging 15x15-3p-5f, team | 2 M | 0.50 | 0.50 |")
+        .startswith("| `lbf_vdn` | foraging 15x15-3p-4f, team | 2 M | 0.50 | 0.50 |")
     )
     train, score = commands(scores).splitlines()
     assert (
-        "learn configs/lbf_vdn.yaml --run-id=lbf_vdn-15x15-3p-5f --env=gymma:Foraging-15x15-3p-5f-v3" in train
+        "learn configs/lbf_vdn.yaml --run-id=lbf_vdn-15x15-3p-4f --env=gymma:Foraging-15x15-3p-4f-v3" in train
     )
-    assert score.startswith("mlagents-style evaluate lbf_vdn-15x15-3p-5f ")
+    assert score.startswith("mlagents-style evaluate lbf_vdn-15x15-3p-4f ")
     assert "--stochastic" in ROW["lbf_ippo-8x8-2p-3f"].evaluate("lbf")
 
 
