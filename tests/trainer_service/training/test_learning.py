@@ -121,7 +121,7 @@ def test_pendulum(learn, bundled) -> None:
 
 
 def test_3dball(learn, bundled) -> None:
-    assert learn(bundled("3dball"), "sim:3dball") >= 95
+    assert learn(bundled("3dball", max_steps=150_000), "sim:3dball") >= 95
 
 
 @thorough
@@ -164,8 +164,8 @@ def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) ->
 
 def test_hallway_is_solved_with_memory(learn, bundled) -> None:
     # The best is 0.90. Who cannot remember returns 0.35 at most. A seed means other numbers on other processors, so
-    # one that is unlucky there is granted a second.
-    options = bundled("hallway")
+    # one that is unlucky there is granted a second. Half of the steps are enough for most.
+    options = bundled("hallway") | {"stop": {"target_return": 0.87}}
     assert any(learn(options, "sim:hallway", "--force", seed=seed) >= 0.8 for seed in (1, 2))
 
 

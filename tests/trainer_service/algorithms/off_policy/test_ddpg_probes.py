@@ -88,7 +88,7 @@ class OneStep:
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 def test_the_value_of_an_observed_reward_is_that_reward(learner, live, seed: int, replay: str) -> None:
     behavior = learner(seed=seed, replay={"type": replay})
-    live(behavior, OneStep(seed, lambda seen, done: seen), 250)
+    live(behavior, OneStep(seed, lambda seen, done: seen), 125)
     for action in (-0.5, 0.5):
         assert q_of(behavior, [-1.0, 1.0], action) == pytest.approx([-1.0, 1.0], abs=0.15)
 
@@ -129,7 +129,7 @@ def test_a_return_one_step_ahead_is_worth_gamma(
         exploration_noise=noise,
         buffer_size=1024,
     )
-    live(behavior, TwoSteps(), 500)
+    live(behavior, TwoSteps(), 250)
     assert choices_of(behavior, [[1.0]]).continuous[0, 0] == pytest.approx(0.5, abs=0.15)
     assert q_of(behavior, [0.0], 0.0) == pytest.approx([0.5], abs=0.12)
 
@@ -158,13 +158,13 @@ class NeverOver:
 def test_truncation_bootstraps(learner, live, seed: int, n_step: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(seed=seed, gamma=0.5, n_step=n_step)
-    live(behavior, NeverOver("truncated"), 200)
+    live(behavior, NeverOver("truncated"), 100)
     assert q_of(behavior, [0.0], 0.0) == pytest.approx([2.0], abs=0.15)
 
 
 @each_seed
 def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(seed=seed, gamma=0.5)
-    live(behavior, NeverOver("terminated"), 200)
+    live(behavior, NeverOver("terminated"), 100)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.
     assert q_of(behavior, [0.0], 0.0) == pytest.approx([1.0 / 0.6], abs=0.15)

@@ -103,7 +103,7 @@ class OneStep:
 @kinds
 def test_each_choice_is_worth_what_it_pays(learner, live, seed: int, kind: dict[str, Any]) -> None:
     behavior = learner(seed=seed, **kind)
-    live(behavior, OneStep(seed, lambda seen, actions: seen * actions.discrete[:, 0]), 250)
+    live(behavior, OneStep(seed, lambda seen, actions: seen * actions.discrete[:, 0]), 125)
     assert q_of(behavior, -1.0, 1.0) == pytest.approx(np.array([[0.0, -1.0], [0.0, 1.0]]), abs=0.12)
 
 
@@ -131,7 +131,7 @@ def test_of_several_branches_each_finds_its_best(learner, live, choices_of, seed
         return 1.0 * (actions.discrete[:, 0] == (seen > 0)) + (actions.discrete[:, 1] == 2 * (seen > 0))
 
     behavior = learner(branches=(2, 3), seed=seed)
-    live(behavior, OneStep(seed, pay, choices=5), 300)
+    live(behavior, OneStep(seed, pay, choices=5), 150)
     assert choices_of(behavior, [[-1.0], [1.0]]).discrete.tolist() == [[0, 0], [1, 2]]
     q = q_of(behavior, 1.0)[0]
     assert q[:2].max() + q[2:].max() == pytest.approx(2.0, abs=0.2)
@@ -155,7 +155,7 @@ class ThreeSteps:
 @kinds
 def test_a_reward_to_come_is_worth_less(learner, live, seed: int, kind: dict[str, Any]) -> None:
     behavior = learner(seed=seed, **kind)
-    live(behavior, ThreeSteps(), 350)
+    live(behavior, ThreeSteps(), 175)
     assert q_of(behavior, 0.0, 1.0, 2.0).mean(axis=1) == pytest.approx([0.25, 0.5, 1.0], abs=0.1)
 
 
@@ -184,14 +184,14 @@ class NeverOver:
 def test_truncation_bootstraps(learner, live, seed: int, n_step: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(seed=seed, n_step=n_step, time_horizon=time_horizon)
-    live(behavior, NeverOver("truncated"), 300)
+    live(behavior, NeverOver("truncated"), 150)
     assert q_of(behavior, 0.0).mean() == pytest.approx(2.0, abs=0.15)
 
 
 @each_seed
 def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(seed=seed)
-    live(behavior, NeverOver("terminated"), 300)
+    live(behavior, NeverOver("terminated"), 150)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.
     assert q_of(behavior, 0.0).mean() == pytest.approx(1.0 / 0.6, abs=0.15)
 
@@ -216,7 +216,7 @@ class LastSight:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: int, n_step: int) -> None:
     behavior = learner(seed=seed, n_step=n_step)
-    live(behavior, LastSight(seed), 250)
+    live(behavior, LastSight(seed), 125)
     assert q_of(behavior, 0.0, 1.0).mean(axis=1) == pytest.approx([0.5, 1.0], abs=0.1)
 
 
@@ -250,7 +250,7 @@ def test_what_is_forbidden_next_is_worth_nothing_now(
 ) -> None:
     behavior = learner(seed=seed, double=double, time_horizon=time_horizon)
     world = ForbiddenLater(seed)
-    live(behavior, world, 350)
+    live(behavior, world, 175)
     assert q_of(behavior, -1.0, 1.0).mean(axis=1) == pytest.approx([0.0, 1.0], abs=0.2)
     assert world.broken == 0
 

@@ -211,20 +211,20 @@ def test_an_agent_is_credited_for_rewards_after_its_death(
     make_behavior: Make, live, learner: str, seed: int
 ) -> None:
     world = Sacrifice(seed)
-    live(make(make_behavior, learner, seed), world, 150)
+    live(make(make_behavior, learner, seed), world, 80)
     assert world.score(20) > 0.85
 
 
 def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) -> None:
     world = Sacrifice(5)
-    live(make(make_behavior, "idqn", 5), world, 100)
+    live(make(make_behavior, "idqn", 5), world, 80)
     assert world.score(20) < 0.85
 
 
 @learners
 def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.5)
-    live(behavior, Clock(6), 150)
+    live(behavior, Clock(6), 80)
     behavior.summarize(0.0)
     live(behavior, Clock(6), 1)
     value = behavior.summarize(0.0).series["Policy/Mean Q"].mean
@@ -255,7 +255,7 @@ def explore(make_behavior: Make, live, learner: str, table: list[list[float]], u
 
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
 def test_what_each_adds_is_found_where_it_adds_up(make_behavior: Make, live, learner: str) -> None:
-    behavior = explore(make_behavior, live, learner, [[0, 1], [3, 4]], 300)
+    behavior = explore(make_behavior, live, learner, [[0, 1], [3, 4]], 150)
     assert totals(behavior) == pytest.approx([0, 1, 3, 4], abs=0.3)
 
 

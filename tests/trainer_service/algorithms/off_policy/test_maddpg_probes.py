@@ -206,7 +206,7 @@ def test_credit_for_a_group_reward_finds_its_earner(
 @each_seed
 def test_agents_may_want_opposite_things(learner, live, seed: int) -> None:
     world = Opposed(seed)
-    live(learner(seed), world, 200)
+    live(learner(seed), world, 100)
     assert world.score() > 0.9
 
 
@@ -223,13 +223,13 @@ def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> Non
 @each_seed
 def test_an_agent_is_credited_for_rewards_after_its_death(learner, live, seed: int) -> None:
     world = Sacrifice(seed)
-    live(learner(seed, reward_mode="team_sum"), world, 400)
+    live(learner(seed, reward_mode="team_sum"), world, 200)
     assert world.score() > 0.9
 
 
 def test_individual_rewards_give_no_reason_to_die(learner, live) -> None:
     world = Sacrifice(5)
-    live(learner(5), world, 400)
+    live(learner(5), world, 200)
     assert world.score() < 0.9
 
 
@@ -241,7 +241,7 @@ def test_group_rewards_count_once_and_truncation_bootstraps(
     # With γ = ½ a reward of 1 for ever is worth 2. Where one step in four is the last, and looks like the others, it is
     # Q = 1 + ½ · ¾ Q = 1.6.
     behavior = learner(1, gamma=0.5, reward_mode=mode)
-    live(behavior, Clock(ends), 80)
+    live(behavior, Clock(ends), 40)
     behavior.summarize(0.0)
     live(behavior, Clock(ends), 5)
     value = behavior.summarize(0.0).series["Policy/Mean Q"].mean

@@ -117,7 +117,7 @@ def either(rng: np.random.Generator) -> np.ndarray:
 @replays
 def test_the_value_of_a_reward_of_one_is_one(learner, live, seed: int, replay: str) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, replay={"type": replay})
-    live(behavior, OneStep(seed, lambda seen, actions: 1.0), 200)
+    live(behavior, OneStep(seed, lambda seen, actions: 1.0), 100)
     assert q_of(behavior, [0.0])[0] == pytest.approx([1.0, 1.0], abs=0.1)
 
 
@@ -125,7 +125,7 @@ def test_the_value_of_a_reward_of_one_is_one(learner, live, seed: int, replay: s
 @pytest.mark.parametrize("normalize", [False, True], ids=["raw", "normalized"])
 def test_the_value_of_an_observed_reward_is_that_reward(learner, live, seed: int, normalize: bool) -> None:
     behavior = learner(continuous=1, seed=seed, init_entcoef=0, normalize=normalize)
-    live(behavior, OneStep(seed, lambda seen, actions: seen, either, choices=0), 250)
+    live(behavior, OneStep(seed, lambda seen, actions: seen, either, choices=0), 125)
     assert q_of(behavior, [-1.0, 1.0])[:, 0] == pytest.approx([-1.0, 1.0], abs=0.1)
 
 
@@ -147,7 +147,7 @@ class TwoSteps:
 @pytest.mark.parametrize("time_horizon", [1, 64])
 def test_the_value_of_a_reward_one_step_ahead_is_gamma(learner, live, seed: int, time_horizon: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
-    live(behavior, TwoSteps(), 300)
+    live(behavior, TwoSteps(), 150)
     assert q_of(behavior, [0.0, 1.0]).mean(axis=1) == pytest.approx([0.5, 1.0], abs=0.1)
 
 
@@ -173,14 +173,14 @@ class NeverOver:
 def test_truncation_bootstraps(learner, live, seed: int, time_horizon: int) -> None:
     # 1 + γ + γ² + … = 1/(1 − γ) = 2.
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
-    live(behavior, NeverOver("truncated", 0.0), 300)
+    live(behavior, NeverOver("truncated", 0.0), 150)
     assert q_of(behavior, [0.0]).mean() == pytest.approx(2.0, abs=0.15)
 
 
 @each_seed
 def test_termination_does_not_bootstrap(learner, live, seed: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5)
-    live(behavior, NeverOver("terminated", 0.0), 300)
+    live(behavior, NeverOver("terminated", 0.0), 150)
     # One step in five ends: Q = 1 + ½ · ⅘ Q.
     assert q_of(behavior, [0.0]).mean() == pytest.approx(1.0 / 0.6, abs=0.15)
 
@@ -205,7 +205,7 @@ class LastSight:
 def test_an_interrupted_step_is_worth_what_was_seen_last(learner, live, seed: int) -> None:
     # Not what was seen when it was decided, which leads nowhere: 0 = ½ · 0.
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5)
-    live(behavior, LastSight(seed), 250)
+    live(behavior, LastSight(seed), 125)
     assert q_of(behavior, [0.0, 1.0]).mean(axis=1) == pytest.approx([0.5, 1.0], abs=0.1)
 
 
@@ -233,7 +233,7 @@ class ForbiddenLater:
 @pytest.mark.parametrize("time_horizon", [1, 64], ids=["cut", "whole"])
 def test_what_is_forbidden_next_is_worth_nothing_now(learner, live, seed: int, time_horizon: int) -> None:
     behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
-    live(behavior, ForbiddenLater(seed), 300)
+    live(behavior, ForbiddenLater(seed), 150)
     assert q_of(behavior, [-1.0, 1.0]).mean(axis=1) == pytest.approx([0.0, 1.0], abs=0.2)
 
 
@@ -266,7 +266,7 @@ def test_a_forbidden_choice_is_never_taken_however_well_it_pays(learner, live, c
         return np.stack([ALL, ALL, seen > 0], axis=1)
 
     behavior = learner(branches=(3,), seed=seed)
-    live(behavior, OneStep(seed, pay, either, allow=allow), 250)
+    live(behavior, OneStep(seed, pay, either, allow=allow), 125)
     assert broken == 0
     allowed = np.array([[True, True, False], [True, True, True]])
     assert choices_of(behavior, [[-1.0], [1.0]], allowed=allowed).discrete.tolist() == [[1], [2]]
@@ -280,7 +280,7 @@ def test_numbers_and_choices_are_learned_together(learner, live, choices_of, see
         return near + first + second
 
     behavior = learner(continuous=1, branches=(2, 3), seed=seed)
-    live(behavior, OneStep(seed, pay, either, choices=5), 400)
+    live(behavior, OneStep(seed, pay, either, choices=5), 200)
     chosen = choices_of(behavior, [[-1.0], [1.0]])
     assert chosen.discrete.tolist() == [[0, 0], [1, 2]]
     assert chosen.continuous[:, 0] == pytest.approx([-0.5, 0.5], abs=0.15)

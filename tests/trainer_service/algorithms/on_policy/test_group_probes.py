@@ -218,7 +218,7 @@ def test_agents_with_actors_of_their_own_learn_to_differ(
 @each_seed
 def test_one_actor_learns_to_differ_with_agent_ids(make_behavior, live, seed: int) -> None:
     world = Differ(seed)
-    live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 60)
+    live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 40)
     assert world.score() > 0.9
 
 
@@ -242,21 +242,21 @@ def test_an_agent_is_credited_for_rewards_after_its_death(
     make_behavior, live, learner: str, seed: int
 ) -> None:
     world = Sacrifice(seed)
-    live(make(make_behavior, learner, seed, beta=0.001), world, 60 * UPDATES.get(learner, 1))
+    live(make(make_behavior, learner, seed, beta=0.001), world, 32 * UPDATES.get(learner, 1))
     assert world.score() > 0.9
 
 
 def test_individual_rewards_give_no_reason_to_die(make_behavior, live) -> None:
     world = Sacrifice(5)
     behavior = make(make_behavior, "mappo", 5)
-    live(behavior, world, 40)
+    live(behavior, world, 32)
     assert world.score() < 0.9
 
 
 @pytest.mark.parametrize("learner", ["mappo", "mappo-team", "poca", "coma"])
 def test_a_time_limit_is_bootstrapped(make_behavior, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.8)
-    live(behavior, Clock(6), 60 * UPDATES.get(learner, 1))
+    live(behavior, Clock(6), 30)
     behavior.summarize(0.0)
     live(behavior, Clock(6), 1)
     value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
@@ -277,7 +277,7 @@ class Bonus(Pairs):
 )
 def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, worth: float) -> None:
     behavior = make(make_behavior, learner, 9, gamma=0.5)
-    live(behavior, Bonus(9), 40 * UPDATES.get(learner, 1))
+    live(behavior, Bonus(9), 20)
     behavior.summarize(0.0)
     live(behavior, Bonus(9), 1)
     value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
@@ -293,7 +293,7 @@ def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, wo
 )
 def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
     world = OwnCue(1)
-    live(make(make_behavior, learner, 1, memory=True), world, 60 * UPDATES.get(learner, 1))
+    live(make(make_behavior, learner, 1, memory=True), world, 40 * UPDATES.get(learner, 1))
     assert world.score() > 0.85
 
 
