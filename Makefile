@@ -64,20 +64,24 @@ $(VENV)/bin/python:
 	  { echo "Python 3.11 to 3.14 is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# Python compiles a module when it is first imported. Left to it, pip would compile all that there are, which takes more than
+# half of an installation.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --editable
+
 # Installing compiles the kernel, where a C compiler is (hatch_build.py); pip shows nothing of that.
 KERNEL       = trainer_service/kernels/compiled
 ABOUT_KERNEL = $(BIN)/python -m trainer_service.kernels.compiled.build --check
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) .
 	@$(ABOUT_KERNEL)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(INSTALL) ".[dev]"
 	@$(ABOUT_KERNEL)
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	$(INSTALL) ".[docs]"
 	@touch $@
