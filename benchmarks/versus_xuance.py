@@ -70,7 +70,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         nargs="+",
         choices=[*ALGORITHMS],
         default=[*ALGORITHMS],
-        help="these alone (default: all four)",
+        help="these alone (default: all)",
     )
     parser.add_argument(
         "--minutes", type=_positive, default=10.0, metavar="M", help="of training, each (default 10)"

@@ -17,7 +17,15 @@ from measuring.report import aligned
 from measuring.scenes import CHECKOUT
 from measuring.timed import Spent, run_timed
 
-ALGORITHMS = {"mappo": "spread_mappo", "coma": "spread_coma", "vdn": "spread_vdn", "iql": "spread_idqn"}
+ALGORITHMS = {
+    "mappo": "spread_mappo",
+    "ippo": "spread_ippo",
+    "coma": "spread_coma",
+    "iql": "spread_idqn",
+    "vdn": "spread_vdn",
+    "qmix": "spread_qmix",
+    "maddpg": "spread_maddpg",
+}
 """XuanCe's names, and those of our rows."""
 
 Training = Literal["sim", "pettingzoo"]

@@ -160,7 +160,7 @@ def test_an_installation_that_fails_is_not_taken_for_one(
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--minutes", "0"], ["--episodes", "0"], ["--only", "qmix"], ["--threads", "-1"]]
+    "wrong", [["--minutes", "0"], ["--episodes", "0"], ["--only", "sarsa"], ["--threads", "-1"]]
 )
 def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
     with pytest.raises(SystemExit):
