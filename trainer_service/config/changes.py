@@ -49,7 +49,8 @@ def _is_of_network(path: str) -> bool:
     """Whether a full key is one of ``network_settings`` that weights depend on, or a reward signal."""
     *sections, key = path.split(".")
     if "network_settings" in sections:
-        return key not in _WITHOUT_WEIGHTS
+        # The task's own rewards have settings of a network, as all signals do, but none that they would be of.
+        return key not in _WITHOUT_WEIGHTS and sections[:2] != ["reward_signals", "extrinsic"]
     return sections == ["reward_signals"]
 
 

@@ -29,6 +29,16 @@ from trainer_service.config.values import SHAPES_WEIGHTS
             {"reward_signals": {"extrinsic": {"gamma": 0.5}, "curiosity": {}}},
             ["reward_signals.curiosity was not set, now set"],
         ),
+        (
+            {"reward_signals": {"extrinsic": {}, "rnd": {}}},
+            {
+                "reward_signals": {
+                    "extrinsic": {"network_settings": {"keep_scale": False}},
+                    "rnd": {"network_settings": {"keep_scale": False}},
+                }
+            },
+            ["reward_signals.rnd.network_settings.keep_scale was true, now false"],
+        ),
     ],
 )
 def test_changes_without_weights_are_not_reported(
