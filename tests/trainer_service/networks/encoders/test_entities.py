@@ -191,9 +191,9 @@ def test_the_index_of_the_smallest_number_is_found() -> None:
         return nn.functional.cross_entropy(head(made([entities.gather(1, order)], None)), smallest)
 
     before = loss(2000).item()
-    for _ in range(600):
+    for _ in range(200):
         adam.zero_grad()
         loss(64).backward()
         adam.step()
     assert before > 1.0
-    assert loss(2000).item() < 0.1
+    assert loss(2000).item() < 0.25
