@@ -30,7 +30,7 @@ pytestmark = pytest.mark.process
 
 CPU = torch.device("cpu")
 REPOSITORY = Path(__file__).parents[4]
-UPDATES = 8
+UPDATES = 8  # one more than the longest period of a case, consensus_every
 GROUPS, AGENTS = 5, 3
 SPEC = BehaviorSpec((ObservationSpec("seen", (3,)),), ActionSpec(2, (3, 2)))
 NUMBERS = BehaviorSpec(SPEC.observation_specs, ActionSpec(2, ()))
