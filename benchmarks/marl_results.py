@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from marl.opponents import read_encounters
 from marl.page import write_page
 from marl.rows import ROWS, Row
 from marl.scores import Score, as_line, curve_of, merged, read_scores, score_of, write_scores
@@ -29,6 +30,7 @@ from trainer_service.analysis.run_status import Ending, run_status
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 KEPT = CHECKOUT / "benchmarks" / "marl" / "scores.jsonl"
+ENCOUNTERS = CHECKOUT / "benchmarks" / "marl" / "opponents.jsonl"
 
 
 class RunFailed(Exception):
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     known = merged(read_scores(KEPT), scores(arguments.results_dir))
     write_scores(KEPT, known)
-    write_page(CHECKOUT, known)
+    write_page(CHECKOUT, known, read_encounters(ENCOUNTERS))
     return 1 if failed else 0
 
 
@@ -86,18 +88,23 @@ def run(row: Row, seed: int, folder: Path) -> str:
     kept = folder / f"{run_id}.json"
     if kept.exists():
         return f"{run_id}: there already"
-    trained = folder / f"{run_id}.seconds"
-    if not trained.exists():
-        began = time.perf_counter()
-        _call([*row.learn(run_id, seed), "--force"], folder)
-        require_end(folder / run_id)
-        trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
-    seconds = float(trained.read_text(encoding="utf-8"))
-    said = json.loads(_call(row.evaluate(run_id), folder))
+    seconds = train(row.learn(run_id, seed), run_id, folder)
+    said = json.loads(call(row.evaluate(run_id), folder))
     curve = curve_of(folder / run_id, of_group=row.unit == "team")
     score = Score(row.name, seed, row.score(said), int(said["step"]), seconds, curve)
     kept.write_text(as_line(score), encoding="utf-8")
     return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {seconds:.0f} s"
+
+
+def train(learn: Sequence[str], run_id: str, folder: Path) -> float:
+    """Calls a command that trains a run, unless that came to its end before. Returns the seconds that it took."""
+    trained = folder / f"{run_id}.seconds"
+    if not trained.exists():
+        began = time.perf_counter()
+        call([*learn, "--force"], folder)
+        require_end(folder / run_id)
+        trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
+    return float(trained.read_text(encoding="utf-8"))
 
 
 def require_end(run: Path) -> None:
@@ -115,7 +122,8 @@ def scores(folder: Path) -> list[Score]:
     return [score_of(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))]
 
 
-def _call(arguments: Sequence[str], folder: Path) -> str:
+def call(arguments: Sequence[str], folder: Path) -> str:
+    """Runs a command of the trainer on the runs in a folder. Returns what it printed. Raises RunFailed."""
     # One thread each: small products are no faster with two, and two runs at once share the machine fairly.
     name, *rest = arguments
     command = [sys.executable, "-m", "trainer_service", name, f"--results-dir={folder.resolve()}", *rest]

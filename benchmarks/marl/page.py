@@ -8,11 +8,12 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from marl.opponents import Encounter, tables
 from marl.rows import ROWS
 from marl.scores import Score
 
 
-def write_page(checkout: Path, scores: Sequence[Score]) -> None:
+def write_page(checkout: Path, scores: Sequence[Score], encounters: Sequence[Encounter]) -> None:
     """Writes docs/marl-results.md and its pictures."""
     notes = (checkout / "benchmarks" / "marl" / "notes.md").read_text(encoding="utf-8")
     pictures = draw(scores, checkout / "docs" / "images")
@@ -23,6 +24,7 @@ def write_page(checkout: Path, scores: Sequence[Score]) -> None:
         table=table(scores),
         commands=commands(scores),
         curves=shown,
+        opponents=tables(encounters),
         machine=machine(),
         spread_episodes=f"{ROWS[0].episodes:,}",
     )

@@ -141,8 +141,10 @@ ROWS = (
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
     Row("pendulum_td3", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
+    _speaker_listener("ippo"),
     _speaker_listener("mappo"),
     _speaker_listener("maddpg"),
+    _speaker_listener("vdn"),
     _speaker_listener("qmix"),
     *(
         _foraging(name, field, agents, drawn=name in ("ippo", "mappo"))

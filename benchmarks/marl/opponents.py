@@ -1,0 +1,141 @@
+"""Tasks whose sides learn against each other, and what each learner's side earned from each other's."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainer_service.runs.files import write_atomic
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One environment, and the configurations of those that learned in it."""
+
+    name: str
+    env: str
+    configs: Mapping[str, str]
+    """By learner."""
+
+    def learn(self, learner: str, seed: int) -> list[str]:
+        """Arguments of the command that trains one."""
+        run_id = self.run_id(learner, seed)
+        return ["learn", self.configs[learner], f"--run-id={run_id}", f"--env={self.env}", f"--seed={seed}"]
+
+    def evaluate(self, learner: str, seed: int, episodes: int) -> list[str]:
+        """Arguments of the command by which one plays everyone, itself and chance included, on either side."""
+        player = learner if learner == RANDOM else self.run_id(learner, seed)
+        others = [self.run_id(other, seed) for other in self.configs]
+        everyone = others if learner == RANDOM else [*others, RANDOM]
+        return [
+            "evaluate", player, "--against", *everyone, f"--episodes={episodes}", "--json",
+            "--env-args", "--copies", "50",
+        ]  # fmt: skip
+
+    def run_id(self, learner: str, seed: int) -> str:
+        return f"{self.name}_{learner}-{seed}"
+
+
+def _task(name: str, env: str, bundled: Sequence[str], others: Sequence[str]) -> Task:
+    configs = {learner: f"benchmarks/marl/configs/{name}_{learner}.yaml" for learner in others}
+    configs |= {learner: f"configs/{name}_{learner}.yaml" for learner in bundled}
+    return Task(name, f"pettingzoo:mpe2.{env}", configs)
+
+
+TASKS = (
+    _task("adversary", "simple_adversary_v3", ("mappo", "maddpg"), ("ippo", "vdn", "qmix")),
+    _task("push", "simple_push_v3", ("mappo", "maddpg"), ("ippo", "dqn")),
+    _task("tag", "simple_tag_v3", ("mappo", "maddpg"), ("ippo", "vdn", "qmix")),
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Encounter:
+    """What a learner's side earned from another learner that had the other side, in the mean of some games."""
+
+    task: str
+    side: str
+    learner: str
+    opponent: str
+    seed: int
+    games: int
+    mean_return: float
+    """Of the whole side: the sum over its agents."""
+
+
+def encounters_of(task: Task, learner: str, seed: int, said: Mapping[str, Any]) -> list[Encounter]:
+    """Those that ``evaluate --against --json`` tells of."""
+    found = []
+    for match in said["matches"]:
+        opponent = match["opponent"].removeprefix(f"{task.name}_").removesuffix(f"-{seed}")
+        for side, games in match["sides"].items():
+            found.append(
+                Encounter(task.name, side, learner, opponent, seed, games["games"], games["mean_return"])
+            )
+    return found
+
+
+def read_encounters(path: Path) -> list[Encounter]:
+    """All of a file with a line for each; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [Encounter(**json.loads(line)) for line in lines]
+
+
+def write_encounters(path: Path, encounters: Iterable[Encounter]) -> None:
+    """Replaces the file, whole or not at all."""
+    write_atomic(path, "".join(json.dumps(asdict(each)) + "\n" for each in sorted(encounters)))
+
+
+def merged(known: Iterable[Encounter], new: Iterable[Encounter]) -> list[Encounter]:
+    """Known ones without the tasks and seeds that were played anew, whose players are others now, and new ones."""
+    new = list(new)
+    anew = {(each.task, each.seed) for each in new}
+    return sorted([*(each for each in known if (each.task, each.seed) not in anew), *new])
+
+
+def tables(encounters: Iterable[Encounter]) -> str:
+    """A table for each task and side: what rows earned from columns."""
+    encounters = list(encounters)
+    parts = []
+    for task in TASKS:
+        own = [each for each in encounters if each.task == task.name]
+        parts += [_table(task, side, own) for side in sorted({each.side for each in own})]
+    return "\n\n".join(parts)
+
+
+def _table(task: Task, side: str, encounters: Iterable[Encounter]) -> str:
+    """Means over seeds. The last column is the mean over opponents that learned, with its deviation between seeds."""
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for each in encounters:
+        if each.side == side:
+            found.setdefault((each.learner, each.opponent), {})[each.seed] = each.mean_return
+    everyone = [*task.configs, RANDOM]
+    lines = [
+        f"| `{side}` | {' | '.join(everyone)} | of those that learned |",
+        f"| --- |{' --- |' * (len(everyone) + 1)}",
+    ]
+    for learner in everyone:
+        cells = [found.get((learner, opponent), {}) for opponent in everyone]
+        shown = " | ".join(_number(statistics.mean(cell.values())) if cell else "" for cell in cells)
+        lines.append(f"| {learner} | {shown} | {_over_seeds(cells[:-1])} |")
+    return "\n".join(lines)
+
+
+def _over_seeds(cells: Sequence[Mapping[int, float]]) -> str:
+    """The mean over opponents, then over the seeds that have played all of them, with the deviation between seeds."""
+    seeds = set.intersection(*(set(cell) for cell in cells))
+    means = [statistics.mean(cell[seed] for cell in cells) for seed in sorted(seeds)]
+    if not means:
+        return ""
+    spread = f" ± {statistics.stdev(means):.1f}" if len(means) > 1 else ""
+    return _number(statistics.mean(means)) + spread
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".replace("-", "−")
