@@ -21,6 +21,7 @@ from pathlib import Path
 import marl_results
 from gym_scores.page import write_page
 from gym_scores.rows import ROWS, GymRow
+from marl.page import require_matplotlib
 from marl.scores import Score, as_line, merged, read_scores, write_scores
 from marl_results import RunFailed
 
@@ -34,6 +35,7 @@ PEER = CHECKOUT / "benchmarks" / "gym_scores" / "peer.py"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the arguments say. Returns 0 where every command came to its end."""
     arguments = parse(argv)
+    require_matplotlib()
     folder: Path = arguments.results_dir
     chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
     wanted: list[Callable[[], str]] = [

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from marl.opponents import read_encounters
-from marl.page import write_page
+from marl.page import require_matplotlib, write_page
 from marl.rows import ROWS, Row
 from marl.scores import Score, as_line, curve_of, merged, read_scores, score_of, write_scores
 
@@ -40,6 +40,7 @@ class RunFailed(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the arguments say. Returns 0 where every command came to its end."""
     arguments = parse(argv)
+    require_matplotlib()
     chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
     wanted = [(row, seed) for row in chosen for seed in range(1, arguments.seeds + 1)]
     arguments.results_dir.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from marl.opponents import (
     read_encounters,
     write_encounters,
 )
-from marl.page import write_page
+from marl.page import require_matplotlib, write_page
 from marl.scores import read_scores
 from measuring.terminal import at_least_one
 
@@ -38,6 +38,7 @@ EPISODES = 1000
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the arguments say. Returns 0 where every command came to its end."""
     arguments = parse(argv)
+    require_matplotlib()
     folder: Path = arguments.results_dir
     folder.mkdir(parents=True, exist_ok=True)
     chosen = [task for task in TASKS if arguments.only is None or task.name in arguments.only]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from marl.opponents import Encounter, tables
 from marl.rows import ROWS
 from marl.scores import Score
+
+
+def require_matplotlib() -> None:
+    """Leaves the program where curves could not be drawn: better now than after hours of training."""
+    if importlib.util.find_spec("matplotlib") is None:
+        sys.exit('curves are drawn with matplotlib, which is not installed: pip install -e ".[plot]"')
 
 
 def write_page(checkout: Path, scores: Sequence[Score], encounters: Sequence[Encounter]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import ModuleType
 
+import gym_results
 import marl_results
+import opponent_results
 import pytest
 from marl.page import commands, draw, table
 from marl.rows import ROWS, Row
@@ -125,6 +128,16 @@ def test_a_picture_stays_where_not_every_curve_was_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == b"kept"
     draw([with_curve], tmp_path)
     assert path.read_bytes() != b"kept"
+
+
+@pytest.mark.parametrize("script", [marl_results, gym_results, opponent_results])
+def test_without_matplotlib_nothing_is_trained(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="matplotlib"):
+        script.main([f"--results-dir={tmp_path / 'results'}"])
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.process
