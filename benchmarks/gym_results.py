@@ -22,7 +22,7 @@ import marl_results
 from gym_scores.page import write_page
 from gym_scores.rows import ROWS, GymRow
 from marl.page import require_matplotlib
-from marl.scores import Score, as_line, merged, read_scores, write_scores
+from marl.scores import as_line, merged, read_scores, score_of, write_scores
 from marl_results import RunFailed
 
 from trainer_service.config import load_run_options
@@ -87,7 +87,8 @@ def run_peer(row: GymRow, seed: int, folder: Path, python: Path) -> str:
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-5:])
         raise RunFailed(f"{run_id} ended with {done.returncode}:\n{last}")
-    score = Score(row.peer, seed, **json.loads(done.stdout.splitlines()[-1]))
+    said = json.loads(done.stdout.splitlines()[-1])
+    score = score_of(json.dumps({"row": row.peer, "seed": seed, **said}))
     kept.write_text(as_line(score), encoding="utf-8")
     return f"{run_id}: {score.value:.2f} after {score.agent_steps} agent steps, {score.seconds:.0f} s"
 

@@ -59,7 +59,10 @@ def commands(scores: Sequence[Score]) -> str:
 
 
 def draw(scores: Sequence[Score], images: Path) -> list[Path]:
-    """Mean return over agent steps while they learned: a picture for each environment, a line for each run."""
+    """Mean return over agent steps while they learned: a picture for each environment, a line for each run.
+
+    The peer's are dotted, where they were kept.
+    """
     import matplotlib
 
     matplotlib.use("agg")
@@ -78,10 +81,12 @@ def draw(scores: Sequence[Score], images: Path) -> list[Path]:
             continue
         figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
         for i, row in enumerate(rows):
-            for score in own[row]:
-                steps, returns = zip(*score.curve, strict=True)
-                label = row.learner if score is own[row][0] else None
-                axes.plot(steps, returns, color=f"C{i}", label=label, linewidth=1)
+            theirs = [score for score in _of(scores, row.peer) if score.curve]
+            for label, lines, style in ((row.learner, own[row], "-"), (f"{row.learner} of SB3", theirs, ":")):
+                for score in lines:
+                    steps, returns = zip(*score.curve, strict=True)
+                    shown = label if score is lines[0] else None
+                    axes.plot(steps, returns, style, color=f"C{i}", label=shown, linewidth=1)
         axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
         axes.legend(frameon=False)
         figure.savefig(path, dpi=110, bbox_inches="tight")

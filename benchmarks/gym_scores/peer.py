@@ -3,7 +3,8 @@
     python peer.py LEARNER ENV SEED STEPS
 
 PPO's values are those of RL Baselines3 Zoo, for Hopper and BipedalWalker those that CleanRL gives it for MuJoCo.
-The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds.
+The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds and
+curve, the mean return of the episodes that ended in each of up to thirty equal parts of the steps, at its end.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 EPISODES = 100
+CURVE_POINTS = 30
 PPO: dict[str, dict[str, Any]] = {
     "HalfCheetah-v5": {
         "n_envs": 1, "normalize": True, "batch_size": 64, "n_steps": 512, "gamma": 0.98, "learning_rate": 2.0633e-05,
@@ -50,16 +53,36 @@ def main(learner: str, env: str, seed: int, steps: int) -> None:
     worlds: Any = make_vec_env(env, n_envs=values.pop("n_envs", 1), seed=seed)
     if normalizes := values.pop("normalize", False):
         worlds = VecNormalize(worlds, gamma=values["gamma"])
+    ended: list[tuple[int, float]] = []
+
+    def note(told: dict[str, Any], _: dict[str, Any]) -> bool:
+        now = told["self"].num_timesteps
+        ended.extend((now, each["episode"]["r"]) for each in told["infos"] if "episode" in each)
+        return True
+
     began = time.perf_counter()
     model = make(learner, worlds, seed, values)
-    model.learn(steps)
+    model.learn(steps, callback=note)
     seconds = time.perf_counter() - began
     judged: Any = make_vec_env(env, n_envs=1, seed=20_000 + seed)
     if normalizes:
         judged = VecNormalize(judged, training=False, norm_reward=False)
         judged.obs_rms = worlds.obs_rms
     value, _ = evaluate_policy(model, judged, n_eval_episodes=EPISODES, deterministic=True)
-    print(json.dumps({"value": float(value), "agent_steps": int(model.num_timesteps), "seconds": seconds}))
+    made = {"value": float(value), "agent_steps": int(model.num_timesteps), "seconds": seconds}
+    print(json.dumps({**made, "curve": curve(ended, steps)}))
+
+
+def curve(ended: Sequence[tuple[int, float]], steps: int) -> list[tuple[int, float]]:
+    """The mean return of each equal part of the steps in which an episode ended, at that part's end.
+
+    ended: the step and the return of each episode.
+    """
+    size = max(steps // CURVE_POINTS, 1)
+    parts: dict[int, list[float]] = {}
+    for step, value in ended:
+        parts.setdefault((step + size - 1) // size * size, []).append(float(value))
+    return [(end, round(sum(values) / len(values), 4)) for end, values in sorted(parts.items())]
 
 
 def make(learner: str, worlds: Any, seed: int, values: dict[str, Any]) -> Any:

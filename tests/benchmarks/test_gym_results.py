@@ -9,7 +9,7 @@ from pathlib import Path
 import gym_results
 import pytest
 from gym_scores import page
-from gym_scores.peer import PPO
+from gym_scores.peer import PPO, curve
 from gym_scores.rows import ROWS, GymRow
 from marl.scores import Score, read_scores, score_of
 
@@ -63,10 +63,18 @@ def test_the_table_sets_ours_beside_theirs() -> None:
 
 
 def test_a_curve_is_drawn_for_each_run(tmp_path: Path) -> None:
-    scores = [Score("hopper", 1, 1.0, 2, 3.0, ((1, 1.0), (2, 1.0)))]
+    scores = [Score(name, 1, 1.0, 2, 3.0, ((1, 1.0), (2, 1.0))) for name in ("hopper", "hopper+sb3")]
+    scores.append(Score("hopper+sb3", 2, 1.0, 2, 3.0))
     (picture,) = page.draw(scores, tmp_path)
     assert picture.name == "gym-hopper-v5.png"
     assert picture.is_file()
+
+
+def test_the_peers_curve_has_means_of_equal_parts() -> None:
+    # Parts of ten steps: an episode that ends with a part belongs to it, and a part without one has no point.
+    ended = [(9, 1.0), (10, 3.0), (11, 5.0), (300, 7.0)]
+    assert curve(ended, 300) == [(10, 2.0), (20, 5.0), (300, 7.0)]
+    assert curve([], 300) == []
 
 
 def test_every_kept_score_is_of_a_row_or_its_peer() -> None:
@@ -76,8 +84,10 @@ def test_every_kept_score_is_of_a_row_or_its_peer() -> None:
 
 @pytest.mark.process
 def test_a_run_of_the_peer_is_kept_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    score = Score("hopper+sb3", 1, 5.0, 1_000_000, 2.0)
-    said = {"value": score.value, "agent_steps": score.agent_steps, "seconds": score.seconds}
+    score = Score("hopper+sb3", 1, 5.0, 1_000_000, 2.0, ((500_000, 3.0), (1_000_000, 4.0)))
+    said = {
+        "value": score.value, "agent_steps": score.agent_steps, "seconds": score.seconds, "curve": score.curve,
+    }  # fmt: skip
     driver = tmp_path / "peer.py"
     asked = ["ppo", "Hopper-v5", "1", "1000000"]
     driver.write_text(f"import sys\nassert sys.argv[1:] == {asked}\nprint({json.dumps(json.dumps(said))})")
