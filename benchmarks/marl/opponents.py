@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from marl.rows import COMPARED
 from trainer_service.runs.files import write_atomic
 
 RANDOM = "random"
@@ -43,7 +44,7 @@ class Task:
 
 
 def _task(name: str, env: str, bundled: Sequence[str], others: Sequence[str]) -> Task:
-    configs = {learner: f"benchmarks/marl/configs/{name}_{learner}.yaml" for learner in others}
+    configs = {learner: f"{COMPARED}/{name}_{learner}.yaml" for learner in others}
     configs |= {learner: f"configs/{name}_{learner}.yaml" for learner in bundled}
     return Task(name, f"pettingzoo:mpe2.{env}", configs)
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+COMPARED = "benchmarks/marl/configs"
+"""Where configurations are that only a comparison needs."""
+
 Unit = Literal["P", "S", "team", "agent"]
 """P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
 
@@ -15,7 +18,7 @@ class Row:
     """One configuration, to be trained with several seeds."""
 
     name: str
-    """Of its file in configs/, up to a hyphen; what follows tells its rows apart."""
+    """Of its file, up to a hyphen; what follows tells its rows apart."""
 
     task: str
     trained_on: str
@@ -45,9 +48,12 @@ class Row:
     picture: str = ""
     """Where one picture of the task would show too many curves, the name of that with this one's."""
 
+    folder: str = "configs"
+    """Of its file: that of the bundled configurations, or of those that are there for a comparison alone."""
+
     @property
     def config(self) -> str:
-        return f"configs/{self.config_name}.yaml"
+        return f"{self.folder}/{self.config_name}.yaml"
 
     @property
     def config_name(self) -> str:
@@ -107,11 +113,11 @@ def _foraging(name: str, field: str, agents: int, *, drawn: bool = True) -> Row:
     )  # fmt: skip
 
 
-def _speaker_listener(name: str) -> Row:
+def _speaker_listener(name: str, folder: str = "configs") -> Row:
     """One of those that learn what is meant, and to say it."""
     return Row(
         f"speaker_listener_{name}", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000,
-        unit="agent", env_args=_COPIES,
+        unit="agent", env_args=_COPIES, folder=folder,
     )  # fmt: skip
 
 
@@ -141,10 +147,10 @@ ROWS = (
     Row("lunarlander_dqn", "lunarlander", "gym:LunarLander-v3", "gym:LunarLander-v3", 1, 500, unit="agent", bar=200.0),
     Row("pendulum_ddpg", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
     Row("pendulum_td3", "pendulum", "gym:Pendulum-v1", "gym:Pendulum-v1", 1, 500, unit="agent", bar=-200.0),
-    _speaker_listener("ippo"),
+    _speaker_listener("ippo", COMPARED),
     _speaker_listener("mappo"),
     _speaker_listener("maddpg"),
-    _speaker_listener("vdn"),
+    _speaker_listener("vdn", COMPARED),
     _speaker_listener("qmix"),
     *(
         _foraging(name, field, agents, drawn=name in ("ippo", "mappo"))

@@ -17,6 +17,7 @@ from marl.opponents import (
     tables,
     write_encounters,
 )
+from marl.rows import COMPARED, ROWS
 
 from trainer_service.cli import main
 
@@ -31,10 +32,10 @@ def test_every_configuration_is_sound(config: str, capsys: pytest.CaptureFixture
     assert "ok" in capsys.readouterr().out
 
 
-def test_every_configuration_beside_the_benchmark_is_played() -> None:
-    folder = marl_results.CHECKOUT / "benchmarks" / "marl" / "configs"
-    there = {path.relative_to(marl_results.CHECKOUT).as_posix() for path in folder.iterdir()}
-    assert there == {path for path in CONFIGS if path.startswith("benchmarks/")}
+def test_every_configuration_beside_the_benchmarks_is_of_one() -> None:
+    there = {f"{COMPARED}/{path.name}" for path in (marl_results.CHECKOUT / COMPARED).iterdir()}
+    used = {*CONFIGS, *(row.config for row in ROWS)}
+    assert there == {path for path in used if path.startswith(COMPARED)}
 
 
 def test_a_learner_plays_everyone_itself_and_chance() -> None:
