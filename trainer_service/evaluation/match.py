@@ -274,7 +274,8 @@ def sides_of(
     Args:
         ids: behavior ids that play.
         wanted: the only side, by its name, or several that are one, with commas; None for each in turn.
-        teams: behaviors that learned as one, by the team's name: they are one side, which is called like that.
+        teams: behaviors that learned as one, by the team's name: they are one side, which is called like that, unless
+            nobody is left on another.
 
     Raises:
         UserError: there is no such side, or nobody is on another one.
@@ -285,6 +286,9 @@ def sides_of(
         side_of = {behavior_id: str(team) for behavior_id, (_, team) in names.items()}
     else:
         side_of = {behavior_id: team_of.get(name, name) for behavior_id, (name, _) in names.items()}
+        if len(set(side_of.values())) == 1:
+            # One learner for opponents, as MADDPG may be, makes no team of them in a game.
+            side_of = {behavior_id: name for behavior_id, (name, _) in names.items()}
     words = sorted(set(side_of.values()))
     if len(words) < 2:
         raise UserError(

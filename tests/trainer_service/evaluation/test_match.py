@@ -61,6 +61,12 @@ def test_behaviors_that_learned_as_a_team_are_one_side() -> None:
     assert sides_of(hunt, "Pack", {"Pack": ["Leader", "Hunter"]}) == {"Pack": sides["Pack"]}
 
 
+def test_opponents_that_learned_by_one_learner_are_sides_of_their_own() -> None:
+    ids = ("Hunter?team=0", "Prey?team=0")
+    sides = {"Hunter": {"Hunter?team=0"}, "Prey": {"Prey?team=0"}}
+    assert sides_of(ids, None, {"Everyone": ["Hunter", "Prey"]}) == sides
+
+
 @pytest.mark.parametrize("wanted", ["Hunter,Prey", "hunter", "0", "Hunter,"])
 def test_a_side_that_is_none_is_refused(wanted: str) -> None:
     with pytest.raises(UserError, match=r"--side: expected one of Hunter, Prey"):
