@@ -4,7 +4,7 @@
 
 PPO's values are those of RL Baselines3 Zoo, for Hopper and BipedalWalker those that CleanRL gives it for MuJoCo.
 The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds and
-curve, the mean return of the episodes that ended in each of up to thirty equal parts of the steps, at its end.
+curve, the mean return of the episodes that ended within each thirtieth of the steps, at its end.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def main(learner: str, env: str, seed: int, steps: int) -> None:
 
 
 def curve(ended: Sequence[tuple[int, float]], steps: int) -> list[tuple[int, float]]:
-    """The mean return of each equal part of the steps in which an episode ended, at that part's end.
+    """The mean return within each thirtieth of the steps in which an episode ended, at that part's end.
 
-    ended: the step and the return of each episode.
+    ended: the step and the return of each episode; a last rollout may go beyond the steps.
     """
     size = max(steps // CURVE_POINTS, 1)
     parts: dict[int, list[float]] = {}
