@@ -24,7 +24,7 @@ from trainer_service.collection.collector import Collector
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Weights
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.team_steps import TeamSteps
-from trainer_service.config import TrainerSettings, changed_networks
+from trainer_service.config import TrainerSettings, changed_activations, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
@@ -338,6 +338,8 @@ class Behavior:
                 f"behavior '{self.name}': the checkpoint is of trainer type "
                 f"'{checkpoint.settings.trainer_type}', the configuration says '{self.settings.trainer_type}'"
             )
+        if changes := changed_activations(checkpoint.settings, self.settings):
+            raise self._misfit(", ".join(changes))
 
     def _load(self, checkpoint: Checkpoint, *, weights_only: bool) -> None:
         load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
@@ -349,7 +351,9 @@ class Behavior:
                 self._opponents.load_state_dict(saved)
         except MISFIT_ERRORS as error:
             changed = changed_networks(checkpoint.settings, self.settings)
-            raise UserError(
-                f"behavior '{self.name}': the checkpoint does not fit the configured networks: "
-                + (", ".join(changed) or " ".join(str(error).split())[:300])
-            ) from None
+            raise self._misfit(", ".join(changed) or " ".join(str(error).split())[:300]) from None
+
+    def _misfit(self, why: str) -> UserError:
+        return UserError(
+            f"behavior '{self.name}': the checkpoint does not fit the configured networks: {why}"
+        )

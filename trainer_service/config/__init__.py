@@ -1,6 +1,6 @@
 """The configuration of a run: ML-Agents' YAML, read strictly."""
 
-from trainer_service.config.changes import changed_networks
+from trainer_service.config.changes import changed_activations, changed_networks
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import CurriculumSettings, Lesson, Sampler
 from trainer_service.config.hyperparameters.common import Hyperparameters, Schedule
@@ -73,6 +73,7 @@ __all__ = [
     "TorchSettings",
     "TrainerSettings",
     "bundled_configs",
+    "changed_activations",
     "changed_networks",
     "check_files",
     "dump_run_options",

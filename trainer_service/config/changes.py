@@ -15,13 +15,25 @@ _WITHOUT_WEIGHTS = frozenset({"deterministic", "sequence_length"})
 
 def changed_networks(before: TrainerSettings, now: TrainerSettings) -> list[str]:
     """Describes every changed setting that networks depend on: ``network_settings.hidden_units was 16, now 8``."""
+    return list(_changes(before, now).values())
+
+
+def changed_activations(before: TrainerSettings, now: TrainerSettings) -> list[str]:
+    """Describes changed activations alone. Weights fit whatever the activation is, but are of another function then."""
+    return [change for key, change in _changes(before, now).items() if key.endswith(".activation")]
+
+
+def _changes(before: TrainerSettings, now: TrainerSettings) -> dict[str, str]:
+    """Returns descriptions of changed settings that networks depend on, by their full key."""
     old, new = dict(_flattened(before.model_dump(mode="json"))), dict(_flattened(now.model_dump(mode="json")))
     marked = {*_marked_keys(before), *_marked_keys(now)}
     keys = [key for key in dict.fromkeys([*old, *new]) if key in marked or _is_of_network(key)]
     changed = [key for key in keys if old.get(key) != new.get(key)]
     # A section that was added or removed is reported alone, without its keys.
     reported = [key for key in changed if not any(key.startswith(f"{section}.") for section in changed)]
-    return [f"{key} was {_value_in_words(old, key)}, now {_value_in_words(new, key)}" for key in reported]
+    return {
+        key: f"{key} was {_value_in_words(old, key)}, now {_value_in_words(new, key)}" for key in reported
+    }
 
 
 def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

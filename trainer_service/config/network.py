@@ -29,6 +29,10 @@ EncoderType = Annotated[
 """The name of an encoder. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 
+Activation = Literal["swish", "relu", "tanh"]
+"""The name of a function that follows a layer."""
+
+
 class MemorySettings(Section):
     """A recurrent layer after the body. An empty mapping switches it on with these defaults."""
 
@@ -60,6 +64,11 @@ class NetworkSettings(Section):
 
     num_layers: Count = 2
     """Layers of the body; 0 builds one all the same."""
+
+    activation: Activation = "swish"
+    """What follows each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and ``tanh`` as
+    in PyTorch, whose first weights Stable-Baselines3's SAC has as well. Not with ``layer_norm``, which has ReLU, with
+    goals that generate weights, nor with learners that communicate. Not in ML-Agents."""
 
     layer_norm: Flag = False
     """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and

@@ -151,6 +151,9 @@ def _require_supported(source: MLAgentsCheckpoint, settings: TrainerSettings, wh
     if not isinstance(hyper, PPOSettings):
         raise UserError(f"{where} is of the trainer 'ppo', the configuration says '{settings.trainer_type}'")
     _require_same_memory(source, settings, where)
+    activation = settings.network_settings.activation
+    if activation != "swish":
+        raise UserError(f"{where} has networks with swish, the configuration says activation '{activation}'")
     shared = has_own_actor(source.modules.get(CRITIC, {}))
     if shared != hyper.shared_critic:
         raise UserError(

@@ -102,7 +102,8 @@ def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | Non
 
     Unusual is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, with
     LSTMs or without, and heads for actions and values: pictures, entities, GRUs, goals that generate weights, layer
-    normalization, classes derived from these, parameters that are not learned, not float32, or not in the vector.
+    normalization, other activations, classes derived from these, parameters that are not learned, not float32, or not
+    in the vector.
 
     parameters: of this network and nothing else.
     """
@@ -164,7 +165,11 @@ def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
     """The layers of a trunk's body, where these and perhaps memory are all that it consists of."""
     if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
         raise _UnusualError
-    if type(trunk.body) is not LinearBody or not trunk.encoder.vector_sizes:
+    if (
+        type(trunk.body) is not LinearBody
+        or trunk.body.activation != "swish"
+        or not trunk.encoder.vector_sizes
+    ):
         raise _UnusualError
     return tuple(vector.linear(layer) for layer in trunk.body.layers)
 

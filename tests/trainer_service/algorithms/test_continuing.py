@@ -88,6 +88,16 @@ def test_a_checkpoint_of_other_settings_is_refused(walker, changes: dict[str, An
         walker(**changes).restore(walker().checkpoint())
 
 
+def test_weights_of_another_activation_are_refused_though_they_fit(walker) -> None:
+    expected = "does not fit the configured networks: network_settings.activation was swish, now relu"
+    for begin in ("restore", "initialize"):
+        network = {"hidden_units": 8, "num_layers": 1, "normalize": True, "activation": "relu"}
+        other = walker(network_settings=network)
+        with pytest.raises(UserError, match=expected):
+            getattr(other, begin)(walker().checkpoint())
+        getattr(other, begin)(other.checkpoint())
+
+
 def test_a_checkpoint_of_another_body_is_refused(walker, make_behavior) -> None:
     with pytest.raises(UserError, match="is not what its checkpoint was trained for: actions were"):
         make_behavior(sizes=(2,), continuous=2).restore(walker().checkpoint())

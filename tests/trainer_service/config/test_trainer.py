@@ -76,6 +76,7 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
             "normalize": False,
             "hidden_units": 128,
             "num_layers": 2,
+            "activation": "swish",
             "layer_norm": False,
             "keep_scale": True,
             "vis_encode_type": "simple",
@@ -244,6 +245,21 @@ def test_layer_norm_is_refused_where_networks_lack_it(refuse: Refuse, trainer_ty
         "run.yaml:1: behaviors.A.network_settings.layer_norm: expected false, as networks of "
         f"{trainer_type} have no such form, got true"
     ]
+
+
+@pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
+def test_an_activation_is_refused_where_networks_have_their_own(refuse: Refuse, trainer_type: str) -> None:
+    settings = f"{{trainer_type: {trainer_type}, network_settings: {{activation: tanh}}}}"
+    assert refuse(f"behaviors: {{A: {settings}}}") == [
+        f"run.yaml:1: behaviors.A.network_settings.activation: expected nothing, as networks of {trainer_type} have "
+        "their own, got tanh"
+    ]
+    assert refuse("behaviors: {A: {network_settings: {layer_norm: true, activation: tanh}}}") == [
+        "run.yaml:1: behaviors.A.network_settings.activation: expected nothing, as layer_norm: true has ReLU, got "
+        "tanh"
+    ]
+    (unknown,) = refuse("behaviors: {A: {network_settings: {activation: gelu}}}")
+    assert "expected 'swish', 'relu' or 'tanh', got 'gelu'" in unknown
 
 
 def test_agents_that_learn_one_after_the_other_share_one_estimate(refuse: Refuse) -> None:

@@ -225,6 +225,11 @@ def test_a_checkpoint_of_ours_stays_as_it_is(make_behavior: Callable[..., Any], 
             {"normalize": False},
             r"0\.normalizer\.normalization_steps of Policy has no place",
         ),
+        (
+            "network_settings",
+            {"activation": "tanh"},
+            "has networks with swish, the configuration says activation 'tanh'",
+        ),
         ("hyperparameters", {"shared_critic": True}, "shared_critic False, the configuration says True"),
     ],
 )

@@ -62,6 +62,8 @@ KINDS: Mapping[str, tuple[Sequence[ObservationSpec], ActionSpec, Mapping[str, An
     "goal as input": ([GOAL, VECTOR], HYBRID, {"goal_conditioning_type": "none"}),
     "table": ([TABLE, VECTOR], ActionSpec(1), {}),
     "layer norm": ([VECTOR, OTHER], HYBRID, {"layer_norm": True, "keep_scale": True}),
+    "relu": ([VECTOR, OTHER], HYBRID, {"activation": "relu"}),
+    "tanh": ([VECTOR], HYBRID, {"activation": "tanh"}),
     "lstm": ([VECTOR, GREY], HYBRID, {"normalize": True, "memory": {"memory_size": 10}}),
     "gru": ([VECTOR], ActionSpec(0, (2, 3)), {"memory": {"memory_size": 6, "type": "gru"}}),
     "everything": ([ENTITIES, GOAL, GREY, TABLE, THINGS, VECTOR], HYBRID, {"normalize": True}),

@@ -174,8 +174,8 @@ def test_drawn_actions_lie_around_what_an_exported_model_would_do(monkeypatch: p
 
 @pytest.mark.parametrize(
     "network",
-    [{"memory": {"memory_size": 8, "sequence_length": 4}}, {"layer_norm": True}],
-    ids=["memory", "layer_norm"],
+    [{"memory": {"memory_size": 8, "sequence_length": 4}}, {"layer_norm": True}, {"activation": "relu"}],
+    ids=["memory", "layer_norm", "activation"],
 )
 def test_unusual_networks_keep_to_their_modules(
     monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]

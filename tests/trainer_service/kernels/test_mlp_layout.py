@@ -138,13 +138,14 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
         network((*VECTORS, GOAL)),
         network(memory={"memory_size": 8, "sequence_length": 4, "type": "gru"}),
         network(layer_norm=True),
+        network(activation="relu"),
         plugged(),
         replaced(),
         frozen(),
         extended(),
         nn.Linear(3, 2),
     ],
-    ids=["picture", "matrix", "goal", "gru", "norm", "class", "layer", "frozen", "more", "other"],
+    ids=["picture", "matrix", "goal", "gru", "norm", "relu", "class", "layer", "frozen", "more", "other"],
 )
 def test_whatever_is_not_usual_has_no_layout(unusual: nn.Module) -> None:
     assert layout_of(unusual, FlatParameters(unusual.parameters())) is None

@@ -148,5 +148,10 @@ def body_for(
             "network_settings.layer_norm: true does not go with goals that generate weights; set "
             "goal_conditioning_type: none"
         )
+    if settings.activation != "swish":
+        raise ValueError(
+            f"network_settings.activation: {settings.activation} does not go with goals that generate weights; set "
+            "goal_conditioning_type: none"
+        )
     shape = (inputs, settings.hidden_units, settings.num_layers)
     return ConditionalBody(*shape, goal, seen=encoder.goals_are_seen)

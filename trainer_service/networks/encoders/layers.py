@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import Activation, NetworkSettings
 
 LAYER_NORM_EPSILON = 1e-5
+
+ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
+    "swish": nn.functional.silu,
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+}
+"""What may follow a layer of a body, by its name in ``network_settings``."""
 
 _MOST_ROWS = 4096
 _MOST_FLOATS = 1 << 20
@@ -29,6 +36,11 @@ def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
 def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
     """Weights normal with standard deviation gain/√inputs, biases zero."""
     return normal_linear(inputs, outputs, deviation=gain / inputs**0.5)
+
+
+def hidden_linear(inputs: int, outputs: int, activation: Activation) -> nn.Linear:
+    """A layer of a body as it begins where this function follows: as ML-Agents' with Swish, else as PyTorch's."""
+    return kaiming_linear(inputs, outputs) if activation == "swish" else nn.Linear(inputs, outputs)
 
 
 def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
@@ -60,21 +72,25 @@ def with_constants(features: Tensor) -> Tensor:
 
 
 class LinearBody(nn.Module):
-    """``num_layers`` times Linear and Swish, at least one."""
+    """``num_layers`` times Linear and an activation, at least one."""
 
-    def __init__(self, inputs: int, hidden_units: int, num_layers: int) -> None:
+    def __init__(
+        self, inputs: int, hidden_units: int, num_layers: int, activation: Activation = "swish"
+    ) -> None:
         super().__init__()
+        self.activation: Activation = activation
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
         self.layers = nn.ModuleList(
-            kaiming_linear(before, after) for before, after in itertools.pairwise(sizes)
+            hidden_linear(before, after, activation) for before, after in itertools.pairwise(sizes)
         )
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, inputs] to [B, hidden_units]."""
         # Called as functions: for small batches a module's own call costs as much as its product.
+        activate = ACTIVATIONS[self.activation]
         for layer in cast(Iterable[nn.Linear], self.layers):
-            features = nn.functional.silu(nn.functional.linear(features, layer.weight, layer.bias))
+            features = activate(nn.functional.linear(features, layer.weight, layer.bias))
         return features
 
 
@@ -114,7 +130,9 @@ class NormedBody(nn.Module):
 def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody:
     """The body that the settings ask for, from ``inputs`` to ``hidden_units``."""
     shape = (inputs, settings.hidden_units, settings.num_layers)
-    return NormedBody(*shape, keep_scale=settings.keep_scale) if settings.layer_norm else LinearBody(*shape)
+    if settings.layer_norm:
+        return NormedBody(*shape, keep_scale=settings.keep_scale)
+    return LinearBody(*shape, settings.activation)
 
 
 def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:

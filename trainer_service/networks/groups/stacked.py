@@ -9,8 +9,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.encoders.layers import LAYER_NORM_EPSILON, standardized, with_constants
+from trainer_service.config.network import Activation, NetworkSettings
+from trainer_service.networks.encoders.layers import (
+    ACTIVATIONS,
+    LAYER_NORM_EPSILON,
+    standardized,
+    with_constants,
+)
 
 
 class StackedLinear(nn.Module):
@@ -22,6 +27,12 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(torch.randn(count, inputs, outputs) * (gain / inputs**0.5))
         self.bias = nn.Parameter(torch.zeros(count, 1, outputs))
 
+    def begin_as_pytorch(self) -> None:
+        """Draws weights and biases anew, as PyTorch's linear layers begin: uniform within 1/√inputs of 0."""
+        bound = self.weight.shape[1] ** -0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
     def forward(self, features: Tensor) -> Tensor:
         """Each agent's features through its own layer. [B, count, inputs] to [B, count, outputs]"""
         return torch.baddbmm(self.bias, features.transpose(0, 1), self.weight).transpose(0, 1)
@@ -32,26 +43,32 @@ class StackedLinear(nn.Module):
 
 
 class StackedBody(nn.Module):
-    """A body for each agent: ``num_layers`` times linear and Swish, at least one."""
+    """A body for each agent: ``num_layers`` times linear and an activation, at least one."""
 
-    def __init__(self, count: int, inputs: int, hidden_units: int, num_layers: int) -> None:
+    def __init__(
+        self, count: int, inputs: int, hidden_units: int, num_layers: int, activation: Activation = "swish"
+    ) -> None:
         super().__init__()
+        self.activation: Activation = activation
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
         self.layers = nn.ModuleList(
             StackedLinear(count, before, after) for before, after in itertools.pairwise(sizes)
         )
+        if activation != "swish":
+            for layer in cast(Iterable[StackedLinear], self.layers):
+                layer.begin_as_pytorch()
         self.output_size = hidden_units
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, count, inputs] to [B, count, hidden_units]."""
         for layer in cast(Iterable[StackedLinear], self.layers):
-            features = nn.functional.silu(layer.forward(features))
+            features = ACTIVATIONS[self.activation](layer.forward(features))
         return features
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's body alone. [B, inputs] to [B, hidden_units]"""
         for layer in cast(Iterable[StackedLinear], self.layers):
-            features = nn.functional.silu(layer.of(agent, features))
+            features = ACTIVATIONS[self.activation](layer.of(agent, features))
         return features
 
 
@@ -110,4 +127,4 @@ def make_stacked_body(count: int, inputs: int, settings: NetworkSettings) -> Sta
     shape = (count, inputs, settings.hidden_units, settings.num_layers)
     if settings.layer_norm:
         return StackedNormedBody(*shape, keep_scale=settings.keep_scale)
-    return StackedBody(*shape)
+    return StackedBody(*shape, settings.activation)

@@ -9,12 +9,17 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.goals import ConditionalBody
-from trainer_service.networks.encoders.layers import kaiming_linear, observations_as_floats, xavier_linear
+from trainer_service.networks.encoders.layers import (
+    ACTIVATIONS,
+    hidden_linear,
+    kaiming_linear,
+    observations_as_floats,
+    xavier_linear,
+)
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
@@ -167,12 +172,13 @@ class SoftCritics(nn.Module):
         else:
             sizes = [inputs] + [settings.hidden_units] * layers
             self.body = nn.ModuleList(
-                TwinLinear([kaiming_linear(before, after) for _ in range(CRITICS)])
+                TwinLinear([hidden_linear(before, after, settings.activation) for _ in range(CRITICS)])
                 for before, after in itertools.pairwise(sizes)
             )
         outputs = value_heads * self._values[1]
         self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
+        self._activate = ACTIVATIONS[settings.activation]
 
     def forward(self, seen: EncoderInput, continuous: Tensor) -> Tensor:
         """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
@@ -224,7 +230,7 @@ class SoftCritics(nn.Module):
             )
         features = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
         for layer in self.body:
-            features = functional.silu(cast(TwinLinear, layer).forward(features))
+            features = self._activate(cast(TwinLinear, layer).forward(features))
         return features
 
 

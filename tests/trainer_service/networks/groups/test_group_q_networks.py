@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config import NetworkSettings
+from trainer_service.config.network import Activation
 from trainer_service.networks.encoders.layers import LinearBody, NormedBody
 from trainer_service.networks.groups.group_q_network import GroupQNetwork, SeparateQNetworks, SharedQNetwork
 from trainer_service.networks.groups.mixers import MonotonicMixer, SumMixer
@@ -53,9 +54,12 @@ def rows_of(seen: Sequence[Tensor]) -> list[Tensor]:
     return [*(sensor.flatten(0, 1) for sensor in seen), who]
 
 
-def test_layers_side_by_side_are_as_many_layers() -> None:
-    stacked, features = StackedBody(NUM_AGENTS, 6, 16, 2), torch.randn(9, NUM_AGENTS, 6)
-    bodies = [LinearBody(6, 16, 2) for _ in range(NUM_AGENTS)]
+@pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
+def test_layers_side_by_side_are_as_many_layers(activation: Activation) -> None:
+    settings = NetworkSettings(hidden_units=16, num_layers=2, activation=activation)
+    stacked, features = make_stacked_body(NUM_AGENTS, 6, settings), torch.randn(9, NUM_AGENTS, 6)
+    assert isinstance(stacked, StackedBody)
+    bodies = [LinearBody(6, 16, 2, activation) for _ in range(NUM_AGENTS)]
     with torch.no_grad():
         for k, body in enumerate(bodies):
             for ours, theirs in zip(stacked.layers, body.layers, strict=True):
@@ -71,6 +75,16 @@ def test_layers_side_by_side_are_as_many_layers() -> None:
         for ours, theirs in zip(stacked.layers, body.layers, strict=True):
             torch.testing.assert_close(ours.weight.grad[k].t(), theirs.weight.grad, atol=1e-6, rtol=1e-5)
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
+
+
+def test_layers_side_by_side_begin_as_one_does() -> None:
+    torch.manual_seed(1)
+    swish, relu = (StackedBody(5, 100, 80, 1, activation).layers[0] for activation in ("swish", "relu"))
+    assert swish.weight.std().item() == pytest.approx(0.1, rel=0.02)
+    assert not swish.bias.any()
+    for numbers in (relu.weight, relu.bias):
+        assert numbers.abs().max().item() <= 0.1
+        assert numbers.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
 
 
 @pytest.mark.parametrize("keep_scale", [False, True])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import Activation, NetworkSettings
 from trainer_service.networks.encoders.layers import (
     LinearBody,
     NormedBody,
@@ -97,6 +99,32 @@ def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
     assert body(torch.zeros(2, 5)).shape == (2, 8)
 
 
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        ("swish", (1.5 / (1 + math.exp(-1.5)), -0.5 / (1 + math.exp(0.5)))),
+        ("relu", (1.5, 0.0)),
+        ("tanh", (math.tanh(1.5), math.tanh(-0.5))),
+    ],
+)
+def test_what_follows_a_layer_by_hand(activation: Activation, expected: tuple[float, float]) -> None:
+    body = make_body(1, NetworkSettings(hidden_units=2, num_layers=1, activation=activation))
+    with torch.no_grad():
+        body.layers[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        body.layers[0].bias.fill_(0.5)
+    torch.testing.assert_close(body(torch.ones(1, 1)), torch.tensor([expected]))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_other_activations_begin_with_pytorchs_weights(activation: Activation) -> None:
+    torch.manual_seed(1)
+    body = make_body(400, NetworkSettings(hidden_units=300, num_layers=1, activation=activation))
+    for numbers in (body.layers[0].weight, body.layers[0].bias):
+        # Evenly spread within 1/√400 = 0.05 of 0.
+        assert 0.049 < numbers.abs().max().item() <= 0.05
+        assert numbers.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.1)
+
+
 @pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
 def test_a_normed_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
     body = make_body(5, NetworkSettings(hidden_units=8, num_layers=num_layers, layer_norm=True))
@@ -142,10 +170,10 @@ def test_only_a_normed_body_with_constants_tells_inputs_by_size_and_place(keep_s
     assert bool((farthest > 0.05).all()) if keep_scale else bool((farthest < 1e-3).all())
 
 
-def test_a_normed_body_with_goals_is_refused() -> None:
+@pytest.mark.parametrize("settings", [NetworkSettings(layer_norm=True), NetworkSettings(activation="relu")])
+def test_a_body_that_goals_cannot_write_is_refused_with_them(settings: NetworkSettings) -> None:
     goal = ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL)
     spec = BehaviorSpec((goal, *SENSORS), ActionSpec(1))
-    settings = NetworkSettings(layer_norm=True)
     with pytest.raises(ValueError, match="goal_conditioning_type: none"):
         ActorCritic(spec, settings, value_heads=1, shared_critic=False)
     as_input = settings.model_copy(update={"goal_conditioning_type": "none"})

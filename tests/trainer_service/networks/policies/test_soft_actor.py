@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from trainer_service.config import NetworkSettings
+from trainer_service.config.network import Activation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics, SquashedHeads
 from trainer_service.ops.distributions import standard_normal
@@ -54,8 +56,14 @@ def test_each_critic_depends_on_its_own_weights_alone(
                 assert parameter.grad[critic].abs().sum() > 0.0, name
 
 
-def test_stacked_layers_are_what_they_are_one_by_one() -> None:
-    critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, (3,))), SETTINGS, value_heads=1)
+@pytest.mark.parametrize(
+    ("activation", "function"), [("swish", functional.silu), ("relu", torch.relu), ("tanh", torch.tanh)]
+)
+def test_stacked_layers_are_what_they_are_one_by_one(
+    activation: Activation, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    settings = NetworkSettings(hidden_units=8, num_layers=2, activation=activation)
+    critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, (3,))), settings, value_heads=1)
     (seen,), done = observations((VECTOR,), 6), torch.rand(6, 2)
     q = critics.forward(EncoderInput([seen]), done)
     state = critics.state_dict()
@@ -63,7 +71,7 @@ def test_stacked_layers_are_what_they_are_one_by_one() -> None:
         features = torch.cat([seen, done], dim=1)
         for layer in (0, 1):
             weight, bias = state[f"body.{layer}.weight"][critic], state[f"body.{layer}.bias"][critic]
-            features = functional.silu(features @ weight + bias)
+            features = function(features @ weight + bias)
         expected = features @ state["q.weight"][critic] + state["q.bias"][critic]
         torch.testing.assert_close(q[critic, :, 0], expected)
 
