@@ -31,7 +31,7 @@ from marl.page import require_matplotlib, write_page
 from marl.scores import read_scores
 from measuring.terminal import at_least_one
 
-EPISODES = 1000
+EPISODES = 200
 """Of each pair: half of them on either side."""
 
 
