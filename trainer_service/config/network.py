@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from trainer_service.config.section import Section, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
@@ -91,3 +91,11 @@ class NetworkSettings(Section):
 
     memory: MemorySettings | None = None
     """Null for a policy without memory."""
+
+    @field_validator("layer_norm")
+    @classmethod
+    def _has_no_other_activation(cls, layer_norm: bool, info: ValidationInfo) -> bool:
+        activation = info.data.get("activation", "swish")
+        if layer_norm and activation != "swish":
+            raise expected(f"false beside activation: {activation}, as it has ReLU", layer_norm)
+        return layer_norm

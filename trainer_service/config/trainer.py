@@ -236,13 +236,9 @@ class TrainerSettings(Section):
         if network.layer_norm and not hyper.supports_layer_norm:
             plain = f"false, as networks of {name} have no such form"
             yield Contradiction(("network_settings", "layer_norm"), plain, "true")
-        if network.activation != "swish" and (hyper.communicates or network.layer_norm):
-            why = (
-                f"as networks of {name} have their own"
-                if hyper.communicates
-                else "as layer_norm: true has ReLU"
-            )
-            yield Contradiction(("network_settings", "activation"), f"nothing, {why}", network.activation)
+        if network.activation != "swish" and hyper.communicates:
+            own = f"nothing, as networks of {name} have their own"
+            yield Contradiction(("network_settings", "activation"), own, network.activation)
 
     def _other_gammas(self) -> Iterator[Contradiction]:
         """Yields signals whose gamma is not that of the one value which is learned of all of them."""

@@ -254,12 +254,16 @@ def test_an_activation_is_refused_where_networks_have_their_own(refuse: Refuse, 
         f"run.yaml:1: behaviors.A.network_settings.activation: expected nothing, as networks of {trainer_type} have "
         "their own, got tanh"
     ]
-    assert refuse("behaviors: {A: {network_settings: {layer_norm: true, activation: tanh}}}") == [
-        "run.yaml:1: behaviors.A.network_settings.activation: expected nothing, as layer_norm: true has ReLU, got "
-        "tanh"
-    ]
     (unknown,) = refuse("behaviors: {A: {network_settings: {activation: gelu}}}")
     assert "expected 'swish', 'relu' or 'tanh', got 'gelu'" in unknown
+
+
+@pytest.mark.parametrize("above", ["", "reward_signals: {gail: {demo_path: some.demo, "])
+def test_layer_norm_is_refused_beside_an_activation(refuse: Refuse, above: str) -> None:
+    network = f"{above}network_settings: {{layer_norm: true, activation: tanh}}{'}}' * bool(above)}"
+    (message,) = refuse(f"behaviors: {{A: {{{network}}}}}")
+    expected = "network_settings.layer_norm: expected false beside activation: tanh, as it has ReLU, got true"
+    assert message.endswith(expected)
 
 
 def test_agents_that_learn_one_after_the_other_share_one_estimate(refuse: Refuse) -> None:
