@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import subprocess
@@ -125,6 +126,13 @@ def program(processes: None, tmp_path: Path, repository: Path) -> Callable[..., 
         return path
 
     return make
+
+
+@pytest.fixture
+def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the processes that a test starts import tests/programs."""
+    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
 
 
 @pytest.fixture

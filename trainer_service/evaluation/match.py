@@ -14,7 +14,7 @@ from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.players import Player, Seat
 from trainer_service.ops.ratings import elo_difference, wilson_interval
-from trainer_service.rollout.games import DRAW, GameLedger
+from trainer_service.rollout.games import DRAW, GameLedger, side_batch
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Bridge, Departure, Tick
 from unity_bridge.specs import BehaviorSpec
@@ -183,24 +183,24 @@ class _Half:
         """By whether it is the player's."""
         for is_players, seat in self._seats.items():
             seat.declare({each: spec for each, spec in specs.items() if (each in ids) is is_players})
-        self._ledgers = {each: GameLedger(wanted) for each in specs}
-        self._counted = self._ledgers[min(ids)]
-        """Where several behaviors are on a side, the games of the first of them count."""
+        self._ledgers = {True: GameLedger(wanted), False: GameLedger(wanted)}
 
     @property
     def complete(self) -> bool:
         """Whether all games have ended."""
-        return self._counted.complete
+        return self._ledgers[True].complete
 
     @property
     def num_ended(self) -> int:
         """Games that have ended."""
-        return self._counted.num_ended
+        return self._ledgers[True].num_ended
 
     def observe(self, tick: Tick) -> None:
         """Takes in a tick."""
-        for behavior_id, batch in tick.steps.items():
-            self._ledgers[behavior_id].observe(tick.simulator, parse_behavior_id(behavior_id).team, batch)
+        for is_players, ledger in self._ledgers.items():
+            batches = [batch for each, batch in tick.steps.items() if (each in self._ids) is is_players]
+            if batches:
+                ledger.observe(tick.simulator, side_batch(batches))
 
     def act(self, tick: Tick) -> dict[str, ActionBatch]:
         """Decides for both players."""
@@ -210,15 +210,13 @@ class _Half:
 
     def games(self) -> Games:
         """The games that have ended."""
-        returns: dict[bool, list[float]] = {True: [], False: []}
-        for behavior_id, ledger in sorted(self._ledgers.items()):
-            returns[behavior_id in self._ids] += ledger.returns
+        own, others = self._ledgers[True], self._ledgers[False]
         return Games(
-            tuple(self._counted.results),
-            self._counted.num_interrupted,
-            tuple(returns[True]),
-            tuple(returns[False]),
-            tuple(self._counted.lengths),
+            tuple(own.results),
+            own.num_interrupted,
+            tuple(own.returns),
+            tuple(others.returns),
+            tuple(own.lengths),
         )
 
 

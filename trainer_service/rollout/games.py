@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
 from unity_bridge.steps import StepBatch
 
 DRAW = 0.5
+
+_ALL_TEAMS = 0
+"""A side may be of several, and ids tell a simulator's agents apart."""
 
 
 class _Game(NamedTuple):
@@ -25,7 +30,7 @@ class _Game(NamedTuple):
 
 
 class GameLedger:
-    """Counts the first ``wanted`` games of one team that *start*, however long they take.
+    """Counts the first ``wanted`` games of one side that *start*, however long they take.
 
     A group plays one game, an agent without a group one for itself; it ends with the last of them. Its result is the
     sign of the last rewards, their own and the group's: 1 won, ½ drawn, 0 lost. A game that is interrupted is a draw.
@@ -57,12 +62,12 @@ class GameLedger:
 
     @property
     def returns(self) -> list[float]:
-        """All that the team's members and their group earned in each of the games; raw."""
+        """All that the side's members and their group earned in each of the games; raw."""
         return [game.value for game in self._in_order()]
 
     @property
     def lengths(self) -> list[int]:
-        """Ticks of the team in each of the games."""
+        """Ticks of the side in each of the games."""
         return [game.length for game in self._in_order()]
 
     @property
@@ -70,18 +75,18 @@ class GameLedger:
         """Games that were interrupted, as by a time limit."""
         return sum(game.is_interrupted for game in self._in_order())
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> None:
-        """Takes in a tick of the team."""
+    def observe(self, simulator: int, batch: StepBatch) -> None:
+        """Takes in a tick of the side: see ``side_batch``."""
         # An agent without a group is a group of its own, of a number that no simulator gives.
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
         self._ticks += 1
-        ended = self._groups.observe(simulator, team, batch)
+        ended = self._groups.observe(simulator, _ALL_TEAMS, batch)
         self._began_at += [self._ticks] * (self._groups.begun - len(self._began_at))
         if not len(ended):
             return
         first = batch.num_terminal
-        keys = agent_keys(batch.group_ids[:first], team)
+        keys = agent_keys(batch.group_ids[:first], _ALL_TEAMS)
         last = (batch.rewards + batch.group_rewards)[:first]
         for number, value, key in zip(
             ended.numbers.tolist(), ended.returns.tolist(), ended.keys, strict=True
@@ -94,3 +99,22 @@ class GameLedger:
 
     def _in_order(self) -> list[_Game]:
         return [game for _, game in sorted(self._ended.items())]
+
+
+def side_batch(batches: Sequence[StepBatch]) -> StepBatch:
+    """One batch of what several behaviors of a side got in one tick, without what they saw and may do.
+
+    Agents of one group play one game then, whatever their behaviors.
+    """
+    if len(batches) == 1:
+        return batches[0]
+
+    def joined(name: str) -> NDArray[Any]:
+        columns = [(getattr(batch, name), batch.num_terminal) for batch in batches]
+        return np.concatenate(
+            [*(rows[:ended] for rows, ended in columns), *(rows[ended:] for rows, ended in columns)]
+        )
+
+    columns = ("agent_ids", "rewards", "terminated", "truncated", "group_ids", "group_rewards")
+    rows = {name: joined(name) for name in columns}
+    return StepBatch(observations=(), allowed_actions=np.ones((len(rows["rewards"]), 0), np.bool_), **rows)

@@ -157,6 +157,21 @@ def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
     assert len(pairs) == 3
 
 
+@pytest.mark.usefixtures("programs_can_be_imported")
+def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
+    pytest.importorskip(
+        "pettingzoo", reason="PettingZoo is not installed (pip install 'trainer-service[pettingzoo]')"
+    )
+    env = ("--env=pettingzoo:hunt_v1", "--episodes=8", "--json", "--env-args", "--copies", "3", "--behaviors")
+    pack = "leader_0=Leader?team=0,hunter_*=Hunter?team=0,prey_0=Prey?team=1"
+    (found,) = matches("random", "--against", "random", *env, pack)
+    for side, mine, theirs in (("0", 21.0, -15.0), ("1", -15.0, 21.0)):  # three steps of 1 + 2 + 4, and of -5
+        games = found["sides"][side]
+        assert (games["games"], games["mean_length"]) == (4, 3.0)
+        assert (games["mean_return"], games["std_return"]) == (mine, 0.0)
+        assert (games["opponent_mean_return"], games["opponent_std_return"]) == (theirs, 0.0)
+
+
 def test_a_policy_of_another_task_is_refused(mlagents_style, program, walker, make_behavior) -> None:
     rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
     fast = walker("fast.pt", 1.0)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from PIL import Image
+
+pytestmark = pytest.mark.usefixtures("programs_can_be_imported")
 
 SMALL = {
     "trainer_type": "vdn",
@@ -33,13 +34,6 @@ DUEL = {
     "summary_freq": 100,
     "self_play": {"save_steps": 60, "team_change": 100, "swap_steps": 50},
 }
-
-
-@pytest.fixture(autouse=True)
-def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment variables for the processes that a test starts."""
-    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
 
 
 def config(path: Path, settings: Any) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,6 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "any.yaml"
     path.write_text(yaml.safe_dump({"default_settings": SMALL}))
     return path
-
-
-@pytest.fixture
-def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Environment variables for the processes that a test starts."""
-    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
 
 
 def scores(said: Any) -> dict[str, dict[str, Any]]:
