@@ -1,6 +1,6 @@
 """Trains on Gymnasium's environments with several seeds, scores the last checkpoints, and writes down what came out.
 
-    python benchmarks/gym_results.py [--only NAME ...] [--seeds N] [--jobs N] [--sb3 PYTHON] [--report]
+    python benchmarks/gym_results.py [--only NAME ...] [--seeds N ...] [--jobs N] [--sb3 PYTHON] [--report]
 
 Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. What
 came out replaces that row and seed among the scores in benchmarks/gym_scores/scores.jsonl, and the page of all of them
@@ -24,6 +24,7 @@ from gym_scores.rows import ROWS, GymRow
 from marl.page import require_matplotlib
 from marl.scores import as_line, merged, read_scores, score_of, write_scores
 from marl_results import RunFailed
+from measuring.terminal import at_least_one
 
 from trainer_service.config import load_run_options
 
@@ -39,12 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = arguments.results_dir
     chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
     wanted: list[Callable[[], str]] = [
-        partial(marl_results.run, row, seed, folder)
-        for seed in range(1, arguments.seeds + 1)
-        for row in chosen
+        partial(marl_results.run, row, seed, folder) for seed in arguments.seeds for row in chosen
     ]
     if arguments.sb3 is not None:
-        wanted += [partial(run_peer, row, 1, folder, arguments.sb3) for row in chosen]
+        wanted += [
+            partial(run_peer, row, seed, folder, arguments.sb3) for seed in arguments.seeds for row in chosen
+        ]
     folder.mkdir(parents=True, exist_ok=True)
     failed = 0 if arguments.report else marl_results.run_all(wanted, arguments.jobs)
     known = merged(read_scores(KEPT), marl_results.scores(folder))
@@ -57,10 +58,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments, checked."""
     parser = argparse.ArgumentParser(description="Scores on Gymnasium's environments.")
     parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="these alone")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="1 to N (default 3)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default 1)")
     parser.add_argument(
-        "--sb3", type=Path, metavar="PYTHON", help="one that has Stable-Baselines3: a run of it, too"
+        "--seeds", nargs="+", type=at_least_one, default=[1, 2, 3], metavar="N", help="default 1 2 3"
+    )
+    parser.add_argument("--jobs", type=at_least_one, default=1, metavar="N", help="runs at once (default 1)")
+    parser.add_argument(
+        "--sb3", type=Path, metavar="PYTHON", help="one that has Stable-Baselines3: its runs, too"
     )
     parser.add_argument("--report", action="store_true", help="run nothing: write the page of what is there")
     parser.add_argument(

@@ -1,6 +1,6 @@
 """Trains team learners with several seeds, scores their last checkpoints greedily, and writes down what came out.
 
-    python benchmarks/marl_results.py [--only NAME ...] [--seeds N] [--jobs N] [--report] [--results-dir DIR]
+    python benchmarks/marl_results.py [--only NAME ...] [--seeds N ...] [--jobs N] [--report] [--results-dir DIR]
 
 Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. What
 came out replaces that row and seed among the scores in benchmarks/marl/scores.jsonl, and the page of all of them is
@@ -24,6 +24,7 @@ from marl.opponents import read_encounters
 from marl.page import require_matplotlib, write_page
 from marl.rows import ROWS, Row
 from marl.scores import Score, as_line, curve_of, merged, read_scores, score_of, write_scores
+from measuring.terminal import at_least_one
 
 from trainer_service.analysis.run_record import read_run
 from trainer_service.analysis.run_status import Ending, run_status
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse(argv)
     require_matplotlib()
     chosen = [row for row in ROWS if arguments.only is None or row.name in arguments.only]
-    wanted = [(row, seed) for row in chosen for seed in range(1, arguments.seeds + 1)]
+    wanted = [(row, seed) for row in chosen for seed in arguments.seeds]
     arguments.results_dir.mkdir(parents=True, exist_ok=True)
     failed = 0
     if not arguments.report:
@@ -59,8 +60,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments, checked."""
     parser = argparse.ArgumentParser(description="Scores of team learners.")
     parser.add_argument("--only", nargs="+", choices=[row.name for row in ROWS], help="these alone")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="1 to N (default 3)")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at once (default 1)")
+    parser.add_argument(
+        "--seeds", nargs="+", type=at_least_one, default=[1, 2, 3], metavar="N", help="default 1 2 3"
+    )
+    parser.add_argument("--jobs", type=at_least_one, default=1, metavar="N", help="runs at once (default 1)")
     parser.add_argument("--report", action="store_true", help="run nothing: write the page of what is there")
     parser.add_argument(
         "--results-dir", type=Path, default=CHECKOUT / "results" / "marl", metavar="DIR",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ class Task:
     configs: Mapping[str, str]
     """By learner."""
 
+    behaviors: Mapping[str, str] = field(default_factory=dict)
+    """Where a side is of several behaviors: what agents are called there, by pattern, and their teams."""
+
+    sides: Mapping[str, str] = field(default_factory=dict)
+    """What those teams are called."""
+
     def learn(self, learner: str, seed: int) -> list[str]:
         """Arguments of the command that trains one."""
         run_id = self.run_id(learner, seed)
@@ -34,26 +40,36 @@ class Task:
         player = learner if learner == RANDOM else self.run_id(learner, seed)
         others = [self.run_id(other, seed) for other in self.configs]
         everyone = others if learner == RANDOM else [*others, RANDOM]
+        teams = ",".join(f"{agents}={behavior}" for agents, behavior in self.behaviors.items())
         return [
-            "evaluate", player, "--against", *everyone, f"--episodes={episodes}", "--json",
-            "--env-args", "--copies", "50",
+            "evaluate", player, "--against", *everyone, f"--env={self.env}", f"--episodes={episodes}", "--json",
+            "--env-args", "--copies", "50", *(["--behaviors", teams] if teams else []),
         ]  # fmt: skip
 
     def run_id(self, learner: str, seed: int) -> str:
         return f"{self.name}_{learner}-{seed}"
 
 
-def _task(name: str, env: str, bundled: Sequence[str], others: Sequence[str]) -> Task:
+def _task(name: str, env: str, others: Sequence[str], **teams: Mapping[str, str]) -> Task:
     configs = {learner: f"{COMPARED}/{name}_{learner}.yaml" for learner in others}
-    configs |= {learner: f"configs/{name}_{learner}.yaml" for learner in bundled}
-    return Task(name, f"pettingzoo:mpe2.{env}", configs)
+    configs |= {learner: f"configs/{name}_{learner}.yaml" for learner in ("mappo", "maddpg")}
+    return Task(name, f"pettingzoo:mpe2.{env}", configs, **teams)
 
 
 TASKS = (
-    _task("adversary", "simple_adversary_v3", ("mappo", "maddpg"), ("ippo", "vdn", "qmix")),
-    _task("push", "simple_push_v3", ("mappo", "maddpg"), ("ippo", "dqn")),
-    _task("tag", "simple_tag_v3", ("mappo", "maddpg"), ("ippo", "vdn", "qmix")),
-)
+    _task("adversary", "simple_adversary_v3", ("ippo", "vdn", "qmix")),
+    _task("push", "simple_push_v3", ("ippo", "dqn")),
+    _task("tag", "simple_tag_v3", ("ippo", "vdn", "qmix")),
+    _task(
+        "world_comm", "simple_world_comm_v3", ("ippo", "vdn", "qmix"),
+        behaviors={
+            "leadadversary_*": "simple_world_comm_v3_leadadversary?team=0",
+            "adversary_*": "simple_world_comm_v3_adversary?team=0",
+            "agent_*": "simple_world_comm_v3_agent?team=1",
+        },
+        sides={"0": "simple_world_comm_v3_adversary", "1": "simple_world_comm_v3_agent"},
+    ),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,7 +93,15 @@ def encounters_of(task: Task, learner: str, seed: int, said: Mapping[str, Any]) 
         opponent = match["opponent"].removeprefix(f"{task.name}_").removesuffix(f"-{seed}")
         for side, games in match["sides"].items():
             found.append(
-                Encounter(task.name, side, learner, opponent, seed, games["games"], games["mean_return"])
+                Encounter(
+                    task.name,
+                    task.sides.get(side, side),
+                    learner,
+                    opponent,
+                    seed,
+                    games["games"],
+                    games["mean_return"],
+                )
             )
     return found
 

@@ -47,6 +47,19 @@ def test_a_learner_plays_everyone_itself_and_chance() -> None:
     assert "random" not in TASK["push"].evaluate("random", 2, 1000)[3:]
 
 
+def test_behaviors_of_one_side_are_of_one_team() -> None:
+    task = TASK["world_comm"]
+    command = task.evaluate("vdn", 1, 200)
+    assert command[-2:] == [
+        "--behaviors",
+        "leadadversary_*=simple_world_comm_v3_leadadversary?team=0,"
+        "adversary_*=simple_world_comm_v3_adversary?team=0,agent_*=simple_world_comm_v3_agent?team=1",
+    ]
+    said = {"matches": [{"opponent": "random", "sides": {"1": {"games": 100, "mean_return": -9.0}}}]}
+    (found,) = encounters_of(task, "vdn", 1, said)
+    assert (found.side, found.opponent) == ("simple_world_comm_v3_agent", "random")
+
+
 def test_sides_are_told_apart_in_what_evaluate_says() -> None:
     sides = {ADVERSARY: {"games": 500, "mean_return": -14.0}, "other": {"games": 500, "mean_return": 10.0}}
     said = {"matches": [{"opponent": "adversary_vdn-3", "sides": sides}, {"opponent": "random", "sides": {}}]}
