@@ -87,7 +87,7 @@ def draw(scores: Sequence[Score], images: Path) -> list[Path]:
                     steps, returns = zip(*score.curve, strict=True)
                     shown = label if score is lines[0] else None
                     axes.plot(steps, returns, style, color=f"C{i}", label=shown, linewidth=1)
-        axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
+        axes.set(title=task, xlabel="agent steps", ylabel="mean return, as drawn")
         axes.legend(frameon=False)
         figure.savefig(path, dpi=110, bbox_inches="tight")
         pyplot.close(figure)

@@ -106,7 +106,7 @@ def draw(scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
             axes.plot(
                 steps, returns, color=f"C{rows.index(row)}", label=row.name if first else None, linewidth=1
             )
-        axes.set(xlabel="agent steps", ylabel=f"{task}: mean return, as drawn")
+        axes.set(title=task.removesuffix(", drawn"), xlabel="agent steps", ylabel="mean return, as drawn")
         axes.legend(frameon=False)
         figure.savefig(path, dpi=110, bbox_inches="tight")
         pyplot.close(figure)
