@@ -104,6 +104,35 @@ class StepBatch:
         return len(self.agent_ids)
 
 
+def join_batches(
+    batches: Sequence[StepBatch],
+    observations: Sequence[Observation],
+    allowed_actions: NDArray[np.bool_],
+    members: NDArray[np.int64] | None = None,
+) -> StepBatch:
+    """Joins one tick's batches of several behaviors: terminal rows of one after the other, then waiting ones.
+
+    observations, allowed_actions, members: as behaviors may differ in them, those of all rows of the batches, end to
+    end. Shapes ``[N, …]``, [N, choices], [N].
+    """
+    starts = np.cumsum([0, *map(len, batches)])[:-1].tolist()
+    each = list(zip(starts, batches, strict=True))
+    ended = [start + np.arange(batch.num_terminal) for start, batch in each]
+    waiting = [start + np.arange(batch.num_terminal, len(batch)) for start, batch in each]
+    order = np.concatenate([*ended, *waiting])
+    return StepBatch(
+        agent_ids=np.concatenate([batch.agent_ids for batch in batches])[order],
+        observations=tuple(observation[order] for observation in observations),
+        rewards=np.concatenate([batch.rewards for batch in batches])[order],
+        terminated=np.concatenate([batch.terminated for batch in batches])[order],
+        truncated=np.concatenate([batch.truncated for batch in batches])[order],
+        allowed_actions=allowed_actions[order],
+        group_ids=np.concatenate([batch.group_ids for batch in batches])[order],
+        group_rewards=np.concatenate([batch.group_rewards for batch in batches])[order],
+        members=None if members is None else members[order],
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ActionBatch:
     """Actions for the waiting rows of a StepBatch, in their order, as they go over the wire."""

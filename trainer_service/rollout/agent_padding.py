@@ -16,7 +16,7 @@ import numpy as np
 
 from unity_bridge.arrays import Bools, Integers
 from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec, ObservationSpec
-from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
+from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_batches, join_observations
 
 
 def padded_spec(members: Sequence[MemberSpec]) -> BehaviorSpec:
@@ -107,21 +107,13 @@ class AgentPadding:
         """
         given = [(number, batch) for number, batch in enumerate(batches) if batch is not None]
         parts = [(number, batch) for number, batch in given if len(batch)] or given[:1]
-        order = _terminal_rows_first([batch for _, batch in parts])
         padded = [self.pad(number, batch.observations, batch.allowed_actions) for number, batch in parts]
-        merged = StepBatch(
-            agent_ids=np.concatenate([batch.agent_ids for _, batch in parts])[order],
-            observations=tuple(
-                join_observations(column)[order]
-                for column in zip(*(observations for observations, _ in padded), strict=True)
-            ),
-            rewards=np.concatenate([batch.rewards for _, batch in parts])[order],
-            terminated=np.concatenate([batch.terminated for _, batch in parts])[order],
-            truncated=np.concatenate([batch.truncated for _, batch in parts])[order],
-            allowed_actions=np.concatenate([allowed for _, allowed in padded])[order],
-            group_ids=np.concatenate([batch.group_ids for _, batch in parts])[order],
-            group_rewards=np.concatenate([batch.group_rewards for _, batch in parts])[order],
-            members=np.repeat([number for number, _ in parts], [len(batch) for _, batch in parts])[order],
+        columns = zip(*(observations for observations, _ in padded), strict=True)
+        merged = join_batches(
+            [batch for _, batch in parts],
+            [join_observations(column) for column in columns],
+            np.concatenate([allowed for _, allowed in padded]),
+            np.repeat([number for number, _ in parts], [len(batch) for _, batch in parts]),
         )
         _require_distinct(merged.agent_ids[: merged.num_terminal])
         _require_distinct(merged.agent_ids[merged.num_terminal :])
@@ -161,15 +153,6 @@ def _absent(rows: int, sensor: ObservationSpec) -> Observation:
     """What agents see by a sensor that they do not have. Zeros of a picture are bytes, a quarter of the memory."""
     shape = (rows, *sensor.shape)
     return np.zeros(shape, np.uint8) if sensor.is_picture else np.zeros(shape, np.float32)
-
-
-def _terminal_rows_first(batches: Sequence[StepBatch]) -> Integers:
-    """The rows of batches that are laid end to end, in the order of a merged one. Shape [N]."""
-    starts = np.cumsum([0, *map(len, batches)])[:-1].tolist()
-    each = list(zip(starts, batches, strict=True))
-    ended = [start + np.arange(batch.num_terminal) for start, batch in each]
-    waiting = [start + np.arange(batch.num_terminal, len(batch)) for start, batch in each]
-    return np.concatenate([*ended, *waiting])
 
 
 def _require_distinct(agent_ids: Integers) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
-from unity_bridge.steps import StepBatch
+from unity_bridge.steps import StepBatch, join_batches
 
 DRAW = 0.5
 
@@ -108,13 +107,4 @@ def side_batch(batches: Sequence[StepBatch]) -> StepBatch:
     """
     if len(batches) == 1:
         return batches[0]
-
-    def joined(name: str) -> NDArray[Any]:
-        columns = [(getattr(batch, name), batch.num_terminal) for batch in batches]
-        return np.concatenate(
-            [*(rows[:ended] for rows, ended in columns), *(rows[ended:] for rows, ended in columns)]
-        )
-
-    columns = ("agent_ids", "rewards", "terminated", "truncated", "group_ids", "group_rewards")
-    rows = {name: joined(name) for name in columns}
-    return StepBatch(observations=(), allowed_actions=np.ones((len(rows["rewards"]), 0), np.bool_), **rows)
+    return join_batches(batches, (), np.ones((sum(map(len, batches)), 0), np.bool_))
