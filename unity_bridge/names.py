@@ -1,0 +1,107 @@
+"""Names of behaviors, sensors and agents: their longest length, and the names that a behavior may have.
+
+A run has a folder for each behavior, and an exported model beside it. So a behavior name must be a valid file name on
+every system, and must not be the name of anything else that a run writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+import unicodedata
+
+LONGEST_NAME = 200
+"""Longest name in bytes of UTF-8. File systems stop at 255, and suffixes such as ``-500000.onnx`` need room."""
+
+_HASH_DIGITS = 12
+
+_DEVICES = {"con", "prn", "aux", "nul"} | {f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10)}
+_FORBIDDEN_ON_WINDOWS = '<>:"|?*'
+
+_RESERVED = re.compile(
+    r"""
+    run_logs | configuration\.yaml | metrics\.jsonl | evaluations\.jsonl | report\.html | film-.*\.gif  # of a run
+    | set-aside.*               # folders of files that a resumed run does not go on with
+    | .*\.(onnx|pt|tmp)         # models, checkpoints, files that are being written
+    | .*tfevents.*              # TensorBoard reads every such file in a behavior's folder
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+"""Names of files and folders that a run writes for itself, in any case: some file systems ignore it."""
+
+_INVISIBLE = {"Cc": "control", "Cs": "surrogate", "Cf": "formatting", "Zl": "separating", "Zp": "separating"}
+"""Unicode categories of characters that change how a terminal shows a line, or that it cannot show."""
+_JOINERS = "\u200c\u200d"
+"""Formatting characters that the spelling of Persian, Hindi and other languages needs."""
+
+
+def name_problem(name: str, *, windows: bool = sys.platform == "win32") -> str | None:
+    """Describes why a behavior name is refused, as the end of a sentence; None for a valid one."""
+    if "/" in name or "\\" in name:
+        return "must not contain slashes, because a folder is named after it"
+    if "?" in name:
+        return f"must not contain '?'; one entry serves every team, so write '{name.split('?')[0]}'"
+    if problem := folder_name_problem(name, windows=windows):
+        return problem
+    if name.startswith("."):
+        return "must not start with a dot, as hidden files of a run do"
+    if _RESERVED.fullmatch(name):
+        return "must not be the name of a file or folder that a run writes for itself"
+    return None
+
+
+def folder_name_problem(name: str, *, windows: bool = sys.platform == "win32") -> str | None:
+    """Describes why no folder may have this name, as the end of a sentence; None for a valid one."""
+    if not name.strip():
+        return "must not be empty"
+    # Before the checks of every character, because the name may come over the network.
+    if problem := length_problem(name):
+        return problem
+    if name in {".", ".."}:
+        return "must not be a folder's own name or its parent's"
+    if name != name.strip():
+        return "must not start or end with a space"
+    if name.startswith("-"):
+        return "must not start with '-', which would make it look like a flag"
+    for character in name:
+        kind = _INVISIBLE.get(unicodedata.category(character))
+        if kind is not None and character not in _JOINERS:
+            return f"must not contain control characters, got the {kind} character U+{ord(character):04X}"
+    if name.split(".")[0].strip().lower() in _DEVICES:
+        return "must not be a device name of Windows"
+    if windows and (name.endswith(".") or any(character in _FORBIDDEN_ON_WINDOWS for character in name)):
+        return f"must not end with '.' or contain any of {_FORBIDDEN_ON_WINDOWS} on Windows"
+    return None
+
+
+def length_problem(name: str) -> str | None:
+    """Describes why the name of a behavior, sensor or agent is too long, as the end of a sentence; None if it fits."""
+    length = len(_utf8(name))
+    return None if length <= LONGEST_NAME else f"must be at most {LONGEST_NAME} bytes long, got {length}"
+
+
+def folder_key(name: str) -> str:
+    """The form of a name in which file systems compare it: names of one form may be one folder.
+
+    macOS and Windows ignore case, and macOS how a letter with an accent is composed.
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def shortened(name: str, limit: int = LONGEST_NAME) -> str:
+    """A name of at most ``limit`` bytes of UTF-8: the name itself where it fits, else its beginning and a hash.
+
+    The hash is of the whole name, so long names that differ stay different. It is the same in every process.
+    For names that a program makes up, from the name of an agent or a sensor; limit: at least 16.
+    """
+    encoded = _utf8(name)
+    if len(encoded) <= limit:
+        return name
+    mark = "~" + hashlib.sha256(encoded).hexdigest()[:_HASH_DIGITS]
+    beginning = encoded[: limit - len(mark)].decode(errors="ignore")
+    return beginning.rstrip() + mark
+
+
+def _utf8(name: str) -> bytes:
+    return name.encode(errors="surrogatepass")
