@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.simulators.gym_envs import spaces as gym_spaces
+from unity_bridge.simulators.foreign.environment import AgentStep
+from unity_bridge.simulators.foreign.masks import MaskReader
+from unity_bridge.simulators.foreign.roles import interface_of
+from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -56,8 +59,10 @@ class GymPolicy:
         self.observation_space: Any = _space_of(env, "observation_space")
         self.action_space: Any = _space_of(env, "action_space")
         self._policy = policy
-        self._sensors = gym_spaces.sensors(self.observation_space)
-        self._actuator = gym_spaces.actuator(self.action_space)
+        code = ForeignCode(f"policy of behavior '{policy.behavior}'")
+        interface = interface_of(self.observation_space, self.action_space, code)
+        self._sensors, self._actuator = interface.sensors, interface.actuator
+        self._masks = MaskReader(policy.behavior, interface.actuator, interface.mask, code)
         spec = BehaviorSpec(tuple(sensor.spec for sensor in self._sensors), self._actuator.spec)
         if changed := spec_mismatch(policy.spec, spec):
             raise UserError(
@@ -81,7 +86,8 @@ class GymPolicy:
             episode_start: True where an episode begins, so that what was remembered does not count. bool or [N]
             deterministic: the likeliest action instead of one that is drawn.
             action_masks: ``info["action_mask"]`` of the environment, 1 where a choice is allowed: one array, or one for
-                each branch; N of them for a batch. None allows everything.
+                each branch; N of them for a batch. A mask that is a member of the observation is taken from there.
+                None allows everything.
 
         Returns:
             The action in the action space, or a batch of them; and what is to be remembered, float32 [N, memory size],
@@ -102,7 +108,7 @@ class GymPolicy:
         actions, memories = policy.predict(
             self._read(rows),
             state,
-            self._allowed([action_masks] if size is None else action_masks, count),
+            self._allowed(rows, [action_masks] if size is None else action_masks),
             episode_starts=None if episode_start is None else np.broadcast_to(episode_start, count),
             agent_indices=np.zeros(count, np.int64) if policy.num_agents else None,
             groups=np.arange(count) if policy.num_agents else None,
@@ -118,11 +124,12 @@ class GymPolicy:
     def _read(self, rows: Sequence[Any]) -> list[Observation]:
         return [sensor.read_all(rows) for sensor in self._sensors]
 
-    def _allowed(self, masks: Sequence[Any] | None, count: int) -> NDArray[np.bool_]:
-        each = [None] * count if masks is None else masks
-        if len(each) != count:
-            raise ValueError(f"action_masks: expected {count} of them, got {len(each)}")
-        return np.stack([gym_spaces.allowed_actions(mask, self._actuator.spec) for mask in each])
+    def _allowed(self, rows: Sequence[Any], masks: Sequence[Any] | None) -> NDArray[np.bool_]:
+        each = [None] * len(rows) if masks is None else masks
+        if len(each) != len(rows):
+            raise ValueError(f"action_masks: expected {len(rows)} of them, got {len(each)}")
+        steps = [AgentStep(None, row, mask) for row, mask in zip(rows, each, strict=True)]
+        return self._masks.read(steps, deciding=True)
 
 
 def _space_of(env: Any, name: str) -> Any:

@@ -17,15 +17,11 @@ from unity_bridge.side_channels import FloatParameter, expert_record
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
+from unity_bridge.simulators.foreign.options import FOREIGN_OPTIONS, add_arguments, schemes_of
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
-from unity_bridge.simulators.gym_envs import options as gym_options
-from unity_bridge.simulators.gymma_envs import options as gymma_options
-from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
 from unity_bridge.simulators.notices import relayed_warnings
-from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
 from unity_bridge.simulators.registry import (
     SCENES,
-    THIRD_PARTY_OPTIONS,
     BundledScene,
     experts,
     open_scene,
@@ -39,8 +35,6 @@ from unity_bridge.simulators.third_party import users_traceback
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
 RECONNECT_S = 60.0
-_THIRD_PARTY = {"copies": " or pettingzoo: or gymma:", "steps": " or gymma:"}
-"""Environments of others that understand an option of our scenes with teams."""
 
 
 def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_scene) -> int:
@@ -97,7 +91,7 @@ def open_for(
 
 def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options of scenes with teams that were given, by name."""
-    given = {name: getattr(arguments, name) for name in (*OPTIONS, *THIRD_PARTY_OPTIONS)}
+    given = {name: getattr(arguments, name) for name in (*OPTIONS, *FOREIGN_OPTIONS)}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -253,8 +247,7 @@ def _parser() -> argparse.ArgumentParser:
         help="""arguments of a gym:, gymma: or pettingzoo: environment, such as '{"continuous": true}'""",
     )
     _add_group_options(parser)
-    for options in (gym_options, multi_agent_options, pettingzoo_options, gymma_options):
-        options.add_arguments(parser)
+    add_arguments(parser)
     parser.add_argument(
         "--connect-timeout",
         type=_seconds,
@@ -278,8 +271,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
     for name, option in OPTIONS.items():
-        named = " or ".join(f"sim:{scene}" for scene, team in GROUP_SCENES.items() if name in team.options)
-        named += _THIRD_PARTY.get(name, "")
+        scenes = [f"sim:{scene}" for scene, team in GROUP_SCENES.items() if name in team.options]
+        named = " or ".join([*scenes, *(f"{scheme}:" for scheme in schemes_of(name))])
         explained = f"{option.meaning} ({named})"
         if option.is_switch:
             parser.add_argument(flag_of(name), action="store_true", default=None, help=explained)

@@ -32,5 +32,6 @@ class _Relay(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         print(text, file=sys.stderr)
-        # The place in the code is what simulators that have something alike to say have in common.
-        self._academy.send(notice_record(Notice(f"{record.module}:{record.lineno}", text)))
+        # Simulators that have something alike to say have the topic in common, or else the place in the code.
+        topic = getattr(record, "topic", f"{record.module}:{record.lineno}")
+        self._academy.send(notice_record(Notice(topic, text)))

@@ -9,15 +9,12 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from unity_bridge.simulators.gym_envs import options as gym_options
-from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
-from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
-from unity_bridge.simulators.scene import Scene, SceneError, flag_of
-from unity_bridge.simulators.third_party import call_guarded
+from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.third_party import ForeignCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +69,15 @@ def open_pickled(
         raise SceneError(
             f"{env}: --env-kwargs is for environments that have a name; pass env_kwargs= in Python"
         )
-    given = dict(options or {})
-    count = agents or given.pop("copies", None)
-    make = call_guarded(env, "unpacking it", lambda: _maker(content))
-    first = call_guarded(env, "making it", lambda: _made(make, count, rendered=rendered))
-    if getattr(first, "possible_agents", None):
-        return _open_pettingzoo(env, first, make, count or 1, given, rendered=rendered)
-    return _open_gym(env, first, make, count, given, rendered=rendered)
+    from unity_bridge.simulators.foreign.open import open_made  # imports libraries that are extras
+
+    code = ForeignCode(env)
+    make = code.call("unpacking it", _maker, content)
+
+    def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
+        return code.call("making it", _made, make, count, rendered=rendered)
+
+    return open_made(code, name_of, make_one, agents, options or {}, rendered=rendered)
 
 
 def _maker(content: PickledContent) -> Callable[..., Any]:
@@ -113,7 +112,7 @@ def _know(registered: tuple[bytes, ...]) -> None:
 
 
 def _made(make: Callable[..., Any], count: int | None, *, rendered: bool) -> Any:
-    from unity_bridge.simulators.gym_envs.find import parameters_of
+    from unity_bridge.simulators.foreign.lookup.imports import parameters_of
 
     takes = parameters_of(make)
     given: dict[str, Any] = {"render_mode": "rgb_array"} if rendered and "render_mode" in takes else {}
@@ -130,63 +129,6 @@ def _drawn(env: Any) -> Any:
     import gymnasium
 
     return gymnasium.make(spec, render_mode="rgb_array")
-
-
-def _open_gym(
-    env: str,
-    first: Any,
-    make: Callable[..., Any],
-    count: int | None,
-    options: Mapping[str, Any],
-    *,
-    rendered: bool,
-) -> Scene:
-    from unity_bridge.simulators.gym_envs.find import Maker
-    from unity_bridge.simulators.gym_envs.make import make_copies
-    from unity_bridge.simulators.gym_envs.scene import GymScene
-
-    _require_known(env, options, gym_options.OWN_OPTIONS)
-    made = [first]
-
-    @functools.wraps(make, updated=())
-    def next_one(**kwargs: Any) -> Any:
-        return made.pop() if made else make(**kwargs)
-
-    class OwnMaker(Maker):
-        def factory(self) -> Callable[..., Any]:
-            return next_one
-
-    maker = OwnMaker(env, "", {}, rendered)
-    copies = make_copies(maker, count, options.get("wrap", ()), options.get("vector", "sync"))
-    return GymScene(env, name_of(first), copies)
-
-
-def _open_pettingzoo(
-    env: str,
-    first: Any,
-    make: Callable[..., Any],
-    count: int,
-    options: Mapping[str, Any],
-    *,
-    rendered: bool,
-) -> Scene:
-    from unity_bridge.simulators.multi_agent_envs.scene import MultiAgentScene
-    from unity_bridge.simulators.pettingzoo_envs.modules import copy_of
-
-    others = multi_agent_options.OWN_OPTIONS
-    _require_known(env, options, (*others, *pettingzoo_options.OWN_OPTIONS))
-    copies = [
-        copy_of(each, env, aec=options.get("aec", False))
-        for each in (first, *(make() for _ in range(count - 1)))
-    ]
-    own = {option: value for option, value in options.items() if option in others}
-    return MultiAgentScene(env, name_of(first), copies, rendered=rendered, **own)
-
-
-def _require_known(env: str, options: Mapping[str, Any], known: Sequence[str]) -> None:
-    for option in options:
-        if option not in known:
-            raise SceneError(f"{env}: it has no {flag_of(option)}; expected {', '.join(map(flag_of, known))}")
 
 
 def run_pickled(source: IO[bytes]) -> int:

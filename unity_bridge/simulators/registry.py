@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,20 +11,19 @@ from typing import Any
 from unity_bridge.errors import PluginError
 from unity_bridge.simulators import SIMULATOR_PLUGINS
 from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.foreign.lookup.libraries import library_of
+from unity_bridge.simulators.foreign.options import (
+    FOREIGN_OPTIONS,
+    OPTIONS_OF_SCHEME,
+    require_known,
+    schemes_of,
+)
 from unity_bridge.simulators.group_scenes.registry import (
     GROUP_SCENES,
     OPTIONS,
     open_group_scene,
     reject_group_options,
 )
-from unity_bridge.simulators.gym_envs import options as gym_options
-from unity_bridge.simulators.gym_envs.options import open_gym
-from unity_bridge.simulators.gymma_envs import options as gymma_options
-from unity_bridge.simulators.gymma_envs.libraries import library_of
-from unity_bridge.simulators.gymma_envs.options import open_gymma
-from unity_bridge.simulators.multi_agent_envs import options as multi_agent_options
-from unity_bridge.simulators.pettingzoo_envs import options as pettingzoo_options
-from unity_bridge.simulators.pettingzoo_envs.options import open_pettingzoo
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.scenes.basic import Basic
@@ -36,7 +36,7 @@ from unity_bridge.simulators.scenes.sorter import Sorter
 from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.simulators.scenes.wall_jump import WallJump
 from unity_bridge.simulators.suggestions import closest_environment
-from unity_bridge.simulators.third_party import call_guarded
+from unity_bridge.simulators.third_party import ForeignCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +65,6 @@ class BundledScene:
     parameters: Mapping[str, float] = field(default_factory=dict)
     """The environment parameters that it reads, and their defaults."""
 
-
-_MULTI_AGENT = {"pettingzoo": open_pettingzoo, "gymma": open_gymma}
-"""By scheme, what opens an environment of several agents that others wrote."""
-
-THIRD_PARTY_SCHEMES = ("gym", *_MULTI_AGENT)
-"""Schemes of environments that others wrote."""
-
-_SCHEMES_OF_OPTION: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(gym_options.OWN_OPTIONS, ("gym",)),
-    **dict.fromkeys(multi_agent_options.OWN_OPTIONS, tuple(_MULTI_AGENT)),
-    **dict.fromkeys(pettingzoo_options.OWN_OPTIONS, ("pettingzoo",)),
-    **dict.fromkeys(gymma_options.OWN_OPTIONS, ("gymma",)),
-}
-"""Schemes of the environments that understand an option which no scene of ours does."""
-
-THIRD_PARTY_OPTIONS = tuple(_SCHEMES_OF_OPTION)
 
 SCENES: Mapping[str, BundledScene] = {
     "3dball": BundledScene(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
@@ -146,27 +130,23 @@ def open_scene(
         SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
     """
     scheme, _, name = env.partition(":")
+    academy, options = academy or Academy(), options or {}
     if name and scheme in SIMULATOR_PLUGINS.offered():
-        return _of_plugin(env, agents, academy or Academy(), env_kwargs, options, rendered=rendered)
+        return _of_plugin(env, agents, academy, env_kwargs, options, rendered=rendered)
+    is_foreign = scheme in OPTIONS_OF_SCHEME and bool(name)
     has_groups = scheme == "sim" and name in GROUP_SCENES
-    is_third_party = scheme in THIRD_PARTY_SCHEMES and bool(name)
-    bundled = None if has_groups or is_third_party else _bundled(env)
-    academy = academy or Academy()
+    bundled = None if has_groups or is_foreign else _bundled(env)
     _require_camera(env, bundled, pictures)
     _require_parameters(env, bundled, academy)
-    if not is_third_party and env_kwargs:
-        raise SceneError(f"{env}: --env-kwargs is for {_listed(THIRD_PARTY_SCHEMES)} environments only")
-    options = options or {}
-    if scheme in _MULTI_AGENT:
-        return _MULTI_AGENT[scheme](name, agents, env_kwargs, options, rendered=rendered)
-    _reject_options_of_others(env, scheme, options)
+    if is_foreign:
+        return _open_foreign(env, agents, env_kwargs, options, rendered=rendered)
+    if env_kwargs:
+        raise SceneError(f"{env}: --env-kwargs is for {_listed(tuple(OPTIONS_OF_SCHEME))} environments only")
+    _reject_foreign_options(env, options)
     if has_groups:
         return open_group_scene(name, agents, academy, options)
-    if scheme == "gym" and "copies" in options:
-        raise SceneError(f"{env}: copies of it are agents; expected --agents {options['copies']}")
-    reject_group_options(env, {name: value for name, value in options.items() if name in OPTIONS})
-    if bundled is None:
-        return _gym(name, agents, env_kwargs, options, rendered=rendered)
+    reject_group_options(env, options)
+    assert bundled is not None
     return bundled.make(SceneOptions(agents or bundled.agents, academy, pictures or "png"))
 
 
@@ -180,13 +160,13 @@ def _of_plugin(
     agents: int | None,
     academy: Academy,
     env_kwargs: Mapping[str, Any] | None,
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     *,
     rendered: bool,
 ) -> Scene:
     """The scene of a scheme that another distribution offers."""
     scheme, _, name = env.partition(":")
-    for option in options or {}:
+    for option in options:
         raise SceneError(
             f"{env}: {flag_of(option)} is for environments of other schemes; --env-kwargs is for all"
         )
@@ -194,10 +174,14 @@ def _of_plugin(
         opener = SIMULATOR_PLUGINS.offered()[scheme].load()
     except PluginError as error:
         raise SceneError(str(error)) from error.__cause__
-    scene: Scene = call_guarded(
-        env,
+    scene: Scene = ForeignCode(env).call(
         "the plugin",
-        lambda: opener(name, agents=agents, academy=academy, env_kwargs=env_kwargs or {}, rendered=rendered),
+        opener,
+        name,
+        agents=agents,
+        academy=academy,
+        env_kwargs=env_kwargs or {},
+        rendered=rendered,
     )
     return scene
 
@@ -214,11 +198,60 @@ def _bundled(env: str) -> BundledScene:
     return SCENES[name]
 
 
-def _reject_options_of_others(env: str, scheme: str, options: Mapping[str, Any]) -> None:
+def _open_foreign(
+    env: str,
+    agents: int | None,
+    env_kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    *,
+    rendered: bool,
+) -> Scene:
+    """An environment of another library. See ``open_scene``."""
+    scheme, _, name = env.partition(":")
+    known = OPTIONS_OF_SCHEME[scheme]
+    if "copies" in known:
+        if agents is not None:
+            expected = ", ".join(map(flag_of, known))
+            raise SceneError(f"{env}: --agents is for scenes without teams; expected {expected}")
+        require_known(env, options, known)
+    else:
+        _reject_foreign_options(env, {name: value for name, value in options.items() if name not in known})
+        if "copies" in options:
+            raise SceneError(f"{env}: copies of it are agents; expected --agents {options['copies']}")
+        reject_group_options(env, {name: value for name, value in options.items() if name in OPTIONS})
+    try:
+        return _opener(env)(env, agents, env_kwargs or {}, options, rendered=rendered)
+    except SceneError as error:
+        library = library_of(name.rpartition(":")[2]) if scheme == "gym" else None
+        if library is None or "gymma:" in str(error):
+            raise
+        raise SceneError(f"{error} (did you mean gymma:{name}, of {library.module}?)") from error.__cause__
+
+
+def _opener(env: str) -> Callable[..., Scene]:
+    """Opens environments of other libraries. Its module imports these, which are extras and slow to import."""
+    scheme = env.partition(":")[0]
+    library = "PettingZoo" if scheme == "pettingzoo" else "Gymnasium"
+    install = f"run: pip install 'trainer-service[{scheme}]'"
+    try:
+        if scheme == "pettingzoo":
+            importlib.import_module("pettingzoo")
+        from unity_bridge.simulators.foreign.open import open_named
+    except ModuleNotFoundError as error:
+        if error.name not in ("gymnasium", "pettingzoo"):
+            raise
+        raise SceneError(f"{env}: {library} is not installed; {install}") from None
+    except ImportError as error:
+        raise SceneError(f"{env}: {library} is too old ({error}); {install}") from None
+    return open_named
+
+
+def _reject_foreign_options(env: str, options: Mapping[str, Any]) -> None:
     for option in options:
-        schemes = _SCHEMES_OF_OPTION.get(option, (scheme,))
-        if scheme not in schemes:
-            raise SceneError(f"{env}: {flag_of(option)} is for {_listed(schemes)} environments only")
+        if option in FOREIGN_OPTIONS:
+            raise SceneError(
+                f"{env}: {flag_of(option)} is for {_listed(schemes_of(option))} environments only"
+            )
 
 
 def _listed(schemes: Sequence[str]) -> str:
@@ -239,23 +272,6 @@ def _require_parameters(env: str, bundled: BundledScene | None, academy: Academy
         expected = f"expected one of {', '.join(known)}" if known else "it has none"
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
-
-
-def _gym(
-    env_id: str,
-    agents: int | None,
-    kwargs: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-    *,
-    rendered: bool,
-) -> Scene:
-    try:
-        return open_gym(env_id, agents, kwargs, options, rendered=rendered)
-    except SceneError as error:
-        library = library_of(env_id.rpartition(":")[2])
-        if library is None or "gymma:" in str(error):
-            raise
-        raise SceneError(f"{error} (did you mean gymma:{env_id}, of {library.module}?)") from error.__cause__
 
 
 def _scene_hint(name: str) -> str:

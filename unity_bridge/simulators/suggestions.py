@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from unity_bridge.simulators import SIMULATOR_PLUGINS
-from unity_bridge.simulators.gymma_envs.libraries import library_called, library_of
+from unity_bridge.simulators.foreign.lookup.libraries import library_called, library_of
 
 _SCHEMES = {
     "sim": "sim", "gym": "gym", "gymnasium": "gym", "gymma": "gymma", "pettingzoo": "pettingzoo", "pz": "pettingzoo",

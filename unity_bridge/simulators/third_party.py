@@ -1,43 +1,64 @@
-"""Environments that others wrote: errors in their code, seeds of their copies, and numbers as the wire wants them."""
+"""Code of other libraries and of users: its errors in one line, warnings about it, and where it raised something."""
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import ParamSpec, TypeVar
 
 from unity_bridge.simulators.scene import SceneError
 
+_logger = logging.getLogger(__name__)
+
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
-_LARGEST = np.finfo(np.float32).max
-_SEED_STRIDE = 1000
 _CALLERS = ("unity_bridge", "importlib", "gymnasium.core", "gymnasium.envs.registration", "gymnasium.wrappers",
             "pettingzoo.utils")  # fmt: skip
 """Modules that only pass a call on: their frames do not tell where a mistake is."""
 
 
-def call_guarded(env: str, what: str, call: Callable[[], _T]) -> _T:
-    """Returns what call() returns; an exception becomes one line that says where it was raised.
+class ForeignCode:
+    """Code of another library or of the user, and the name by which messages call it."""
 
-    Args:
-        env: as the user wrote it.
-        what: what is being called, for the message.
-        call: code of others.
+    def __init__(self, name: str) -> None:
+        """name: the environment as the user wrote it."""
+        self.name = name
+        self._told: set[str] = set()
 
-    Raises:
-        SceneError: call() raised something.
-    """
-    try:
-        return call()
-    except SceneError as error:
-        raise SceneError(f"{env}: {error}") from error.__cause__
-    except Exception as error:
-        text = " ".join(str(error).split())
-        raise SceneError(f"{env}: {what} raised {type(error).__name__}: {text}") from error
+    def call(self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Returns what a function returns; an exception becomes one line that says where it was raised.
+
+        Args:
+            what: the function, for messages.
+            function, args, kwargs: foreign code, and what it is given.
+
+        Raises:
+            SceneError: it raised something.
+        """
+        try:
+            return function(*args, **kwargs)
+        except SceneError as error:
+            if str(error).startswith(f"{self.name}: "):
+                raise
+            raise self.error(str(error)) from error.__cause__
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise self.error(f"{what} raised {type(error).__name__}: {text}") from error
+
+    def error(self, text: str) -> SceneError:
+        """An error that names the environment."""
+        return SceneError(f"{self.name}: {text}")
+
+    def warn(self, topic: str, text: str) -> None:
+        """Logs a warning that names the environment, the first time on a topic.
+
+        A trainer logs a topic once, whichever simulator says it first.
+        """
+        if topic not in self._told:
+            self._told.add(topic)
+            _logger.warning("%s: %s", self.name, text, extra={"topic": topic})
 
 
 def users_traceback(error: BaseException) -> str:
@@ -80,19 +101,3 @@ def _is_caller(module: str) -> bool:
 
 def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
-
-
-def copy_seed(seed: int | None, copy: int) -> int | None:
-    """seed + 1000 i for copy i of an environment; None goes on with the random numbers at hand.
-
-    The simulators of a run have seeds that follow one another: were those of copies to follow one another too, copies
-    of one simulator would live through the same as copies of the next.
-    """
-    return None if seed is None else (seed + _SEED_STRIDE * copy) % 2**31
-
-
-def float32(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Casts to float32. Numbers too large for it become the largest there is; infinities and NaN stay."""
-    if values.dtype == np.float64:
-        values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
-    return values.astype(np.float32)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foreign_scenes import gymma_scene
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
-from unity_bridge.simulators.gymma_envs.scene import GymmaScene
 
 LIMIT, GAMMA = 7, 0.5
 
@@ -27,7 +27,7 @@ def test_replay_holds_what_the_environment_said(
 ) -> None:
     """Agent i of three sees the time, earns its choice + i, and all end after 7 steps or are cut off after 5."""
     monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
-    scene = GymmaScene("foragers:Foragers-v0", 2, {"limit": LIMIT}, steps=steps)
+    scene = gymma_scene("foragers:Foragers-v0", 2, {"limit": LIMIT}, steps=steps)
     (name,) = scene.behaviors
     behavior = make_behavior(
         sizes=(3,),

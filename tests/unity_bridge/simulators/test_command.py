@@ -134,7 +134,9 @@ def test_warnings_of_the_simulator_go_to_the_trainer_and_to_standard_error(train
     kwargs = '{"says": "go left"}'
     with serve(trainer.handshake().exchange) as port:
         main(["gym:gym_lab:Talker", "--mlagents-port", str(port), "--env-kwargs", kwargs])
-    warning = "observation 'mission': a text, which no network here reads; left out of what agents see"
+    warning = (
+        "gym:gym_lab:Talker: observation 'mission': a text, which no network reads; left out of observations"
+    )
     assert capsys.readouterr().err.startswith(f"{warning}\n")
     [record] = unpack_records(trainer.received[2].unity_output.rl_output.side_channel)
     assert parse_notice(record.body).text == warning

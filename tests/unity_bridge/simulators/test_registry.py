@@ -65,7 +65,7 @@ def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:
 
 
 def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("unity_bridge.simulators.gym")]:
+    for module in [name for name in sys.modules if name.startswith("unity_bridge.simulators.foreign.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "meta_path", [Without("gymnasium"), *sys.meta_path])
     for module in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:

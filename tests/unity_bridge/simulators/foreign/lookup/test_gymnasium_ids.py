@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from foreign_scenes import open_gym
+
+from unity_bridge.simulators.foreign.lookup import gymnasium_ids
+from unity_bridge.simulators.scene import SceneError
+
+
+def opened(name: str, **kwargs: Any):
+    return open_gym(name, None, kwargs, {}, rendered=False)
+
+
+def test_a_function_or_class_of_a_module_makes_environments(act) -> None:
+    for name in ("lap", "Lap"):
+        scene = opened(f"gym_lab:{name}", bonus=0.5)
+        assert list(scene.behaviors) == [f"{name}?team=0"]
+        scene.reset(0)
+        assert scene.step(act(f"{name}?team=0", discrete=[[1]]))[f"{name}?team=0"].rewards[0] == 6.5
+
+
+def test_a_function_of_a_vector_environment_chooses_how_many_itself() -> None:
+    assert [len(opened(f"gym_lab:{name}").reset(0)[f"{name}?team=0"]) for name in ("laps", "two_laps")] == [
+        2,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("no_such_lab:Env-v0", "there is no module no_such_lab$"),
+        ("gym_lab:lapp", r"gym_lab has no environment 'lapp' \(did you mean laps?\?\)$"),
+        ("gym_lab:xyzzy", r"gym_lab has no environment 'xyzzy'; it has Lap, Laps, Mission and more$"),
+        ("gym_lab:failing", r"make\(\) raised RuntimeError: no track$"),
+        ("gym_lab:nothing", r"make\(\) raised TypeError: nothing\(\) missing 1 required positional argument"),
+        (
+            "types:SimpleNamespace",
+            r"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got",
+        ),
+        ("numbered_lives:no", "numbered_lives has no environment 'no'"),
+    ],
+)
+def test_what_cannot_be_made_is_named(name: str, complaint: str) -> None:
+    with pytest.raises(SceneError, match=f"^gym:{name}: {complaint}"):
+        opened(name)
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium_ids, "_LIBRARIES", {"Maze-": ("no_such_mazes", "mazes")})
+    with pytest.raises(
+        SceneError,
+        match=r"^gym:Maze-v0: no_such_mazes is not installed; run: pip install 'trainer-service\[mazes\]'$",
+    ):
+        opened("Maze-v0")

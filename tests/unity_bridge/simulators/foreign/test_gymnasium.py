@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from foreign_scenes import open_gym
+from gymnasium import spaces
+
+from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.third_party import users_traceback
+
+
+class Counter(gymnasium.Env[Any, Any]):
+    """Counts its steps; terminates at ``end``, is truncated at ``limit``; shows [count, seed]."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - Gymnasium's own way
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(3)
+
+    def __init__(
+        self, end: int = 3, limit: int = 100, trouble: str = "", render_mode: str | None = None
+    ) -> None:
+        self.end, self.limit, self.trouble = end, limit, trouble
+        self.render_mode = render_mode
+        self.seed = -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        if self.trouble == "reset":
+            raise RuntimeError("no\nstart")
+        self.count = 0
+        self.seed = self.seed if seed is None else seed
+        return self._observe()[0] if self.trouble == "old reset" else self._observe()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self.trouble == "step":
+            raise ValueError("lost a wheel")
+        self.count += 1
+        observation, info = self._observe()
+        if self.trouble == "old step":
+            return observation, float(action), False, info  # type: ignore[return-value]  # as the old Gym did
+        if self.trouble == "no reward":
+            return observation, None, False, False, info
+        ends = self.count >= self.end, self.count >= self.limit
+        return observation, float(action), *ends, info
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), self.count, np.uint8) if self.trouble != "render" else None
+
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
+        seen = 1e300 if self.trouble == "huge" else np.nan if self.trouble == "nan" else self.count
+        info = {"action_mask": np.array([1, 0, self.count % 2], np.int8)} if self.trouble == "mask" else {}
+        return np.array([seen, self.seed]), info
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    gymnasium.register("tests/Counter-v0", entry_point=Counter)
+    yield
+    del gymnasium.registry["tests/Counter-v0"]
+
+
+COUNTER, BEHAVIOR = "tests/Counter-v0", "Counter-v0?team=0"
+
+
+def gym(name: str, agents: int = 1, **kwargs: Any) -> Scene:
+    return open_gym(name, agents, kwargs, {}, rendered=False)
+
+
+def counter(agents: int = 1, *, rendered: bool = False, **kwargs: Any) -> Scene:
+    return open_gym(COUNTER, agents, kwargs, {}, rendered=rendered)
+
+
+def test_the_behavior_is_called_like_the_environment_without_its_namespace() -> None:
+    assert list(counter().behaviors) == [BEHAVIOR]
+    assert list(gym("gymnasium.envs:CartPole-v1").behaviors) == ["CartPole-v1?team=0"]
+
+
+def test_truncation_sends_the_last_and_the_next_first_observation(act) -> None:
+    scene = counter(end=100, limit=2)
+    scene.reset(5)
+    scene.step(act(BEHAVIOR, discrete=[[1]]))
+    steps = scene.step(act(BEHAVIOR, discrete=[[2]]))[BEHAVIOR]
+    assert steps.agent_ids.tolist() == [0, 0]
+    assert steps.truncated.tolist() == [True, False]
+    assert not steps.terminated.any()
+    assert steps.observations[0].tolist() == [[2, 5], [0, 5]]
+    assert steps.rewards.tolist() == [2, 0]
+
+
+@pytest.mark.parametrize("limit", [3, 100])
+def test_termination_wins_over_truncation_in_the_same_step(act, limit: int) -> None:
+    scene = counter(end=3, limit=limit)
+    scene.reset()
+    for _ in range(3):
+        steps = scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR]
+    assert steps.terminated.tolist() == [True, False]
+    assert not steps.truncated.any()
+
+
+def test_copies_are_seeded_one_by_one_and_only_at_first(act) -> None:
+    scene = counter(3, end=1)
+    assert scene.reset(10)[BEHAVIOR].observations[0][:, 1].tolist() == [10, 1010, 2010]
+    steps = scene.step(act(BEHAVIOR, discrete=[[0], [1], [2]]))[BEHAVIOR]
+    assert steps.agent_ids.tolist() == [0, 1, 2, 0, 1, 2]
+    assert steps.rewards.tolist() == [0, 1, 2, 0, 0, 0]
+    assert steps.observations[0][:, 1].tolist() == [10, 1010, 2010, 10, 1010, 2010]
+
+
+def test_copies_of_simulators_beside_each_other_begin_differently() -> None:
+    # Simulator k of a run is seeded with its seed + k.
+    first = [
+        tuple(row)
+        for simulator in range(4)
+        for row in gym("CartPole-v1", 8).reset(7 + simulator)["CartPole-v1?team=0"].observations[0].tolist()
+    ]
+    assert len(set(first)) == len(first) == 32
+
+
+def test_equal_seeds_give_equal_runs_of_a_real_environment(act) -> None:
+    def run(seed: int) -> list[list[float]]:
+        scene = gym("CartPole-v1", 2)
+        seen = [scene.reset(seed)["CartPole-v1?team=0"].observations[0]]
+        for _ in range(60):
+            steps = scene.step(act("CartPole-v1?team=0", discrete=[[1], [0]]))["CartPole-v1?team=0"]
+            seen.append(steps.observations[0])
+        scene.close()
+        return np.concatenate(seen).tolist()
+
+    assert run(1) == run(1) != run(2)
+
+
+def test_continuous_actions_reach_a_real_environment_in_its_own_units(act) -> None:
+    scene = gym("Pendulum-v1")
+    scene.reset(0)
+    full = scene.step(act("Pendulum-v1?team=0", continuous=[[1.0]]))["Pendulum-v1?team=0"].observations[0]
+    env = gymnasium.make("Pendulum-v1")
+    env.reset(seed=0)
+    expected = env.step(np.array([2.0], np.float32))[0]  # its torque goes to 2
+    np.testing.assert_allclose(full[0], expected, rtol=1e-6)
+
+
+def test_arguments_reach_the_environment(act) -> None:
+    scene = counter(end=1)
+    scene.reset()
+    assert scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR].num_terminal == 1
+
+
+def test_masks_follow_the_environment(act) -> None:
+    scene = counter(trouble="mask", end=2)
+    assert scene.reset()[BEHAVIOR].allowed_actions.tolist() == [[True, False, False]]
+    assert scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR].allowed_actions.tolist() == [
+        [True, False, True]
+    ]
+    after = scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR]
+    assert after.allowed_actions[1].tolist() == [True, False, False]
+
+
+def test_numbers_too_large_for_the_wire_become_the_largest() -> None:
+    seen = counter(trouble="huge").reset()[BEHAVIOR].observations[0]
+    assert seen[0, 0] == np.finfo(np.float32).max
+
+
+def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
+    assert np.isnan(counter(trouble="nan").reset()[BEHAVIOR].observations[0][0, 0])
+
+
+@pytest.mark.parametrize(
+    ("trouble", "complaint"),
+    [
+        ("reset", r"gym:tests/Counter-v0: reset\(\) raised RuntimeError: no start$"),
+        ("step", r"gym:tests/Counter-v0: step\(\) raised ValueError: lost a wheel$"),
+        (
+            "old reset",
+            r"reset\(\) raised TypeError: expected 2 values to be returned \(observation, info\), got array",
+        ),
+        (
+            "old step",
+            r"step\(\) raised TypeError: expected 5 values to be returned \(observation, reward, terminated, "
+            r"truncated, info\), got 4 of them$",
+        ),
+        ("no reward", r"gym:tests/Counter-v0: step\(\) raised TypeError: float"),
+        ("render", r"gym:tests/Counter-v0: render\(\) gave no picture but None; .* render_mode$"),
+    ],
+)
+def test_environment_exceptions_become_one_line_with_their_place(act, trouble: str, complaint: str) -> None:
+    scene = counter(trouble=trouble, rendered=True)
+    with pytest.raises(SceneError, match=complaint):  # noqa: PT012 - each trouble comes at its own place
+        scene.reset()
+        scene.step(act(BEHAVIOR, discrete=[[0]]))
+        scene.render()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "complaint"),
+    [
+        ("CartPol-v1", "NameNotFound.*CartPole"),
+        ("tests/Counter-v0", "unexpected keyword argument 'wheels'"),
+    ],
+)
+def test_an_environment_that_cannot_be_made_is_named(env_id: str, complaint: str) -> None:
+    with pytest.raises(SceneError, match=rf"^gym:{env_id}: make\(\) raised .*{complaint}"):
+        gym(env_id, wheels=3)
+
+
+def test_the_traceback_of_an_environment_begins_in_its_own_file(act) -> None:
+    scene = counter(trouble="step")
+    scene.reset()
+    with pytest.raises(SceneError) as failure:
+        scene.step(act(BEHAVIOR, discrete=[[0]]))
+    header, first, *_, last = users_traceback(failure.value).splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert first.startswith(f'  File "{__file__}", line ')
+    assert last == "ValueError: lost a wheel"
+
+
+@pytest.mark.parametrize("env_id", ["CartPol-v1", "no_such_module:Env-v0"])
+def test_no_traceback_without_code_of_an_environment(env_id: str) -> None:
+    with pytest.raises(SceneError) as failure:
+        gym(env_id)
+    assert users_traceback(failure.value) == ""
+
+
+def test_pictures_are_those_of_the_first_copy(act) -> None:
+    scene = counter(2, rendered=True)
+    scene.reset()
+    scene.step(act(BEHAVIOR, discrete=[[0], [0]]))
+    assert scene.render().tolist() == np.full((4, 6, 3), 1).tolist()
+    assert scene.frame_s == 0.05

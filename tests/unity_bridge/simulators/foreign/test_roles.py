@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
+
+from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
+from unity_bridge.simulators.foreign.roles import Role
+from unity_bridge.simulators.foreign.roles import assign_roles as assign
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import ForeignCode
+
+SMALL, LARGE, TWO = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+
+
+def env_of(seen: Mapping[Any, Any], done: Any = TWO) -> Any:
+    return SimpleNamespace(
+        possible_agents=list(seen), has_groups=True, spaces=lambda agent: (seen[agent], done)
+    )
+
+
+def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) -> list[Role]:
+    return assign(env, name, ForeignCode("pettingzoo:env"), wanted)
+
+
+def names(env: Any, *wanted: tuple[str, str]) -> dict[str, tuple[Any, ...]]:
+    return {role.behavior: role.agents for role in assign_roles(env, "Env", wanted)}
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (simple_spread_v3, {"Env": 3}),
+        (simple_tag_v3, {"Env_adversary": 3, "Env_agent": 1}),
+        (simple_crypto_v3, {"Env_eve": 1, "Env_bob_alice": 2}),
+        (simple_world_comm_v3, {"Env_leadadversary": 1, "Env_adversary": 3, "Env_agent": 2}),
+    ],
+)
+def test_agents_with_equal_spaces_share_a_behavior(module: Any, expected: dict[str, int]) -> None:
+    found = names(ParallelEnvironment(module.parallel_env(), ForeignCode("pettingzoo:env")))
+    assert {behavior: len(agents) for behavior, agents in found.items()} == {
+        f"{name}?team=0": count for name, count in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ({"a_0": SMALL, "a_1": LARGE, "a_2": SMALL}, {"Env_a_0": ("a_0", "a_2"), "Env_a_1": ("a_1",)}),
+        ({"left": SMALL, "right": LARGE}, {"Env_left": ("left",), "Env_right": ("right",)}),
+        ({0: SMALL, 1: LARGE, 2: LARGE}, {"Env_0": (0,), "Env_1": (1, 2)}),
+        ({"red/x": SMALL, "blue y": LARGE}, {"Env_red_x": ("red/x",), "Env_blue_y": ("blue y",)}),
+        (
+            {"n": SMALL, "e": SMALL, "s": SMALL, "w": SMALL, "sun": LARGE},
+            {"Env_n": ("n", "e", "s", "w"), "Env_sun": ("sun",)},
+        ),
+    ],
+    ids=str,
+)
+def test_names_stay_different_and_fit_into_a_folder(seen: Any, expected: Any) -> None:
+    assert names(env_of(seen)) == {f"{name}?team=0": agents for name, agents in expected.items()}
+
+
+def test_action_spaces_tell_agents_apart_too() -> None:
+    env = env_of({"a": SMALL, "b": SMALL})
+    env.spaces = {"a": (SMALL, TWO), "b": (SMALL, spaces.Discrete(3))}.__getitem__
+    assert list(names(env)) == ["Env_a?team=0", "Env_b?team=0"]
+
+
+def test_first_fitting_pattern_names_behavior_and_team() -> None:
+    env = env_of({"red_0": SMALL, "red_1": SMALL, "blue_0": SMALL, "blue_1": SMALL})
+    assert names(env, ("red_0", "Boss"), ("red_*", "Duel?team=0"), ("*", "Duel?team=1")) == {
+        "Boss?team=0": ("red_0",),
+        "Duel?team=0": ("red_1",),
+        "Duel?team=1": ("blue_0", "blue_1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "complaint"),
+    [
+        ([("red_*", "Red")], r"--behaviors: agent 'blue_0' fits none of red_\*$"),
+        (
+            [("*", "All"), ("green_*", "Green")],
+            r"--behaviors: 'green_\*' is left with none of the agents red_0, blue_0$",
+        ),
+        ([("*", "All"), ("red_0", "Red")], "--behaviors: 'red_0' is left with none of the agents"),
+    ],
+)
+def test_a_map_that_does_not_fit_the_agents_is_refused(wanted: Any, complaint: str) -> None:
+    with pytest.raises(SceneError, match=complaint):
+        assign_roles(env_of({"red_0": SMALL, "blue_0": SMALL}), "Env", wanted)
+
+
+def test_agents_that_see_differently_cannot_share_a_behavior() -> None:
+    complaint = r"agents 'a' and 'b' cannot share behavior 'Both': spaces .*\(2,\).*\(3,\)"
+    with pytest.raises(SceneError, match=complaint):
+        assign_roles(env_of({"a": SMALL, "b": LARGE}), "Env", [("*", "Both")])
+
+
+@pytest.mark.parametrize(
+    ("seen", "sensors"),
+    [
+        (SMALL, ["observation"]),
+        (spaces.Dict({"observation": SMALL, "action_mask": spaces.MultiBinary(2)}), ["observation"]),
+        (spaces.Dict({"zone": SMALL, "arm": LARGE}), ["observation.arm", "observation.zone"]),
+        (
+            spaces.Dict({"observation": SMALL, "action_mask": spaces.MultiBinary(2), "bag": LARGE}),
+            ["observation.bag", "observation.observation"],
+        ),
+    ],
+    ids=str,
+)
+def test_state_sorts_after_sensors_and_masks_are_no_sensors(seen: Any, sensors: list[str]) -> None:
+    [role] = assign_roles(env_of({"a": seen}), "Env")
+    assert [sensor.spec.name for sensor in role.interface.sensors] == sensors
+    sample = seen.sample()
+    for sensor in role.interface.sensors:
+        key = sensor.spec.name.rpartition(".")[2]
+        expected = sample[key] if isinstance(sample, dict) else sample
+        np.testing.assert_array_equal(sensor.read_all([sample])[0], np.ravel(expected))
+
+
+@pytest.mark.parametrize(
+    ("seen", "done", "complaint"),
+    [
+        (spaces.Text(4), TWO, "agent 'a': observation 'observation' is a Text space"),
+        (SMALL, spaces.Text(4), "agent 'a': action is a Text space; expected Box, Discrete"),
+    ],
+)
+def test_unsupported_space_is_named_with_its_agent(seen: Any, done: Any, complaint: str) -> None:
+    with pytest.raises(SceneError, match=complaint):
+        assign_roles(env_of({"a": seen}, done), "Env")

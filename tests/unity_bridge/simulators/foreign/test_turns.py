@@ -1,0 +1,174 @@
+"""Agents that act in turn (AEC): who is not asked says nothing, and hears everything in the end."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_scenes import pettingzoo_scene
+from mpe2 import simple_tag_v3
+
+from unity_bridge.simulators.registry import open_scene
+from unity_bridge.simulators.scene import Scene, SceneError, Steps
+from unity_bridge.steps import ActionBatch
+
+# PettingZoo's modules of games say so while they are imported; it has no other way to make them with arguments.
+pytestmark = pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
+
+
+def act(scene: Scene, steps: Steps, choose: Any) -> Steps:
+    """Acts for all that wait. choose: takes the agent id and what it may do."""
+    actions = {}
+    for behavior, batch in steps.items():
+        asked = range(batch.num_terminal, len(batch))
+        chosen = [choose(int(batch.agent_ids[row]), batch.allowed_actions[row]) for row in asked]
+        discrete = np.array(chosen, np.int32).reshape(len(chosen), 1)
+        actions[behavior] = ActionBatch(np.zeros((len(chosen), 0), np.float32), discrete)
+    return scene.step(actions)
+
+
+def rows(steps: Steps) -> list[tuple[int, float, str]]:
+    """Agent, reward and how it goes on with each, in the order of the message."""
+    told = []
+    for batch in steps.values():
+        for agent, reward, terminated, truncated in zip(
+            batch.agent_ids.tolist(), batch.rewards.tolist(), batch.terminated, batch.truncated, strict=True
+        ):
+            told.append((agent, reward, "terminated" if terminated else "truncated" if truncated else ""))
+    return told
+
+
+def test_one_agent_is_asked_at_a_time_and_rewards_wait_for_its_next_row() -> None:
+    scene = pettingzoo_scene("whist_v1")
+    words = iter([1, 2, 0, 2, 1, 2, 1, 2])
+    steps, told = scene.reset(5), []
+    while not told or len(told) < 9:
+        told.append(rows(steps))
+        steps = act(scene, steps, lambda agent, allowed: next(words)) if len(told) < 9 else steps
+    assert told == [
+        [(0, 0, "")],
+        [(1, 1, "")],  # what player_0 said
+        [(2, 1 + 2, "")],
+        [(0, 10 + 2 + 0, "")],
+        [(1, 10 + 0 + 2, "")],
+        [(1, 10, "terminated"), (2, 10 + 2 + 1, "")],  # player_1 spoke twice, and is not there any more
+        [(0, 10 + 1 + 2, "")],
+        [(2, 10 + 1, "")],
+        [(0, 10 + 2, "truncated"), (2, 10, "truncated"), (0, 0, "")],  # and the next episode begins
+    ]
+
+
+def test_masks_observations_groups_and_states_are_those_of_the_moment() -> None:
+    scene = pettingzoo_scene("whist_v1", 2, with_state=True)
+    steps = scene.reset(5)
+    [batch] = steps.values()
+    assert (batch.agent_ids.tolist(), batch.group_ids.tolist()) == ([0, 3], [1, 2])
+    assert batch.observations[0].tolist() == [[0, 0, 5], [0, 0, 1005]]
+    [batch] = act(scene, steps, lambda agent, allowed: 1).values()
+    assert batch.agent_ids.tolist() == [1, 4]
+    assert batch.allowed_actions.tolist() == [[True, False, True]] * 2
+    assert batch.observations[1].tolist()[0] == [1, 0, 5, 1, 1, 5, 1, 2, 5], "everybody sees the present"
+
+
+def test_who_left_is_in_the_state_once_more() -> None:
+    scene = pettingzoo_scene("whist_v1", with_state=True)
+    steps, words = scene.reset(5), iter([1, 2, 0, 2, 1])
+    for _ in range(5):
+        steps = act(scene, steps, lambda agent, allowed: next(words))
+    [batch] = steps.values()
+    assert batch.agent_ids.tolist() == [1, 2]
+    assert batch.observations[1].tolist() == [[5, 0, 5, 5, 1, 5, 5, 2, 5]] * 2
+
+
+class Player:
+    """Allowed choices, drawn; the same whenever it is asked the same question."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def __call__(self, agent: int, allowed: Any) -> int:
+        self.asked.append(agent)
+        return int(np.random.default_rng([len(self.asked), agent]).choice(np.flatnonzero(allowed)))
+
+
+@pytest.mark.parametrize("game", ["classic.tictactoe_v3", "classic.connect_four_v3"])
+def test_games_are_played_as_they_are(game: str) -> None:
+    scene, player, module = pettingzoo_scene(game), Player(), importlib.import_module(f"pettingzoo.{game}")
+    steps, told = scene.reset(1), []
+    for _ in range(60):
+        told += rows(steps)
+        steps = act(scene, steps, player)
+    expected, env, again = [], module.env(), Player()
+    env.reset(seed=1)
+    while len(expected) < len(told):
+        if not env.agents:
+            env.reset()
+        seen, reward, terminated, truncated, _ = env.last()
+        agent = env.possible_agents.index(env.agent_selection)
+        expected.append((agent, reward, "terminated" if terminated else "truncated" if truncated else ""))
+        over = terminated or truncated
+        env.step(None if over else again(agent, seen["action_mask"]))
+    assert told == expected
+    ends = [reward for _, reward, end in told if end]
+    assert len(ends) >= 4
+    assert all(abs(mine) <= 1 and mine == -other for mine, other in zip(ends[::2], ends[1::2], strict=True))
+
+
+def test_what_could_act_at_once_may_act_in_turn() -> None:
+    scene = pettingzoo_scene("mpe2.simple_tag_v3", kwargs={"max_cycles": 3}, aec=True, with_state=False)
+    steps, told = scene.reset(4), []
+    for _ in range(24):
+        told.append([(behavior, batch.agent_ids.tolist()) for behavior, batch in steps.items()])
+        steps = act(scene, steps, lambda agent, allowed: (agent + 1) % 5)
+    asked = [batch[-1] for message in told for _, batch in message[-1:]]
+    assert asked[:4] == [0, 1, 2, 3]
+    env = simple_tag_v3.env(max_cycles=3)
+    env.reset(seed=4)
+    first = env.last()[0]
+    again = pettingzoo_scene("mpe2.simple_tag_v3", aec=True, with_state=False).reset(4)
+    [batch] = again.values()
+    np.testing.assert_allclose(batch.observations[0][0], first, rtol=1e-6)
+
+
+def test_two_sides_are_teams_of_one_behavior() -> None:
+    sides = (("player_1", "Board?team=0"), ("player_2", "Board?team=1"))
+    scene = pettingzoo_scene("classic.tictactoe_v3", behaviors=sides)
+    assert set(scene.behaviors) == {"Board?team=0", "Board?team=1"}
+    for spec in scene.behaviors.values():
+        assert [sensor.name for sensor in spec.observation_specs] == ["observation"], (
+            "one behavior needs no state"
+        )
+    steps = scene.reset()
+    assert list(steps) == ["Board?team=0"]
+    for cell in (0, 3, 1, 4, 2):  # the first player fills the first column
+        [behavior] = steps
+        assert behavior == f"Board?team={0 if cell < 3 else 1}"
+        steps = act(scene, steps, lambda agent, allowed, cell=cell: cell)
+    assert [batch.rewards.tolist() for batch in steps.values()] == [[1, 0], [-1]]
+    assert [batch.terminated.tolist() for batch in steps.values()] == [[True, False], [True]]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "complaint"),
+    [
+        ({"trouble": "step"}, r"step\(\) raised ValueError: spilt milk$"),
+        ({"trouble": "nobody"}, r"reset\(\) left no agent that could act$"),
+    ],
+)
+def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None:
+    with pytest.raises(SceneError, match=f"^pettingzoo:whist_v1: {complaint}"):  # noqa: PT012
+        scene = pettingzoo_scene("whist_v1", kwargs=kwargs)
+        act(scene, scene.reset(), lambda agent, allowed: 0)
+
+
+def test_without_turns_there_is_nothing_to_ask_for() -> None:
+    with pytest.raises(SceneError, match="pettingzoo:nursery_v1: --aec: expected a function env in it"):
+        open_scene("pettingzoo:nursery_v1", options={"aec": True})

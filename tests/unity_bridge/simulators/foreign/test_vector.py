@@ -1,0 +1,142 @@
+"""Copies in a vector environment live through the same as copies one after the other, however they begin anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from foreign_scenes import open_gym
+
+from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.steps import ActionBatch
+
+Transition = tuple[list[float], int, float, list[float], str]
+
+
+def opened(name: str, agents: int | None, options: dict[str, Any] | None = None, **kwargs: Any) -> Scene:
+    return open_gym(name, agents, kwargs, options or {}, rendered=False)
+
+
+def lived(scene: Scene, steps: int) -> dict[int, list[Transition]]:
+    """Each agent's transitions: what it saw, did, earned, saw then, and how its episode ended there, if it did.
+
+    It does what its mask allows, by turns.
+    """
+    [behavior] = scene.behaviors
+    transitions: dict[int, list[Transition]] = {}
+    waiting: dict[int, tuple[list[float], int]] = {}
+    batch = scene.reset(1000)[behavior]
+    for _ in range(steps):
+        for row, agent in enumerate(batch.agent_ids.tolist()):
+            seen, is_last = batch.observations[0][row].tolist(), row < batch.num_terminal
+            if agent in waiting:
+                ending = ["", "terminated", "truncated"][batch.terminated[row] + 2 * batch.truncated[row]]
+                before, action = waiting.pop(agent)
+                reward = float(batch.rewards[row])
+                transitions.setdefault(agent, []).append((before, action, reward, seen, ending))
+            else:
+                assert batch.rewards[row] == 0  # an episode begins: there is nothing yet to earn
+            if not is_last:
+                waiting[agent] = (
+                    seen,
+                    int(np.flatnonzero(batch.allowed_actions[row])[-1 - int(seen[0]) % 2]),
+                )
+        chosen = [waiting[agent][1] for agent in batch.agent_ids[batch.num_terminal :].tolist()]
+        assert chosen
+        actions = ActionBatch(np.zeros((len(chosen), 0), np.float32), np.array(chosen, np.int32)[:, None])
+        batch = scene.step({behavior: actions})[behavior]
+    scene.close()
+    return transitions
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", "DISABLED"])
+@pytest.mark.parametrize("agents", [1, 4])
+def test_every_way_to_begin_anew_gives_the_same_transitions(mode: str, agents: int) -> None:
+    expected = lived(opened("gym_lab:lap", agents), 12)
+    given = lived(opened("gym_lab:laps", agents, mode=mode), 18)
+    for agent, transitions in expected.items():
+        assert {ending for *_, ending in transitions} > {""}
+        common = min(len(transitions), len(given[agent]))
+        assert common > 9
+        assert given[agent][:common] == transitions[:common]
+
+
+@pytest.mark.process
+def test_copies_in_processes_live_through_the_same() -> None:
+    options = {"vector": "async", "wrap": ["gym_lab:double:factor=3"]}
+    expected = lived(opened("gym_lab:lap", 3, {"wrap": ["gym_lab:double:3"]}, bonus=0.5), 10)
+    given = lived(opened("gym_lab:lap", 3, options, bonus=0.5), 15)
+    assert {agent: transitions[:9] for agent, transitions in given.items()} == expected
+
+
+@pytest.mark.process
+def test_copies_in_processes_may_have_a_space_of_a_librarys_own(act) -> None:
+    scene = opened("gym_lab:Talker", 2, {"vector": "async"}, says="go left")
+    scene.reset(0)
+    batch = scene.step(act("Talker?team=0", discrete=[[0], [1]]))["Talker?team=0"]
+    assert batch.observations[0].tolist() == [[1, 0], [1, 0]]
+    scene.close()
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore")  # Gymnasium says by warnings what became of its processes
+def test_an_exception_in_a_process_is_one_line() -> None:
+    scene = opened("gym_lab:lap", 2, {"vector": "async"}, bonus="much")
+    with pytest.raises(SceneError, match=r"^gym:gym_lab:lap: step\(\) raised TypeError: unsupported operand"):
+        lived(scene, 3)
+    scene.close()
+
+
+@pytest.mark.process
+@pytest.mark.filterwarnings("ignore")
+def test_a_process_that_is_gone_is_named() -> None:
+    scene = opened("gym_lab:lap", 2, {"vector": "async", "wrap": ["gym_lab:quitter"]})
+    with pytest.raises(SceneError, match=r"the process of copy [01] ended by itself, with exit code 7$"):
+        lived(scene, 6)
+    scene.close()
+
+
+def test_the_environments_own_vector_implementation_is_used() -> None:
+    scene = opened("CartPole-v1", 3, {"vector": "vector_entry_point"})
+    assert lived(scene, 40).keys() == {0, 1, 2}
+
+
+def test_pictures_are_those_of_the_first_copy() -> None:
+    scene = open_gym("gym_lab:laps", 2, {}, {}, rendered=True)
+    scene.reset(0)
+    assert not scene.render().any()
+    assert scene.render().shape == (4, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "complaint"),
+    [
+        (
+            "gym_lab:two_laps",
+            {},
+            r"--agents 3: a vector environment of 2 was made; give the function .* num_envs",
+        ),
+        ("gym_lab:laps", {"wrap": ["ClipReward:-1,1"]}, "--wrap ClipReward:-1,1: it is a vector environment"),
+        ("gym_lab:laps", {"vector": "async"}, "--vector async: it is a vector environment already"),
+        (
+            "gym_lab:lap",
+            {"vector": "vector_entry_point"},
+            "vector_entry_point is for ids that are registered",
+        ),
+        ("Pendulum-v1", {"vector": "vector_entry_point"}, "doesn't have a vector entry point"),
+    ],
+)
+def test_what_does_not_fit_a_vector_environment_is_named(name: str, options: Any, complaint: str) -> None:
+    with pytest.raises(SceneError, match=f"^gym:{name}: .*{complaint}"):
+        opened(name, 3, options)
+
+
+def test_a_vector_environment_must_say_how_it_begins_anew() -> None:
+    with pytest.raises(SceneError, match=r"must say in metadata\['autoreset_mode'\] .* got None$"):
+        opened("gym_lab:SilentLaps", 2, says_how=False)
+
+
+def test_an_episode_without_its_last_observation_is_refused() -> None:
+    with pytest.raises(SceneError, match=r"left no last observation; expected info\['final_obs'\]$"):
+        lived(opened("gym_lab:SilentLaps", 2), 9)

@@ -1,0 +1,111 @@
+"""Action spaces as an agent's continuous actions and branches: how its decision becomes an environment's action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from unity_bridge.arrays import Floats, Integers
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.specs import ActionSpec
+
+UNBOUNDED = 1e30
+"""A bound beyond this is a way to say that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Actuator:
+    """How an agent's continuous actions and choices become an environment's own action."""
+
+    space: gymnasium.Space[Any]
+    spec: ActionSpec
+    build: Callable[[Floats, Integers], Any]
+    """Takes shapes [continuous size] and [branches]; returns a new member of the space."""
+
+    def idle(self) -> Any:
+        """An action for an agent that does not decide: each first choice, the middle of each range."""
+        return self.build(np.zeros(self.spec.continuous_size), np.zeros(self.spec.discrete_size, np.int64))
+
+
+def actuator(space: Any, where: str = "action") -> Actuator:
+    """How to fill an action space.
+
+    A number in [−1, 1] is spread over [low, high] where a Box has both bounds, and passed through (within
+    the one bound) where it has not; integers are rounded to the nearest member. A Discrete is a branch, a MultiDiscrete
+    several, a MultiBinary branches of two. Members of a Dict (by sorted key) and of a Tuple follow one another.
+
+    Raises:
+        SceneError: a space that is none of these. Names it.
+    """
+    if isinstance(space, spaces.Box):
+        return _box(space)
+    if isinstance(space, spaces.Discrete):
+        start = int(space.start)
+        return Actuator(space, ActionSpec(0, (int(space.n),)), lambda _, choices: int(choices[0]) + start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _branches(space.nvec, space.start, space)
+    if isinstance(space, spaces.MultiBinary):
+        return _branches(np.full(space.shape, 2), np.zeros(space.shape, np.int64), space)
+    if isinstance(space, spaces.Tuple):
+        members = [actuator(member, f"{where}.{i}") for i, member in enumerate(space.spaces)]
+        return _side_by_side(space, members, tuple)
+    if isinstance(space, spaces.Dict):
+        keys = sorted(space.spaces)
+        members = [actuator(space.spaces[key], f"{where}.{key}") for key in keys]
+        return _side_by_side(space, members, lambda actions: dict(zip(keys, actions, strict=True)))
+    raise unsupported_space(space, where)
+
+
+def unsupported_space(space: Any, where: str) -> SceneError:
+    """The error for a space that holds no vectors, pictures or choices."""
+    return SceneError(
+        f"{where} is a {type(space).__name__} space; "
+        "expected Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+    )
+
+
+def _box(space: spaces.Box) -> Actuator:
+    low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+    bounded = (low > -UNBOUNDED) & (high < UNBOUNDED)
+    center, half = np.zeros_like(low), np.ones_like(low)
+    center[bounded] = (low[bounded] + high[bounded]) / 2
+    half[bounded] = (high[bounded] - low[bounded]) / 2
+    # A single bound beyond [−1, 1] would leave one action to choose from: the range of 2 that begins there is used.
+    center = np.where(~bounded & (low >= 1), low + 1, np.where(~bounded & (high <= -1), high - 1, center))
+    whole = space.dtype.kind in "iu"
+    if whole and space.dtype.itemsize == 8:
+        largest = float(np.iinfo(str(space.dtype)).max)  # rounds up to a number that the type does not hold
+        high = np.where(high >= largest, np.nextafter(largest, 0), high)
+
+    def build(numbers: Floats, _: Integers) -> NDArray[Any]:
+        values = np.clip(center + half * numbers, low, high)
+        return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
+
+    return Actuator(space, ActionSpec(len(low)), build)
+
+
+def _branches(sizes: Integers, starts: Integers, space: Any) -> Actuator:
+    def build(_: Floats, choices: Integers) -> NDArray[Any]:
+        return (choices.reshape(sizes.shape) + starts).astype(space.dtype)
+
+    return Actuator(space, ActionSpec(0, tuple(int(size) for size in sizes.ravel())), build)
+
+
+def _side_by_side(space: Any, members: Sequence[Actuator], join: Callable[[list[Any]], Any]) -> Actuator:
+    def build(numbers: Floats, choices: Integers) -> Any:
+        actions = []
+        for member in members:
+            n, b = member.spec.continuous_size, member.spec.discrete_size
+            actions.append(member.build(numbers[:n], choices[:b]))
+            numbers, choices = numbers[n:], choices[b:]
+        return join(actions)
+
+    continuous = sum(member.spec.continuous_size for member in members)
+    branches = tuple(size for member in members for size in member.spec.discrete_branches)
+    return Actuator(space, ActionSpec(continuous, branches), build)

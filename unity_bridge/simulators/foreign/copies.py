@@ -1,0 +1,136 @@
+"""Copies of one environment side by side, stepped one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from unity_bridge.simulators.foreign.environment import (
+    Agent,
+    AgentStep,
+    Description,
+    Environment,
+    copied,
+)
+from unity_bridge.simulators.foreign.state import State
+from unity_bridge.simulators.third_party import ForeignCode
+
+_SEED_STRIDE = 1000
+
+
+class Row(NamedTuple):
+    """A step of one agent of a copy."""
+
+    copy: int
+    step: AgentStep
+    state: Any = None
+    """The copy's state, as State.observe() returned it; None where it is not shown."""
+
+
+Rows = list[Row]
+
+
+class Copies(Protocol):
+    """Copies of one environment, wherever they run."""
+
+    description: Description
+    """The agents of a copy."""
+
+    environment: Environment | None
+    """Copy 0 where copies have states; None where they are stepped together only."""
+
+    def __len__(self) -> int: ...
+
+    def show(self, state: State) -> None:
+        """Adds the state to every row from now on; only where ``environment`` is not None."""
+
+    def reset(self, seed: int | None) -> Rows:
+        """Begins every copy anew, copy i with seed + 1000 i; None goes on with the random numbers at hand.
+
+        Returns the rows of all agents that are to act, by copy and in the environment's order.
+        """
+
+    def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
+        """Acts in every copy, for the agents that were to act. A copy without agents that are left begins anew.
+
+        Returns the rows of agents that ended an episode, and of those that are to act now; at least one is.
+        """
+
+    def render(self) -> Any:
+        """What copy 0 draws: how its episode ended where it did in the last step."""
+
+    def close(self) -> None:
+        """Frees what the copies hold."""
+
+
+class SerialCopies:
+    """Environments in this process. The first rows of an episode come with the last ones of the episode before."""
+
+    def __init__(self, code: ForeignCode, envs: Sequence[Environment], *, rendered: bool = False) -> None:
+        """
+        Args:
+            code: the environments'.
+            envs: at least one; the first one is rendered.
+            rendered: whether render() will be called.
+        """
+        self.description: Description = envs[0]
+        self.environment: Environment | None = envs[0]
+        self._code = code
+        self._envs = envs
+        self._rendered = rendered
+        self._state: State | None = None
+        self._last_picture: Any = None
+        """Of the episode of copy 0 that ended in the last step."""
+
+    def __len__(self) -> int:
+        return len(self._envs)
+
+    def show(self, state: State) -> None:
+        self._state = state
+
+    def reset(self, seed: int | None) -> Rows:
+        self._last_picture = None
+        rows: Rows = []
+        for copy, env in enumerate(self._envs):
+            rows += self._rows(copy, env.reset(copy_seed(seed, copy)))
+        return rows
+
+    def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
+        ended: Rows = []
+        waiting: Rows = []
+        self._last_picture = None
+        for copy, (env, chosen) in enumerate(zip(self._envs, actions, strict=True)):
+            leaving, staying = env.step(chosen)
+            if leaving:
+                ended += self._rows(copy, leaving)
+            if not staying:
+                if self._rendered and copy == 0:
+                    self._last_picture = copied(self._draw())
+                staying = env.reset()
+            waiting += self._rows(copy, staying)
+        return ended, waiting
+
+    def render(self) -> Any:
+        return self._draw() if self._last_picture is None else self._last_picture
+
+    def close(self) -> None:
+        for env in self._envs:
+            env.close()
+
+    def _draw(self) -> Any:
+        return self._code.call("render()", self._envs[0].render)
+
+    def _rows(self, copy: int, steps: Sequence[AgentStep]) -> Rows:
+        if not steps:
+            raise self._code.error("reset() left no agent that could act")
+        state = None if self._state is None else self._state.observe(self._envs[copy])
+        return [Row(copy, step, state) for step in steps]
+
+
+def copy_seed(seed: int | None, copy: int) -> int | None:
+    """seed + 1000 i for copy i of an environment; None goes on with the random numbers at hand.
+
+    The simulators of a run have seeds that follow one another: were those of copies to follow one another too, copies
+    of one simulator would live through the same as copies of the next.
+    """
+    return None if seed is None else (seed + _SEED_STRIDE * copy) % 2**31

@@ -1,0 +1,128 @@
+"""The interface of one environment, whatever library it comes from: agents that see, act, earn and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+Agent = Hashable
+"""The name of an agent within its environment, most often a text such as ``adversary_0``."""
+
+
+class AgentStep(NamedTuple):
+    """The outcome of a step or reset for one agent. Made by ``agent_step``, so that nothing of it can change."""
+
+    agent: Agent
+    observation: Any
+    mask: Any = None
+    """The action mask that came beside the observation; None where there was none."""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    """Never true where ``terminated`` is."""
+    group_reward: float = 0.0
+    """What all agents of the environment earned together; equal for all of them."""
+
+
+def agent_step(
+    agent: Agent,
+    observation: Any,
+    mask: Any = None,
+    reward: Any = 0.0,
+    terminated: Any = False,
+    truncated: Any = False,
+    group_reward: Any = 0.0,
+) -> AgentStep:
+    """Copies what an environment returned for an agent. To be called before any other call into the environment.
+
+    An environment owns the arrays that it returned, and may write its next observation into them. An agent that is
+    both terminated and truncated is terminated.
+
+    Raises:
+        TypeError, ValueError: a reward that is no number.
+    """
+    over = bool(terminated)
+    return AgentStep(
+        agent,
+        copied(observation),
+        None if mask is None else copied(mask),
+        as_number(reward),
+        over,
+        bool(truncated) and not over,
+        as_number(group_reward),
+    )
+
+
+def copied(value: Any) -> Any:
+    """A value that shares no memory with another, nested dictionaries and sequences included.
+
+    Sequences, and arrays of objects, become tuples. Arrays of other libraries, such as tensors or stacked frames,
+    become NumPy's.
+    """
+    if isinstance(value, np.ndarray):
+        return value.copy() if value.dtype != object else tuple([copied(member) for member in value])
+    if value is None or isinstance(value, (int, float, str, bytes, np.generic)):
+        return value
+    if isinstance(value, Mapping):
+        return {key: copied(member) for key, member in value.items()}
+    if isinstance(value, (tuple, list)):
+        return tuple([copied(member) for member in value])
+    return np.array(value)
+
+
+def as_number(value: Any) -> float:
+    """A number, which may come as an array of one. Raises TypeError or ValueError for what is none."""
+    return float(value.item() if isinstance(value, np.ndarray) else value)
+
+
+class Description(Protocol):
+    """The agents of an environment, and how they see and act."""
+
+    possible_agents: Sequence[Agent]
+
+    metadata: Mapping[str, Any]
+    """``render_fps`` and the like, as Gymnasium and PettingZoo have it."""
+
+    has_groups: bool
+    """Whether the agents of an environment are a group."""
+
+    def spaces(self, agent: Agent) -> tuple[Any, Any]:
+        """An agent's observation space and action space, as Gymnasium has them."""
+
+
+class Environment(Description, Protocol):
+    """One environment, played episode by episode; its agents may leave early and come late.
+
+    An episode ends when no agent is left; then the next one must be begun.
+    """
+
+    def reset(self, seed: int | None = None) -> list[AgentStep]:
+        """Begins an episode. Returns the steps of the agents that are to act, in the environment's order.
+
+        Raises:
+            SceneError: the environment raised something, or has no agents.
+        """
+
+    def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
+        """Acts for all agents that were to act. Returns the steps of those that ended, and of those to act now.
+
+        Raises:
+            SceneError: the environment raised something, or does not say what became of an agent.
+        """
+
+    def seen(self) -> Mapping[Agent, Any]:
+        """The last observation of each agent that is there, and of those that left in the last step. Copied."""
+
+    state_space: Any
+    """The declared space of the state; None where none is declared."""
+
+    def state(self) -> Any:
+        """The state of the whole environment, copied. Raises NotImplementedError where it has none."""
+
+    def render(self) -> Any:
+        """A picture of the environment."""
+
+    def close(self) -> None:
+        """Frees what the environment holds."""

@@ -1,0 +1,105 @@
+"""Gymnasium's environments, each of one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, agent_step, copied
+from unity_bridge.simulators.foreign.masks import MASK, mask_method, mask_of_info
+from unity_bridge.simulators.third_party import ForeignCode
+
+AGENT = "agent"
+"""The only one."""
+
+_RESET = ("observation", "info")
+_STEP = ("observation", "reward", "terminated", "truncated", "info")
+
+
+class SingleAgent:
+    """The description of an environment of one agent; see ``Description``."""
+
+    has_groups = False
+    possible_agents: Sequence[Agent] = (AGENT,)
+    metadata: Mapping[str, Any]
+
+
+class GymnasiumEnvironment(SingleAgent):
+    """A ``gymnasium.Env`` behind the interface of ``Environment``."""
+
+    state_space = None
+
+    def __init__(self, env: gymnasium.Env[Any, Any], code: ForeignCode) -> None:
+        self._env = MaskInInfo.around(env)
+        self._code = code
+        self.metadata = env.metadata
+
+    def spaces(self, agent: Agent) -> tuple[Any, Any]:
+        return self._env.observation_space, self._env.action_space
+
+    def reset(self, seed: int | None = None) -> list[AgentStep]:
+        return [self._code.call("reset()", self._reset, seed)]
+
+    def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
+        step = self._code.call("step()", self._step, actions[AGENT])
+        return ([step], []) if step.terminated or step.truncated else ([], [step])
+
+    def seen(self) -> Mapping[Agent, Any]:
+        raise NotImplementedError
+
+    def state(self) -> Any:
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _reset(self, seed: int | None) -> AgentStep:
+        observation, info = _parts(self._env.reset(seed=seed), _RESET)
+        return agent_step(AGENT, observation, mask_of_info(info, self._code))
+
+    def _step(self, action: Any) -> AgentStep:
+        observation, reward, terminated, truncated, info = _parts(self._env.step(action), _STEP)
+        return agent_step(AGENT, observation, mask_of_info(info, self._code), reward, terminated, truncated)
+
+
+def _parts(returned: Any, expected: tuple[str, ...]) -> Any:
+    """Returns what an environment returned, once it is complete: those written for the old Gym return less."""
+    if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
+        return returned
+    got = f"{len(returned)} of them" if isinstance(returned, tuple) else f"{returned!r:.60}"
+    if isinstance(returned, tuple) and len(returned) == len(expected):
+        got = f"no dictionary as info but {returned[-1]!r:.60}"
+    raise TypeError(f"expected {len(expected)} values to be returned ({', '.join(expected)}), got {got}")
+
+
+class MaskInInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Puts what an environment's own method allows, ``action_masks()`` for instance, into its infos."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], method: Any) -> None:
+        super().__init__(env)
+        self._method = method
+
+    @classmethod
+    def around(cls, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+        """The environment, wrapped if it has such a method."""
+        method = mask_method(env)
+        return env if method is None else cls(env, method)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        observation, info = _parts(self.env.reset(seed=seed, options=options), _RESET)
+        return copied(observation), self._with_mask(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, *outcome, info = _parts(self.env.step(action), _STEP)
+        return copied(observation), *outcome, self._with_mask(info)
+
+    def _with_mask(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(info) if MASK in info else {**info, MASK: np.asarray(self._method())}

@@ -1,0 +1,1 @@
+"""Environments and wrappers by the names that users write: registered ids, modules, functions and classes."""

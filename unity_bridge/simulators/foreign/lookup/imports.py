@@ -1,0 +1,52 @@
+"""Imports of modules that users name, and what is said where one cannot be imported."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from unity_bridge.simulators.scene import SceneError
+
+
+def import_module(called: str, module: str, explain: Callable[[str], str] = lambda missing: "") -> Any:
+    """The module of that name, from the current folder too.
+
+    Args:
+        called: as the user wrote the environment that wants it, for messages.
+        module: as Python imports it.
+        explain: says of a module that is missing what to do; takes its name, and returns an empty text where there
+            is nothing special to say.
+
+    Raises:
+        SceneError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or module
+        text = explain(missing) or (
+            f"there is no module {module}"
+            if f"{module}.".startswith(f"{missing}.")
+            else f"{module} needs {missing}, which is not installed"
+        )
+        raise SceneError(f"{called}: {text}") from None
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise SceneError(f"{called}: importing {module} raised {type(error).__name__}: {text}") from error
+
+
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function or class by name; none where it does not tell, as what is written in C."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def package_of(spec: Any) -> str:
+    """The package whose environment a registered spec describes."""
+    entry = spec.entry_point
+    where = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return str(where).replace(":", ".").partition(".")[0]

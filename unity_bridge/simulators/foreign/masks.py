@@ -1,0 +1,267 @@
+"""Action masks: where environments offer them, how they are laid out, and what is said of one that does not fit."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.foreign.actions import Actuator
+from unity_bridge.simulators.foreign.environment import AgentStep
+from unity_bridge.simulators.third_party import ForeignCode
+
+MASK = "action_mask"
+"""The member of an observation, and the key of an info, as Gymnasium, PettingZoo and RLlib call it."""
+
+KEYS = (MASK, "action_masks", "avail_actions", "available_actions", "valid_action_mask")
+"""Keys of infos, and members of observations, that hold a mask. EPyMARL has ``avail_actions``."""
+
+METHODS = ("action_masks", "get_avail_actions", "action_mask", "get_action_mask", "valid_action_mask")
+"""Methods of environments that return masks: Stable-Baselines3-contrib's first, then EPyMARL's."""
+
+_LIKE_A_MASK = re.compile(
+    r"mask|.*(action|move).*mask.*|.*mask.*(action|move).*|(avail\w*|legal|valid|allowed|possible)_?(action|move)s?",
+    re.IGNORECASE,
+)
+
+
+def mask_of_info(info: Any, code: ForeignCode) -> Any:
+    """The mask in an info; None without one."""
+    key = mask_key(info, code)
+    return None if key is None else info[key]
+
+
+def mask_key(info: Any, code: ForeignCode) -> str | None:
+    """The key of the mask in an info; None without one. A key that looks like another kind of mask is told once."""
+    if not info or not isinstance(info, Mapping):
+        return None
+    for key in KEYS:
+        if info.get(key) is not None:
+            return key
+    for key in info:
+        if isinstance(key, str) and key not in KEYS and _LIKE_A_MASK.fullmatch(key.removeprefix("_")):
+            code.warn(
+                f"unread {key}",
+                f"info['{key}'] looks like an action mask and is not read; expected the key {MASK}",
+            )
+    return None
+
+
+def mask_method(env: Any, arguments: int = 0) -> Callable[..., Any] | None:
+    """The method of an environment, or of one that it wraps, that returns what is allowed now; None without one.
+
+    Args:
+        env: of any library.
+        arguments: how many the method must take: 1 where it is asked for an agent.
+    """
+    for holder in (env, getattr(env, "unwrapped", env)):
+        for name in METHODS:
+            found = _attribute(holder, name)
+            if callable(found) and required_arguments(found) == arguments:
+                method: Callable[..., Any] = found
+                return method
+    return None
+
+
+def _attribute(env: Any, name: str) -> Any:
+    try:
+        return env.get_wrapper_attr(name) if hasattr(env, "get_wrapper_attr") else getattr(env, name)
+    except AttributeError:
+        return None
+
+
+def required_arguments(function: Callable[..., Any]) -> int:
+    """How many arguments a function must be given; none where it does not tell, as what is written in C."""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    return sum(each.default is each.empty and each.kind not in variable for each in parameters)
+
+
+def mask_member(space: Any, actuator: Actuator, code: ForeignCode) -> str | None:
+    """The member of an observation space that is the action mask; None without one.
+
+    ``action_mask`` is one wherever there is something to choose; a member of another usual name is one if it has
+    a zero or one for each choice.
+    """
+    if not isinstance(space, spaces.Dict):
+        return None
+    size = actuator.spec.mask_size
+    for key in KEYS:
+        if key in space.spaces and (key == MASK or _is_binary(space.spaces[key], size)):
+            if size:
+                return key
+            code.warn(
+                f"no choices {key}",
+                f"observation['{key}']: continuous actions have no mask; it is observed instead",
+            )
+    for key in space.spaces:
+        if isinstance(key, str) and _LIKE_A_MASK.fullmatch(key) and _is_binary(space.spaces[key], size):
+            code.warn(
+                f"unread {key}",
+                f"observation['{key}'] looks like an action mask and is observed instead; expected the key {MASK}",
+            )
+    return None
+
+
+def _is_binary(space: Any, size: int) -> bool:
+    """Whether members of a space are so many zeros and ones, nested as actions may be."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        members = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return sum(_binary_size(member) for member in members) == size
+    return _binary_size(space) == size > 0
+
+
+def _binary_size(space: Any) -> int:
+    if isinstance(space, spaces.MultiBinary):
+        return int(np.prod(space.shape))
+    if isinstance(space, spaces.Box) and (space.low == 0).all() and (space.high == 1).all():
+        return int(np.prod(space.shape))
+    return -1
+
+
+class MaskReader:
+    """Reads the masks of a behavior's agents, from their observations or from what came beside these."""
+
+    def __init__(self, behavior: str, actuator: Actuator, member: str | None, code: ForeignCode) -> None:
+        """
+        Args:
+            behavior: its name, for warnings.
+            actuator: what is masked.
+            member: of the observation that is the mask; None where masks come beside observations.
+            code: takes warnings.
+        """
+        self._behavior = behavior
+        self._actuator = actuator
+        self._member = member
+        self._code = code
+
+    def read(self, steps: Sequence[AgentStep], *, deciding: bool) -> NDArray[np.bool_]:
+        """True where a choice is allowed, all branches side by side. Shape [N, sum of branches].
+
+        A mask that does not fit, or that leaves an agent without a choice, allows everything, and is told once.
+
+        Args:
+            steps: of N agents.
+            deciding: whether they are to act now. The masks of others are used where they fit, and nothing is said.
+        """
+        allowed = np.ones((len(steps), self._actuator.spec.mask_size), np.bool_)
+        for row, step in zip(allowed, steps, strict=True):
+            mask = step.mask if self._member is None else self._of_observation(step)
+            if mask is None:
+                continue
+            try:
+                row[:] = laid_out(mask, self._actuator)
+            except ValueError as error:
+                if deciding:
+                    self._code.warn(
+                        f"mask {self._behavior} {str(error)[:20]}",
+                        f"behavior '{self._behavior}': action mask: {error}; every choice is allowed",
+                    )
+        return allowed
+
+    def _of_observation(self, step: AgentStep) -> Any:
+        observation = step.observation
+        return observation.get(self._member, step.mask) if isinstance(observation, Mapping) else step.mask
+
+
+def laid_out(mask: Any, actuator: Actuator) -> NDArray[np.bool_]:
+    """A mask (1 = allowed) over all branches. Shape [sum of branches].
+
+    One flat array; an array for each branch, which may be padded with zeros to the longest; for a Dict or Tuple of
+    actions one mask for each member. A MultiBinary takes Gymnasium's own form, too: 0 or 1 where only that is allowed,
+    2 for either.
+
+    Raises:
+        ValueError: it does not fit, holds other numbers, or leaves a branch without a choice. Says what was expected.
+    """
+    branches = actuator.spec.discrete_branches
+    if not branches:
+        raise ValueError("there is nothing to mask, because all actions are continuous")
+    values = _flat(_without_padding(mask, branches), actuator.space)
+    size = sum(branches)
+    if len(values) != size:
+        raise ValueError(f"expected {size} values, one for each choice of {branches}, got {len(values)}")
+    if not ((values == 0) | (values == 1)).all():
+        odd = values[(values != 0) & (values != 1)][0]
+        raise ValueError(f"expected 0 or 1 for each choice, got {odd:g}")
+    allowed: NDArray[np.bool_] = values == 1
+    starts = np.cumsum((0, *branches[:-1]))
+    left = np.add.reduceat(allowed, starts)
+    if not left.all():
+        raise ValueError(f"no choice is left in branch {int(np.argmin(left))} of {branches}")
+    return allowed
+
+
+def _without_padding(mask: Any, branches: Sequence[int]) -> Any:
+    """A mask whose rows, one for each branch, end where their branches do; as it is if more is left than zeros."""
+    if len(branches) == 1 or not isinstance(mask, (np.ndarray, tuple)) or len(mask) != len(branches):
+        return mask
+    rows = [np.asarray(row) for row in mask]
+    if any(row.ndim != 1 or row[size:].any() for row, size in zip(rows, branches, strict=True)):
+        return mask
+    return tuple(row[:size] for row, size in zip(rows, branches, strict=True))
+
+
+def _flat(mask: Any, space: Any) -> NDArray[np.float64]:
+    """The values of a mask for a space, one after the other. Raises ValueError where they cannot be read."""
+    if isinstance(space, spaces.Dict) and isinstance(mask, Mapping):
+        members = space.spaces
+        if unknown := [key for key in mask if key not in members]:
+            raise ValueError(
+                f"expected the members {', '.join(map(str, sorted(members)))}, got {unknown[0]!r}"
+            )
+        return _joined([_member(mask.get(key), members[key]) for key in sorted(members)])
+    if isinstance(space, spaces.Tuple) and isinstance(mask, tuple) and _has_parts(mask, len(space.spaces)):
+        return _joined([_member(part, member) for part, member in zip(mask, space.spaces, strict=True)])
+    values = _numbers(mask)
+    if isinstance(space, spaces.MultiBinary) and len(values) == np.prod(space.shape):
+        if not np.isin(values, (0, 1, 2)).all():
+            raise ValueError("expected 0, 1 or 2 for each bit, or a zero or one for each of its values")
+        return np.stack([values != 1, values != 0], axis=1).astype(np.float64).ravel()
+    return values
+
+
+def _has_parts(mask: tuple[Any, ...], members: int) -> bool:
+    """Whether a tuple holds a mask for each member, and not one value for each choice."""
+    return len(mask) == members and not any(isinstance(part, (int, float, np.generic)) for part in mask)
+
+
+def _member(mask: Any, space: Any) -> NDArray[np.float64]:
+    """A mask for a member of nested actions; one that is missing allows everything."""
+    size = _choices(space)
+    if size == 0:
+        return np.zeros(0)
+    return np.ones(size) if mask is None else _flat(mask, space)
+
+
+def _choices(space: Any) -> int:
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.MultiBinary):
+        return 2 * int(np.prod(space.shape))
+    if isinstance(space, spaces.Dict):
+        return sum(map(_choices, space.spaces.values()))
+    return sum(map(_choices, space.spaces)) if isinstance(space, spaces.Tuple) else 0
+
+
+def _numbers(mask: Any) -> NDArray[np.float64]:
+    parts = mask if isinstance(mask, (tuple, list)) else [mask]
+    try:
+        return _joined([_numbers(part) if isinstance(part, (tuple, list)) else np.ravel(np.asarray(part, np.float64))
+                        for part in parts])  # fmt: skip
+    except (TypeError, ValueError):
+        raise ValueError(f"expected zeros and ones, got {mask!r:.60}") from None
+
+
+def _joined(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return np.concatenate(parts) if parts else np.zeros(0)

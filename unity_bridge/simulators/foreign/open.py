@@ -1,0 +1,216 @@
+"""Scenes of environments that other libraries made: which kind one is, and how its copies are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import gymnasium
+from gymnasium.error import CustomSpaceError
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+
+from unity_bridge.simulators.foreign.agent_lists import AgentListEnvironment, is_agent_list
+from unity_bridge.simulators.foreign.copies import Copies, SerialCopies
+from unity_bridge.simulators.foreign.environment import Environment
+from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment, MaskInInfo
+from unity_bridge.simulators.foreign.lookup.gymnasium_ids import GymnasiumMaker
+from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper
+from unity_bridge.simulators.foreign.options import OPTIONS_OF_KIND, require_known
+from unity_bridge.simulators.foreign.scene import ForeignScene
+from unity_bridge.simulators.foreign.vector import VectorCopies
+from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.third_party import ForeignCode
+
+
+class Make(Protocol):
+    """Makes an environment of any library."""
+
+    def __call__(self, count: int | None = None, *, rendered: bool = False) -> Any:
+        """
+        Args:
+            count: the number of copies that the user asked for, for what makes a vector environment.
+            rendered: whether render() will be called.
+        """
+
+
+def open_named(
+    env: str, agents: int | None, kwargs: Mapping[str, Any], options: Mapping[str, Any], *, rendered: bool
+) -> Scene:
+    """The environment of ``SCHEME:NAME``; what its name means is told by the module of ``lookup`` for its scheme.
+
+    Raises:
+        SceneError: there is no such environment, or as ``open_made``.
+    """
+    scheme, _, name = env.partition(":")
+    code = ForeignCode(env)
+    if scheme == "gym":
+        maker = GymnasiumMaker(env, name, kwargs)
+        return open_made(code, lambda made: maker.behavior, maker, agents, options, rendered=rendered)
+    if scheme == "gymma":
+        from unity_bridge.simulators.foreign.lookup import agent_list_ids
+
+        make, behavior = agent_list_ids.find_maker(name), name.rpartition(":")[2].rpartition("/")[2]
+    else:
+        from unity_bridge.simulators.foreign.lookup import pettingzoo_modules
+
+        make = pettingzoo_modules.find_maker(name, aec=options.get("aec", False))
+        behavior = name.rpartition(".")[2]
+
+    def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
+        return code.call("making it", make, rendered=rendered, **kwargs)
+
+    kind = "list" if scheme == "gymma" else "pettingzoo"
+    return open_made(code, lambda made: behavior, make_one, agents, options, kind=kind, rendered=rendered)
+
+
+def open_made(
+    code: ForeignCode,
+    name_of: Callable[[Any], str],
+    make: Make,
+    count: int | None,
+    options: Mapping[str, Any],
+    *,
+    kind: str | None = None,
+    rendered: bool = False,
+) -> Scene:
+    """A scene of environments, whatever kind they are.
+
+    Args:
+        code: the environment's.
+        name_of: the name of behaviors, of the first environment.
+        make: makes one environment, or a vector environment; it is rendered the first time only.
+        count: how many copies; None for one, or for as many as a vector environment of the user's has.
+        options: by name.
+        kind: of environments, a key of OPTIONS_OF_KIND; None to look.
+        rendered: whether render() will be called.
+
+    Raises:
+        SceneError: it cannot be made, is nothing that can be hosted, or has no use for an option.
+    """
+    given = dict(options)
+    count = count or given.pop("copies", None)
+    mode = given.get("vector", "sync")
+    if mode == "vector_entry_point":
+        first = _vectorized(code, make, count or 1, rendered=rendered)
+    else:
+        first = make(count, rendered=rendered)
+    kind = kind or _kind(code, first)
+    require_known(code.name, given, OPTIONS_OF_KIND[kind])
+    wrappers = tuple(parse_wrapper(code.name, text) for text in given.get("wrap", ()))
+    copies: Copies
+    if kind == "vector":
+        copies = _vector_copies(code, first, count, wrappers, mode)
+    elif mode == "async":
+        first.close()
+        copies = _asynchronous(code, _Wrapped(code.name, make, wrappers), count or 1)
+    else:
+        envs = [first, *(make() for _ in range((count or 1) - 1))]
+        adapt = partial(_adapted, kind, code, given, wrappers)
+        copies = SerialCopies(code, [code.call("spaces", adapt, env) for env in envs], rendered=rendered)
+    shown = {name: given[name] for name in ("with_state", "behaviors") if name in given}
+    return ForeignScene(code, name_of(first), copies, **shown)
+
+
+def _vectorized(code: ForeignCode, make: Make, count: int, *, rendered: bool) -> Any:
+    if not isinstance(make, GymnasiumMaker):
+        raise code.error("--vector vector_entry_point is for ids that are registered")
+    return make.vectorized(count, rendered=rendered)
+
+
+def _kind(code: ForeignCode, env: Any) -> str:
+    """The kind of an environment, a key of OPTIONS_OF_KIND. Raises SceneError for what is none."""
+    if getattr(env, "possible_agents", None):
+        return "pettingzoo"
+    if isinstance(env, VectorEnv):
+        return "vector"
+    if is_agent_list(env):
+        return "list"
+    if isinstance(env, gymnasium.Env):
+        return "single"
+    raise code.error(
+        f"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got {env!r:.60}"
+    )
+
+
+def _adapted(
+    kind: str, code: ForeignCode, options: Mapping[str, Any], wrappers: tuple[Wrapper, ...], env: Any
+) -> Environment:
+    """An environment behind the interface of ``Environment``."""
+    if kind == "single":
+        return GymnasiumEnvironment(_wrapped(code.name, env, wrappers), code)
+    if kind == "list":
+        own = {name: options[name] for name in ("common_reward", "steps") if name in options}
+        return AgentListEnvironment(env, code, **own)
+    return _pettingzoo(env, code, in_turn=bool(options.get("aec")))
+
+
+def _pettingzoo(env: Any, code: ForeignCode, *, in_turn: bool) -> Environment:
+    """PettingZoo's wrapper makes an environment in turns parallel where it says that this is possible."""
+    from pettingzoo.utils.conversions import aec_to_parallel
+
+    from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
+    from unity_bridge.simulators.foreign.turns import TurnEnvironment
+
+    if not callable(getattr(env, "last", None)):
+        return ParallelEnvironment(env, code)
+    if not in_turn and (getattr(env, "metadata", None) or {}).get("is_parallelizable"):
+        return ParallelEnvironment(aec_to_parallel(env), code)
+    return TurnEnvironment(env, code)
+
+
+def _wrapped(called: str, env: Any, wrappers: tuple[Wrapper, ...]) -> gymnasium.Env[Any, Any]:
+    """The environment with its wrappers. Raises SceneError where it is none of a single agent."""
+    if not isinstance(env, gymnasium.Env):
+        raise SceneError(f"{called}: expected a gymnasium.Env to be returned each time, got {env!r:.60}")
+    wrapped: gymnasium.Env[Any, Any] = env
+    for wrapper in wrappers:
+        wrapped = wrapper.around(called, wrapped)
+    return wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapped:
+    """What makes a single copy with its wrappers. It can be sent to other processes."""
+
+    called: str
+    make: Make
+    wrappers: tuple[Wrapper, ...]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        return MaskInInfo.around(_wrapped(self.called, self.make(), self.wrappers))
+
+
+def _asynchronous(code: ForeignCode, make: _Wrapped, count: int) -> Copies:
+    """Copies in processes of their own. While one begins anew, which may take long, the others take a step."""
+
+    def start() -> VectorEnv[Any, Any, Any]:
+        functions = [make] * count
+        try:
+            return AsyncVectorEnv(functions, autoreset_mode=AutoresetMode.NEXT_STEP)
+        except ValueError as error:
+            if not isinstance(error.__cause__, CustomSpaceError):
+                raise
+            # A space of a library's own, such as MiniGrid's of missions, has no place in shared memory.
+            return AsyncVectorEnv(functions, shared_memory=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    return VectorCopies(code.call("--vector async", start), code)
+
+
+def _vector_copies(
+    code: ForeignCode, env: Any, count: int | None, wrappers: tuple[Wrapper, ...], mode: str
+) -> Copies:
+    if mode == "async":
+        raise code.error("--vector async: it is a vector environment already")
+    if wrappers:
+        raise code.error(
+            f"--wrap {wrappers[0].text}: it is a vector environment, and wrappers are put around single ones; wrap it "
+            "where it is made"
+        )
+    if count is not None and env.num_envs != count:
+        raise code.error(
+            f"--agents {count}: a vector environment of {env.num_envs} was made; give the function that makes it a "
+            "parameter num_envs"
+        )
+    return VectorCopies(env, code)

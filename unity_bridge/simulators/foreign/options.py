@@ -1,0 +1,100 @@
+"""The options of environments of other libraries, their flags on the command line, and the schemes they belong to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unity_bridge.simulators.scene import SceneError, flag_of
+
+VECTOR_MODES = ("sync", "async", "vector_entry_point")
+"""Gymnasium's names for how copies are stepped."""
+
+OPTIONS_OF_SCHEME: Mapping[str, tuple[str, ...]] = {
+    "gym": ("wrap", "vector"),
+    "pettingzoo": ("copies", "with_state", "behaviors", "aec"),
+    "gymma": ("copies", "steps", "with_state", "behaviors", "common_reward"),
+}
+"""The options that environments of each scheme understand."""
+
+OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
+    "single": OPTIONS_OF_SCHEME["gym"],
+    "vector": OPTIONS_OF_SCHEME["gym"],
+    "pettingzoo": OPTIONS_OF_SCHEME["pettingzoo"],
+    "list": OPTIONS_OF_SCHEME["gymma"],
+}
+"""The options that each kind of environment understands: of one agent, several copies in one, or several agents."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """An option that no bundled scene has."""
+
+    meaning: str
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``argparse``."""
+
+
+def _behaviors(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for part in text.split(","):
+        pattern, equals, behavior = part.partition("=")
+        if not (pattern and equals and behavior):
+            raise argparse.ArgumentTypeError(f"expected AGENTS=NAME,..., got {text!r}")
+        pairs.append((pattern, behavior))
+    return tuple(pairs)
+
+
+_FLAGS: Mapping[str, _Flag] = {
+    "wrap": _Flag(
+        "put a wrapper around each copy, Gymnasium's (FrameStackObservation:4, AtariPreprocessing:frame_skip=4) "
+        "or a function of your own (module:function); can be repeated, the last one is outermost",
+        {"action": "append", "metavar": "WRAPPER[:ARGUMENTS]"},
+    ),
+    "vector": _Flag(
+        "how copies are stepped: one after the other (sync, the default), each in a process of its own (async), "
+        "or by the environment's own vectorized implementation",
+        {"choices": VECTOR_MODES},
+    ),
+    "with_state": _Flag(
+        "show a central critic the state of the whole environment, or do not; it is shown where agents "
+        "have several behaviors and see no pictures",
+        {"action": argparse.BooleanOptionalAction},
+    ),
+    "behaviors": _Flag(
+        "what agents' behaviors are called, such as 'agent_*=good,adversary_*=bad'",
+        {"type": _behaviors, "metavar": "AGENTS=NAME,..."},
+    ),
+    "aec": _Flag(
+        "let agents act in turn even where they could act at the same time",
+        {"action": "store_true", "default": None},
+    ),
+    "common_reward": _Flag(
+        "pay each group the sum or the mean of its agents' rewards, instead of each agent its own",
+        {"choices": ("sum", "mean")},
+    ),
+}
+
+FOREIGN_OPTIONS = tuple(_FLAGS)
+"""Options that no scene of ours understands."""
+
+
+def schemes_of(option: str) -> tuple[str, ...]:
+    """The schemes whose environments understand an option."""
+    return tuple(scheme for scheme, options in OPTIONS_OF_SCHEME.items() if option in options)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags that only these environments understand."""
+    for option, flag in _FLAGS.items():
+        named = " or ".join(f"{scheme}:" for scheme in schemes_of(option))
+        parser.add_argument(flag_of(option), help=f"{flag.meaning} ({named})", **flag.how)
+
+
+def require_known(env: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses options that an environment has no use for. Raises SceneError."""
+    for option in given:
+        if option not in known:
+            raise SceneError(f"{env}: it has no {flag_of(option)}; expected {', '.join(map(flag_of, known))}")

@@ -1,0 +1,138 @@
+"""PettingZoo's parallel environments, whose agents all decide at every step in which they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, agent_step, copied
+from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import ForeignCode
+
+
+class PettingZooBase:
+    """The parts that environments in turns and parallel ones have in common."""
+
+    has_groups = True
+
+    def __init__(self, env: Any, code: ForeignCode) -> None:
+        """Raises SceneError where the environment does not say which agents are possible."""
+        if not getattr(env, "possible_agents", None):
+            raise code.error("it does not say which possible_agents it has")
+        self._env = env
+        self._code = code
+        self._method = mask_method(env, arguments=1)
+        self.possible_agents: Sequence[Agent] = list(env.possible_agents)
+        self.metadata: Mapping[str, Any] = getattr(env, "metadata", None) or {}
+        self.state_space: Any = getattr(env, "state_space", None)
+
+    def spaces(self, agent: Agent) -> tuple[Any, Any]:
+        return self._env.observation_space(agent), self._env.action_space(agent)
+
+    def state(self) -> Any:
+        try:
+            return copied(self._env.state())
+        except (AttributeError, NotImplementedError) as error:
+            raise NotImplementedError from error
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _mask(self, mask: Any, agent: Agent) -> Any:
+        """The mask of an agent that is to act: the one of its info, else that of the environment's own method."""
+        return self._method(agent) if mask is None and self._method is not None else mask
+
+
+class ParallelEnvironment(PettingZooBase):
+    """A parallel environment behind the interface of ``Environment``."""
+
+    def __init__(self, env: Any, code: ForeignCode) -> None:
+        super().__init__(env, code)
+        self._waiting: list[Agent] = []
+        self._seen: dict[Agent, Any] = {}
+
+    def reset(self, seed: int | None = None) -> list[AgentStep]:
+        return self._code.call("reset()", self._reset, seed)
+
+    def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
+        return self._code.call("step()", self._step, dict(actions))
+
+    def seen(self) -> Mapping[Agent, Any]:
+        return self._seen
+
+    def _reset(self, seed: int | None) -> list[AgentStep]:
+        observations, infos = _parts(self._env.reset(seed=seed), 2)
+        observations, masks = copied(observations), self._masks(infos)
+        self._waiting = list(self._env.agents)
+        self._require_seen(observations)
+        self._seen = {agent: observations[agent] for agent in self._waiting}
+        return [
+            agent_step(agent, observations[agent], self._mask(masks.get(agent), agent))
+            for agent in self._waiting
+        ]
+
+    def _step(self, actions: dict[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
+        *outcome, infos = _parts(self._env.step(actions), 5)
+        observations, rewards, terminated, truncated = map(copied, outcome)
+        masks = self._masks(infos)
+        before, known, there = self._waiting, self._seen, list(self._env.agents)
+        over = {agent for agent in (*before, *there) if terminated.get(agent) or truncated.get(agent)}
+        gone = [agent for agent in before if agent in over]
+        self._waiting = [agent for agent in there if agent not in over]
+        self._require_no_agent_lost(before, over)
+        self._require_seen(observations)
+        self._warn_of_gaps(before, gone, observations, rewards)
+        last = {agent: observations.get(agent, known[agent]) for agent in gone}
+        self._seen = last | {agent: observations[agent] for agent in self._waiting}
+        ended = [
+            agent_step(
+                agent, last[agent], masks.get(agent), rewards.get(agent, 0), terminated.get(agent), True
+            )
+            for agent in gone
+        ]
+        return ended, [
+            agent_step(agent, observations[agent], self._mask(masks.get(agent), agent), rewards.get(agent, 0))
+            for agent in self._waiting
+        ]
+
+    def _masks(self, infos: Mapping[Agent, Any]) -> dict[Agent, Any]:
+        """The masks in the infos of agents that have one, copied."""
+        found = {agent: mask_of_info(info, self._code) for agent, info in infos.items()}
+        return {agent: copied(mask) for agent, mask in found.items() if mask is not None}
+
+    def _warn_of_gaps(
+        self, before: Sequence[Agent], gone: Sequence[Agent], observations: Mapping[Agent, Any], rewards: Any
+    ) -> None:
+        for agent in before:
+            if agent not in rewards:
+                text = f"step() returned no reward of agent '{agent}', which was there; it counts as 0"
+                self._code.warn("no reward", text)
+        for agent in gone:
+            if agent not in observations:
+                text = f"step() returned no last observation of agent '{agent}'; the one before is used"
+                self._code.warn("no last observation", text)
+
+    def _require_seen(self, observations: Mapping[Agent, Any]) -> None:
+        for agent in self._waiting:
+            if agent not in observations:
+                raise SceneError(f"no observation of agent '{agent}', which is there")
+
+    def _require_no_agent_lost(self, before: Sequence[Agent], over: set[Agent]) -> None:
+        for agent in before:
+            if agent not in over and agent not in self._waiting:
+                raise SceneError(f"agent '{agent}' left without being terminated or truncated")
+
+
+def _parts(returned: Any, expected: int) -> tuple[Any, ...]:
+    """Returns what an environment returned, once its form is checked: users' own like to return what Gymnasium's do."""
+    if not (
+        isinstance(returned, tuple)
+        and len(returned) == expected
+        and all(isinstance(x, Mapping) for x in returned)
+    ):
+        raise TypeError(f"expected {expected} dictionaries by agent, got {returned!r:.80}")
+    return returned

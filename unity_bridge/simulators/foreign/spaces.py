@@ -1,0 +1,339 @@
+"""Observation spaces as an agent's sensors: nested spaces become a list of vectors and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from unity_bridge.arrays import Floats, Integers
+from unity_bridge.names import shortened
+from unity_bridge.simulators.foreign.actions import UNBOUNDED, unsupported_space
+from unity_bridge.simulators.scene import SceneError, vector_sensor
+from unity_bridge.simulators.third_party import ForeignCode
+from unity_bridge.specs import GLOBAL_STATE, PICTURE, ObservationSpec
+from unity_bridge.steps import Observation
+
+Space = gymnasium.Space[Any]
+Path = tuple[str | int, ...]
+
+SMALLEST_PICTURE = 20
+"""Pixels; what is lower or narrower is a board, and becomes a vector."""
+
+_LARGEST = np.finfo(np.float32).max
+_BYTES = 255
+_ROUNDING = 1e-5
+"""The part of a bound by which a float may exceed it unnoticed: bounds are often rounded to float32."""
+
+_RESERVED = frozenset({GLOBAL_STATE})
+"""Names that mean something to the trainer."""
+
+Reader = Callable[[NDArray[Any]], Observation]
+"""Checks and encodes the observations of N agents. Shapes [N, *space.shape] to [N, *sensor.shape]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One vector or picture out of an environment's observation."""
+
+    spec: ObservationSpec
+    path: Path
+    """The keys that lead to it."""
+    space: Space
+    reader: Reader
+
+    def read_all(self, observations: Sequence[Any]) -> Observation:
+        """Reads the sensor from N observations; pictures of bytes stay bytes. Shape [N, *shape].
+
+        Raises:
+            SceneError: an observation is not in its space; names the value and the space.
+        """
+        try:
+            values = np.array([self._at(observation) for observation in observations])
+        except (LookupError, TypeError, ValueError) as error:
+            raise SceneError(f"sensor '{self.spec.name}' cannot read an observation: {error}") from None
+        if values.dtype.kind not in "biuf":
+            shown = repr(self._at(observations[0]))
+            raise SceneError(
+                f"sensor '{self.spec.name}' cannot read an observation: expected numbers, got {shown:.60}"
+            )
+        return self.reader(self._in_shape(values))
+
+    def _at(self, observation: Any) -> Any:
+        for key in self.path:
+            observation = observation[key]
+        return observation
+
+    def _in_shape(self, values: NDArray[Any]) -> NDArray[Any]:
+        shape = self.space.shape or ()
+        if values.shape[1:] == shape:
+            return values
+        if _without_ones(values.shape[1:]) != _without_ones(shape):
+            raise SceneError(f"sensor '{self.spec.name}': expected shape {shape}, got {values.shape[1:]}")
+        return values.reshape(len(values), *shape)
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def sensors(
+    space: Space, code: ForeignCode, prefix: Path = (), reserved: frozenset[str] = _RESERVED
+) -> list[Sensor]:
+    """The vectors and pictures of an observation space.
+
+    A Box is flattened, a Discrete becomes one-hot, a MultiDiscrete one-hots side by side, a MultiBinary
+    zeros and ones. The members of a Dict (by sorted key) and of a Tuple become sensors of their own, called
+    by their path (``robot.arm``); a space that is no Dict and no Tuple is called ``observation``.
+
+    Pictures are Boxes of 20 × 20 pixels or more: bytes with or without channels, or other numbers from 0 to one bound
+    with channels. Channels are the last or the first dimension, whichever is smaller. Pictures of bytes in a stack
+    have a dimension more, the first; their channels lie one picture after the other. Bytes from 0 to 255 stay
+    bytes; all other pictures are scaled from their bounds to [0, 1].
+
+    Texts beside something else, such as the mission of a MiniGrid, are left out with a warning that names them.
+
+    Args:
+        space: of an agent.
+        code: takes the warnings of this call and of the sensors.
+        prefix: how names begin.
+        reserved: names that no sensor gets.
+
+    Raises:
+        SceneError: nothing but texts, a graph, a sequence or another space that holds no vectors. Names it.
+    """
+    leaves = list(_leaves(space, ()))
+    texts = [(leaf, path) for leaf, path in leaves if _is_text(leaf)]
+    if len(texts) == len(leaves):
+        if not texts:
+            raise SceneError("an observation space without members; expected at least one")
+        raise unsupported_space(texts[0][0], _called((*prefix, *texts[0][1])))
+    if texts:
+        names = ", ".join(_called((*prefix, *path)) for _, path in texts)
+        code.warn(f"texts {names}", f"{names}: a text, which no network reads; left out of observations")
+    found: list[Sensor] = []
+    for leaf, path in leaves:
+        if not _is_text(leaf):
+            taken = reserved | {sensor.spec.name for sensor in found}
+            found.append(_sensor(leaf, path, _free_name(_name((*prefix, *path)), taken), code))
+    return found
+
+
+def _leaves(space: Space, path: Path) -> Iterator[tuple[Space, Path]]:
+    """The spaces within a space that hold values, with the keys that lead to them."""
+    if isinstance(space, spaces.Dict):
+        for key in sorted(space.spaces):
+            yield from _leaves(space.spaces[key], (*path, key))
+    elif isinstance(space, spaces.Tuple):
+        for i, member in enumerate(space.spaces):
+            yield from _leaves(member, (*path, i))
+    else:
+        yield space, path
+
+
+def _is_text(space: Space) -> bool:
+    """Whether members of a space are texts: of Gymnasium's own, or of one that a library defines, such as MiniGrid."""
+    if type(space).__module__.partition(".")[0] == "gymnasium":
+        return isinstance(space, spaces.Text)
+    try:
+        return isinstance(space.sample(), str)
+    except Exception:
+        return False
+
+
+def _name(path: Path) -> str:
+    return ".".join(str(key) for key in path) or "observation"
+
+
+def _called(path: Path) -> str:
+    return f"observation '{_name(path)}'"
+
+
+def _free_name(name: str, taken: frozenset[str] | set[str]) -> str:
+    """The name, short enough; with ``observation.`` before it or a number behind it where it is taken."""
+    candidates = [name, f"observation.{name}", *(f"{name}.{i}" for i in range(2, len(taken) + 3))]
+    return next(short for short in map(shortened, candidates) if short not in taken)
+
+
+def _sensor(space: Space, path: Path, name: str, code: ForeignCode) -> Sensor:
+    if isinstance(space, spaces.Box) and is_picture(space):
+        shape, read = _picture(space)
+        spec = ObservationSpec(name, shape, PICTURE)
+    else:
+        size, read = _vector(space, f"observation '{name}'")
+        spec = vector_sensor(name, size)
+    check = _Membership(space, name, code).check
+
+    def checked(values: NDArray[Any]) -> Observation:
+        return read(check(values))
+
+    return Sensor(spec, path, space, checked)
+
+
+def is_picture(space: spaces.Box) -> bool:
+    """Whether a Box looks like one; see sensors()."""
+    shape = _picture_shape(space)
+    if len(shape) not in (2, 3) or min(_sides(shape)) < SMALLEST_PICTURE:
+        return False
+    if space.dtype == np.uint8:
+        return True
+    high = float(space.high.flat[0])
+    return (
+        len(shape) == 3
+        and 0 < high < UNBOUNDED
+        and bool((space.low == 0).all() and (space.high == high).all())
+    )
+
+
+def _picture_shape(space: spaces.Box) -> tuple[int, ...]:
+    """Of a single picture, where there is a stack of them."""
+    is_stack = len(space.shape) == 4 and space.dtype == np.uint8
+    return space.shape[1:] if is_stack else space.shape
+
+
+def _channels_first(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and shape[0] < shape[2]
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[1:] if _channels_first(shape) else shape[:2]
+
+
+def _picture(space: spaces.Box) -> tuple[tuple[int, int, int], Reader]:
+    """The shape of a picture, channels first, and its reader."""
+    shape = _picture_shape(space)
+    height, width = _sides(shape)
+    channels = int(np.prod(space.shape)) // (height * width)
+    scale = _scale(space)
+
+    def read(values: NDArray[Any]) -> Observation:
+        pixels = scale(values)
+        if len(shape) == 3 and not _channels_first(shape):
+            pixels = np.moveaxis(pixels, -1, -3)
+        pictures: Any = np.ascontiguousarray(pixels).reshape(len(values), channels, height, width)
+        return pictures  # type: ignore[no-any-return]  # NumPy's stubs forget the type of a reshaped array
+
+    return (channels, height, width), read
+
+
+def _scale(space: spaces.Box) -> Reader:
+    """How pixels become bytes from 0 to 255, or floats from 0 to 1."""
+    low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    if np.issubdtype(space.dtype, np.integer) and (low == 0).all() and (high == _BYTES).all():
+        return lambda values: values.astype(np.uint8, copy=False)
+    if (low == 0).all() and (high == 1).all():
+        return lambda values: values.astype(np.float32, copy=False)
+    width = np.where(high > low, high - low, 1)
+    return lambda values: ((values.astype(np.float32) - low) / width).astype(np.float32, copy=False)
+
+
+def _vector(space: Space, where: str) -> tuple[int, Reader]:
+    """The length of a flat space's vector, and how to make it."""
+    if isinstance(space, (spaces.Box, spaces.MultiBinary)):
+        size = int(np.prod(space.shape))
+        if size < 1:
+            raise SceneError(f"{where} is empty; expected at least one number")
+        return size, lambda values: float32(values.reshape(-1, size))
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), _one_hot(np.array([space.n]), np.array([space.start]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum()), _one_hot(space.nvec.ravel(), space.start.ravel())
+    raise unsupported_space(space, where)
+
+
+def _one_hot(sizes: Integers, starts: Integers) -> Reader:
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
+    total = int(sizes.sum())
+
+    def read(values: NDArray[Any]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(values), total), np.float32)
+        choices = values.reshape(len(values), -1).astype(np.int64)
+        vectors[np.arange(len(values))[:, None], choices + offsets] = 1
+        return vectors
+
+    return read
+
+
+_LARGEST_EXACT = 1 << 24
+"""Integers up to this one are exact as float32."""
+
+
+class _Membership:
+    """Holds observations against their space.
+
+    Whole numbers outside of their space are refused. Floats outside of theirs are told once and go on as they
+    are: networks take them, and many environments declare bounds that they exceed a little.
+    """
+
+    def __init__(self, space: Space, name: str, code: ForeignCode) -> None:
+        self._space = space
+        self._name = name
+        self._code = code
+        self._low, self._high = _bounds(space)
+        self._is_whole = space.dtype is None or space.dtype.kind != "f"
+        slack = 0.0 if self._is_whole else _ROUNDING
+        self._least = self._low - slack * np.maximum(np.abs(self._low), 1)
+        self._largest = self._high + slack * np.maximum(np.abs(self._high), 1)
+        self._is_free = bool((self._low <= -UNBOUNDED).all() and (self._high >= UNBOUNDED).all())
+        self._may_be_rounded = bool(max(np.abs(self._low).max(), np.abs(self._high).max()) > _LARGEST_EXACT)
+
+    def check(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Returns the values as they are. Shape [N, *space.shape]. Raises SceneError."""
+        if values.dtype == np.uint8 and self._space.dtype == np.uint8 and self._allows_all_bytes():
+            return values
+        if self._is_whole and self._may_be_rounded and (values.astype(np.float32) != values).any():
+            self._code.warn(
+                f"rounded {self._name}",
+                f"sensor '{self._name}': integers beyond {_LARGEST_EXACT} lose digits on their way to the trainer",
+            )
+        if not self._is_free or self._is_whole:
+            self._require_inside(values)
+        if values.dtype == np.float64 and (np.abs(values[np.isfinite(values)]) > _LARGEST).any():
+            self._code.warn(
+                f"large {self._name}",
+                f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest of float32, become that one",
+            )
+        return values
+
+    def _allows_all_bytes(self) -> bool:
+        return bool((self._low == 0).all() and (self._high == _BYTES).all())
+
+    def _require_inside(self, values: NDArray[Any]) -> None:
+        outside = (values < self._least) | (values > self._largest)
+        if self._is_whole and values.dtype.kind == "f":
+            outside |= values != np.rint(values)
+        if not outside.any():
+            return
+        row, *place = np.argwhere(outside)[0].tolist()
+        value, low, high = values[(row, *place)], self._low[tuple(place)], self._high[tuple(place)]
+        space = " ".join(f"{self._space}".split())
+        text = f"sensor '{self._name}': {value:.10g} is outside its space {space:.80}"
+        if self._is_whole:
+            raise SceneError(text)
+        self._code.warn(
+            f"outside {self._name}",
+            f"{text}, whose bounds are {low:.6g} and {high:.6g} there; such values are sent as they are",
+        )
+
+
+def _bounds(space: Space) -> tuple[Floats, Floats]:
+    """The least and the largest value of each number of a flat space, in the space's shape."""
+    if isinstance(space, spaces.Box):
+        return space.low.astype(np.float64), space.high.astype(np.float64)
+    if isinstance(space, spaces.Discrete):
+        return np.array(float(space.start)), np.array(float(space.start + space.n - 1))
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.start.astype(np.float64), (space.start + space.nvec - 1).astype(np.float64)
+    return np.zeros(space.shape or ()), np.ones(space.shape or ())
+
+
+def float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Casts to float32. Numbers too large for it become the largest there is; infinities and NaN stay."""
+    if values.dtype == np.float64:
+        values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
+    return values.astype(np.float32, copy=False)

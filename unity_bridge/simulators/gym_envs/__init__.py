@@ -1,1 +1,0 @@
-"""Gymnasium environments as scenes."""

@@ -1,1 +1,0 @@
-"""PettingZoo environments: agents that act at the same time, or in turn."""
