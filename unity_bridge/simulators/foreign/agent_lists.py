@@ -221,26 +221,28 @@ class AgentListEnvironment:
     def _masks(self, info: Any) -> Sequence[Any]:
         """A mask for each agent, copied: out of one info for all or of one for each, or of the environment's method."""
         agents = len(self.possible_agents)
+        masks: Any = mask_of_info(info, self._code)
         if _is_for_agents(info, agents) and not isinstance(info, Mapping):
-            return [copied(mask_of_info(each, self._code)) for each in info]
-        masks = mask_of_info(info, self._code)
+            found = [mask_of_info(each, self._code) for each in info]
+            masks = None if all(mask is None for mask in found) else found
         if masks is None and self._allowed is not None:
             masks = self._allowed()
         if masks is None:
             return [None] * agents
         if not _is_for_agents(masks, agents):
-            self._code.warn(
-                "masks", f"action mask: expected a list of {agents}, one for each agent, got {masks!r:.60}; "
-                "every choice is allowed",
-            )  # fmt: skip
+            text = f"action mask: expected a list of {agents}, one for each agent, got {masks!r:.60}"
+            self._code.warn("masks", f"{text}; every choice is allowed")
             return [None] * agents
         return [self._unpadded(copied(mask), i) for i, mask in enumerate(masks)]
 
     def _unpadded(self, mask: Any, agent: int) -> Any:
         """A mask as long as an agent's choices: EPyMARL's environments pad all with zeros to the longest."""
         sizes = [each.spec.mask_size for each in self._actuators]
-        is_padded = np.ndim(mask) == 1 and len(mask) == max(sizes) > sizes[agent]
-        return mask[: sizes[agent]] if is_padded and not np.any(mask[sizes[agent] :]) else mask
+        has_one_branch = self._actuators[agent].spec.discrete_size == 1
+        if mask is None or not has_one_branch or np.size(mask) != max(sizes):
+            return mask
+        values = np.ravel(mask)
+        return mask if np.any(values[sizes[agent] :]) else values[: sizes[agent]]
 
 
 def _is_info(value: Any) -> bool:

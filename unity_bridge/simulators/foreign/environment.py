@@ -62,7 +62,7 @@ def copied(value: Any) -> Any:
     become NumPy's.
     """
     if isinstance(value, np.ndarray):
-        return value.copy() if value.dtype != object else tuple([copied(member) for member in value])
+        return value.copy() if value.dtype != object else copied(value.tolist())
     if value is None or isinstance(value, (int, float, str, bytes, np.generic)):
         return value
     if isinstance(value, Mapping):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, agent_step, copied
 from unity_bridge.simulators.foreign.masks import MASK, mask_method, mask_of_info
@@ -98,8 +97,9 @@ class MaskInInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
         return copied(observation), self._with_mask(info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, *outcome, info = _parts(self.env.step(action), _STEP)
-        return copied(observation), *outcome, self._with_mask(info)
+        *outcome, info = _parts(self.env.step(action), _STEP)
+        observation, reward, terminated, truncated = map(copied, outcome)
+        return observation, reward, terminated, truncated, self._with_mask(info)
 
     def _with_mask(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(info) if MASK in info else {**info, MASK: np.asarray(self._method())}
+        return dict(info) if MASK in info else {**info, MASK: copied(self._method())}

@@ -44,7 +44,7 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
         if info.get(key) is not None:
             return key
     for key in info:
-        if isinstance(key, str) and key not in KEYS and _LIKE_A_MASK.fullmatch(key.removeprefix("_")):
+        if isinstance(key, str) and not key.startswith("_") and _LIKE_A_MASK.fullmatch(key):
             code.warn(
                 f"unread {key}",
                 f"info['{key}'] looks like an action mask and is not read; expected the key {MASK}",

@@ -286,7 +286,7 @@ def _vector_mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | No
     inner = env.unwrapped
     if isinstance(inner, SyncVectorEnv):
         methods = [mask_method(each) for each in inner.envs]
-        return None if None in methods else lambda: tuple(np.asarray(method()) for method in methods)  # type: ignore[misc]
+        return None if None in methods else lambda: tuple(copied(method()) for method in methods)  # type: ignore[misc]
     if isinstance(inner, AsyncVectorEnv):
         for name in METHODS:
             if all(inner.call("has_wrapper_attr", name)):
