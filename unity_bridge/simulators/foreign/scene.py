@@ -160,13 +160,16 @@ class ForeignScene:
         seen = [sensor.read_all(observations) for sensor in role.interface.sensors]
         if self._state is not None:
             seen.append(self._state.sensor.read_all([row.state for row in rows]))
+        groups: dict[str, Any] = {}
+        if self._copies.description.has_groups:
+            paid = float32(np.array([step.group_reward for step in steps]))
+            groups = {"group_ids": copies + 1, "group_rewards": paid}
         return step_batch(
             seen,
             float32(np.array([step.reward for step in steps])),
             agent_ids=copies * len(self._index) + index,
             allowed_actions=role.masks.read(steps, deciding=deciding),
-            terminated=np.array([step.terminated for step in steps]),
-            truncated=np.array([step.truncated for step in steps]),
-            group_ids=copies + 1 if self._copies.description.has_groups else None,
-            group_rewards=float32(np.array([step.group_reward for step in steps])),
+            terminated=None if deciding else np.array([step.terminated for step in steps]),
+            truncated=None if deciding else np.array([step.truncated for step in steps]),
+            **groups,
         )

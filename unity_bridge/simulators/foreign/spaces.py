@@ -293,7 +293,7 @@ class _Membership:
             )
         if not self._is_free or self._is_whole:
             self._require_inside(values)
-        if values.dtype == np.float64 and (np.abs(values[np.isfinite(values)]) > _LARGEST).any():
+        if values.dtype == np.float64 and (np.isfinite(values) & (np.abs(values) > _LARGEST)).any():
             self._code.warn(
                 f"large {self._name}",
                 f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest of float32, become that one",
@@ -334,6 +334,6 @@ def _bounds(space: Space) -> tuple[Floats, Floats]:
 
 def float32(values: NDArray[Any]) -> NDArray[np.float32]:
     """Casts to float32. Numbers too large for it become the largest there is; infinities and NaN stay."""
-    if values.dtype == np.float64:
+    if values.dtype == np.float64 and not (np.abs(values) <= _LARGEST).all():
         values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
     return values.astype(np.float32, copy=False)
