@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_check import Arrays, model_mismatch
+from trainer_service.interop.onnx_constants import restore_merged_constants
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.policy import Policy, checkpoints_of
 from trainer_service.runs.files import write_atomic
@@ -161,6 +162,7 @@ def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
     model = onnx.load_model_from_string(file.getvalue())
     _require_opset(model)
     _declare_inputs(model, inputs)
+    restore_merged_constants(model.graph)
     checked = model.SerializeToString()
     onnx.checker.check_model(checked)
     return checked

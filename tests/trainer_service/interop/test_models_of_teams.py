@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from exported_models import assert_model_acts_as_policy
+from exported_models import assert_importers_read_alike, assert_model_acts_as_policy
 from unlike_team import member
 
 from trainer_service import load_policy
@@ -80,6 +80,14 @@ def test_a_model_acts_as_the_policy_of_its_member(
         assert part.inputs == inputs
         if trainer_type != "random" and not part.communicates:
             assert_model_acts_as_policy(path, part, draws=trainer_type != "qmix")
+
+
+@pytest.mark.parametrize(("trainer_type", "hyper"), LEARNERS)
+def test_every_importer_reads_members_models_alike(trainer_type: str, hyper: dict[str, Any]) -> None:
+    spec = VECTORS if trainer_type in ("qmix", "sic", "maddpg") else SPEC
+    memory = trainer_type != "random"
+    for network, inputs in behavior_of(trainer_type, spec, memory=memory, **hyper).models().values():
+        assert_importers_read_alike(onnx.load_model_from_string(to_onnx(network, inputs)))
 
 
 def test_the_index_is_an_input_only_where_it_matters() -> None:

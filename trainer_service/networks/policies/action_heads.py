@@ -39,6 +39,13 @@ class ActionParameters(NamedTuple):
     are 0. [B, continuous size]; None where everyone has all."""
 
 
+def in_every_row(log_sigma: Tensor | float, means: Tensor) -> Tensor:
+    """Returns log σ for each of the means, in their shape. log_sigma: one for all, or of shape [C] or [..., C]."""
+    # A sum, where ``expand_as`` or ``full_like`` would be clearer: in an exported model these take their shape from
+    # another tensor while it runs, which Unity's older inference engines cannot follow.
+    return means.detach() * 0.0 + log_sigma
+
+
 class ActionDistributions(nn.Module):
     """Gaussians and a categorical per branch. Continuous actions that an agent lacks are 0, and count nowhere."""
 

@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import (
     xavier_linear,
 )
 from trainer_service.networks.encoders.memory import EncoderInput
-from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.action_heads import ActionParameters, in_every_row
 from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -44,8 +44,9 @@ class DirectActions(nn.Module):
 
     def forward(self, outputs: Tensor) -> ActionParameters:
         """Maps [..., C + K] to parameters: means before tanh, and no deviation to speak of."""
-        numbers, logits = torch.split(outputs, [self.continuous_size, self.size - self.continuous_size], -1)
-        return ActionParameters(numbers, torch.full_like(numbers, _NO_SPREAD), logits)
+        # Slices and no split: of that, importers of models need not know parts of no size.
+        numbers, logits = outputs[..., : self.continuous_size], outputs[..., self.continuous_size :]
+        return ActionParameters(numbers, in_every_row(_NO_SPREAD, numbers), logits)
 
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None

@@ -15,7 +15,12 @@ from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.members import MemberView, PaddedColumns, member_views, numbers_of_agents
-from trainer_service.networks.policies.action_heads import ActionDistributions, ActionHeads, ActionParameters
+from trainer_service.networks.policies.action_heads import (
+    ActionDistributions,
+    ActionHeads,
+    ActionParameters,
+    in_every_row,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 
@@ -49,7 +54,7 @@ class PaddedActions(nn.Module):
     def forward(self, own: ActionParameters) -> ActionParameters:
         """Parameters of the team's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
         like = torch.cat([own.mean, own.logits], dim=1)
-        log_sigma = own.log_sigma.expand_as(own.mean)
+        log_sigma = in_every_row(own.log_sigma, own.mean)
         return ActionParameters(
             self.numbers.forward(own.mean, like),
             self.numbers.forward(log_sigma, like),
@@ -216,6 +221,6 @@ def _gathered(parts: Sequence[ActionParameters], join: Callable[[list[Tensor]], 
     """Joins parameters; deviations become [B, C], for they differ by agent."""
     return ActionParameters(
         join([part.mean for part in parts]),
-        join([part.log_sigma.expand_as(part.mean) for part in parts]),
+        join([in_every_row(part.log_sigma, part.mean) for part in parts]),
         join([part.logits for part in parts]),
     )
