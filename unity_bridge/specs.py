@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from unity_bridge.untrusted_text import quoted
 
@@ -28,6 +29,13 @@ PICTURE = (
     DimensionProperty.TRANSLATIONAL_EQUIVARIANCE,
 )
 """The dimensions of a picture: channels, then rows from the top, then columns."""
+
+
+FloatOrder = Literal["hwc", "chw"]
+"""The order of a picture's floats in messages: height, width and channels, or channels, height and width."""
+
+PictureLayout = Literal["auto", "hwc", "chw"]
+"""The float order of pictures that are declared as (C, H, W): one of the two, or by the simulator's version."""
 
 
 class ObservationType(enum.IntEnum):
@@ -60,6 +68,10 @@ class ObservationSpec:
     """One per dimension; empty where an old simulator said nothing."""
 
     observation_type: ObservationType = ObservationType.DEFAULT
+
+    float_order: FloatOrder = field(default="chw", compare=False)
+    """The order in which its simulator writes the floats of a picture. Arrays are (C, H, W) all the same; this is known
+    for recordings of the simulator, which do not say it."""
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.shape):

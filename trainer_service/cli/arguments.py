@@ -101,6 +101,11 @@ def _add_learn(commands: Any) -> None:
     simulators.add_argument(
         "--base-port", type=int, metavar="PORT", help="first port; else the system chooses"
     )
+    simulators.add_argument(
+        "--picture-layout",
+        metavar="ORDER",
+        help="of numbers in uncompressed pictures of Unity: hwc or chw (default auto: by the package's version)",
+    )
     simulators.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with a simulator")
     simulators.add_argument(
         "--max-lifetime-restarts", type=int, metavar="N", help="of each that fails (default 10, -1: no limit)"

@@ -36,7 +36,7 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
         "autosave_interval_s",
     ),
     "env_settings": (
-        "env_path", "env_args", "base_port", "num_envs", "num_areas", "timeout_wait", "seed",
+        "env_path", "env_args", "base_port", "num_envs", "num_areas", "picture_layout", "timeout_wait", "seed",
         "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
     ),
     "engine_settings": (

@@ -60,6 +60,7 @@ def bridge_settings(
         seed=environment.seed + first,
         greeting=greeting,
         num_areas=environment.num_areas,
+        picture_layout=environment.picture_layout,
         timeout_wait_s=environment.timeout_wait,
         engine=engine_settings(options),
         base_port=None if environment.base_port is None else environment.base_port + first,

@@ -38,6 +38,7 @@ from trainer_service.config.values import (
     whole_number,
 )
 from trainer_service.errors import ConfigError
+from unity_bridge.specs import PictureLayout
 
 
 def _as_run_id(run_id: str) -> str:
@@ -99,6 +100,12 @@ class EnvironmentSettings(Section):
 
     num_areas: PositiveCount = 1
     """Copies of the training area in each simulator."""
+
+    picture_layout: PictureLayout = "auto"
+    """The order of numbers in uncompressed pictures of Unity's packages since 3.0: ``hwc`` (height, width, channels),
+    as 3.0.0 and 4.0.0 write them, or ``chw``, as 4.0.1 and later do. ``auto`` goes by the version that the simulator
+    names, for recordings, too, which name none. Packages from git between the two call themselves 4.0.0 and need
+    ``chw``."""
 
     timeout_wait: PositiveCount = 60
     """Seconds to wait for a simulator."""

@@ -58,6 +58,8 @@ class Contents:
     meta: DemonstrationMeta
     spec: BehaviorSpec
     is_shifted: bool
+    ambiguous_pictures: tuple[str, ...]
+    """Sensors whose numbers lie in an order that the file does not tell."""
     steps: int
     terminated: int
     truncated: int
@@ -92,6 +94,7 @@ def read_contents(file: DemonstrationFile) -> Contents:
         meta=file.meta,
         spec=file.spec,
         is_shifted=file.is_shifted,
+        ambiguous_pictures=file.ambiguous_pictures,
         steps=totals.steps,
         terminated=totals.terminated,
         truncated=totals.truncated,
@@ -111,6 +114,7 @@ def to_json(contents: Contents) -> dict[str, Any]:
         "api_version": contents.meta.api_version,
         "closed": contents.meta.number_episodes > 0,
         "actions_lie": "one row later" if contents.is_shifted else "beside their observations",
+        "ambiguous_pictures": list(contents.ambiguous_pictures),
         "sensors": [
             {"name": sensor.name, "shape": list(sensor.shape), "type": sensor.observation_type.name}
             for sensor in contents.spec.observation_specs
@@ -147,6 +151,9 @@ def to_text(contents: Contents) -> str:
     where = "one row after what they answer (as today's writers put them)"
     beside = "beside what they answer (as the first writers put them)"
     lines.append(f"  layout     actions lie {where if contents.is_shifted else beside}")
+    if contents.ambiguous_pictures:
+        names = ", ".join(name or "without a name" for name in contents.ambiguous_pictures)
+        lines.append(f"  pictures   not compressed, in an order that the file does not tell: {names}")
     return "\n".join(lines)
 
 

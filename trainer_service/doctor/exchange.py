@@ -81,7 +81,12 @@ def exchange_messages(env: str, options: RunOptions, *, timeout_s: float) -> Exc
     )
     specs: dict[str, BehaviorSpec] = {}
     messages, began = 0, time.monotonic()
-    settings = BridgeSettings(seed=0, timeout_wait_s=timeout_s, max_lifetime_restarts=0)
+    settings = BridgeSettings(
+        seed=0,
+        picture_layout=options.env_settings.picture_layout,
+        timeout_wait_s=timeout_s,
+        max_lifetime_restarts=0,
+    )
     with Bridge(settings) as bridge:
         bridge.launch(command)
         while messages < _MESSAGES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,11 @@ from unity_bridge.demonstrations import (
     DemonstrationFile,
     open_demonstrations,
 )
-from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, FloatOrder
 from unity_bridge.steps import Observation, join_observations
+from unity_bridge.untrusted_text import quoted
+
+_logger = logging.getLogger(__name__)
 
 
 class DemonstratedSteps(NamedTuple):
@@ -102,8 +106,11 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     segments: list[DemonstratedSegment] = []
     lengths: list[int] = []
     seen: list[list[Observation]] = []
-    for file in open_demonstrations(path):
+    ambiguous: set[str] = set()
+    order = _float_order(spec)
+    for file in open_demonstrations(path, order):
         sensors = _check(file, spec)
+        ambiguous.update(file.ambiguous_pictures)
         goes_on = False
         for segment in file.segments():
             if goes_on and not segment.starts_episode:
@@ -115,6 +122,8 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
             goes_on = True
     if not segments:
         raise UserError(f"'{path}': expected demonstrated steps, found none")
+    if ambiguous:
+        _log_order(path, ambiguous, order)
     terminated = np.zeros(sum(lengths), np.bool_)
     ends = np.cumsum([len(segment) for segment in segments]) - 1
     terminated[ends] = [segment.terminated for segment in segments]
@@ -128,6 +137,22 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
         torch.from_numpy(terminated),
     )
     return Demonstrations(steps, np.array(lengths, np.int64))
+
+
+def _float_order(spec: BehaviorSpec) -> FloatOrder:
+    """The order in which the behavior's simulator writes pictures; a recording does not name its package."""
+    return "hwc" if any(sensor.float_order == "hwc" for sensor in spec.observation_specs) else "chw"
+
+
+def _log_order(path: Path, sensors: set[str], order: FloatOrder) -> None:
+    words = {"hwc": "(height, width, channels)", "chw": "(channels, height, width)"}
+    _logger.info(
+        "'%s': the numbers of uncompressed pictures (%s) are read as %s. A recording does not say how they lie; the "
+        "connected simulator writes them so (by its version, or by env_settings.picture_layout).",
+        path,
+        ", ".join(map(quoted, sorted(sensors))),
+        words[order],
+    )
 
 
 def _check(file: DemonstrationFile, spec: BehaviorSpec) -> list[int]:

@@ -284,6 +284,7 @@ def _plain_part(spec: BehaviorSpec | MemberSpec) -> dict[str, Any]:
                 "shape": list(sensor.shape),
                 "dimension_property": [int(flag) for flag in sensor.dimension_property],
                 "observation_type": int(sensor.observation_type),
+                "float_order": sensor.float_order,
             }
             for sensor in spec.observation_specs
         ],
@@ -318,6 +319,7 @@ def _sensors(plain: Mapping[str, Any]) -> tuple[ObservationSpec, ...]:
             shape=tuple(map(_whole, sensor["shape"])),
             dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
             observation_type=ObservationType(sensor["observation_type"]),
+            float_order="hwc" if sensor.get("float_order") == "hwc" else "chw",
         )
         for sensor in plain["observations"]
     )

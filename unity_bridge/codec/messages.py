@@ -26,6 +26,7 @@ from unity_bridge.specs import (
     DimensionProperty,
     ObservationSpec,
     ObservationType,
+    PictureLayout,
 )
 from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
@@ -81,7 +82,10 @@ class Description(NamedTuple):
 
 
 def decode_behavior_spec(
-    brain: BrainParametersProto, first_row: bytes, package_version: str = ""
+    brain: BrainParametersProto,
+    first_row: bytes,
+    package_version: str = "",
+    picture_layout: PictureLayout = "auto",
 ) -> Description:
     """Returns a behavior's description: its actions as declared, its sensors as in its first agent's info.
 
@@ -89,6 +93,7 @@ def decode_behavior_spec(
         brain: The declaration. Old simulators fill in only the deprecated fields, which are read then.
         first_row: A serialized AgentInfoProto from the message that carried the declaration.
         package_version: What the simulator said of itself; tells in which order its pictures lie.
+        picture_layout: Tells it instead, see ``detect_layout``.
 
     Raises:
         WireError: The row cannot be parsed, or one of the two describes what cannot be; names the behavior.
@@ -105,7 +110,7 @@ def decode_behavior_spec(
         _decode_sensor(observation, f"{where}, sensor {index} {quoted(observation.name)}")
         for index, observation in enumerate(info.observations)
     ]
-    sensors = [detect_layout(sensor, package_version) for sensor in declared]
+    sensors = [detect_layout(sensor, package_version, picture_layout) for sensor in declared]
     for index, (sensor, _) in enumerate(sensors):
         if len(sensor.shape) == COMPRESSIBLE_RANK and sensor.shape[0] > MOST_CHANNELS:
             raise WireError(

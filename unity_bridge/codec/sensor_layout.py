@@ -2,7 +2,7 @@
 
 Pictures are (channels, height, width) in every array of ours. Packages before 3.0.0-exp.1 send (height, width,
 channels). And three later ones declare (channels, height, width), but write the floats of a picture that is not
-compressed in the old order.
+compressed in the old order; which of the two a package of this kind does is a ``PictureLayout``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec
+from unity_bridge.specs import PICTURE, DimensionProperty, FloatOrder, ObservationSpec, PictureLayout
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.untrusted_text import version_text
 
@@ -26,6 +26,9 @@ _FIRST_CHANNELS_FIRST = 3
 
 _SCRAMBLED = ((3, 0, 0), (4, 0, 0))
 """Versions of the Unity package, their previews included, that write floats in another order than they declare."""
+
+_AMBIGUOUS = (4, 0, 0)
+"""The version that checkouts of ML-Agents from git bear, too, which write floats as they declare them."""
 
 _THROTTLED = ThrottledLogger(logging.getLogger(__name__))
 
@@ -54,7 +57,9 @@ def layouts_as_declared(sensors: Sequence[ObservationSpec]) -> tuple[SensorLayou
     return tuple(SensorLayout(sensor.shape) for sensor in sensors)
 
 
-def detect_layout(declared: ObservationSpec, package_version: str) -> tuple[ObservationSpec, SensorLayout]:
+def detect_layout(
+    declared: ObservationSpec, package_version: str, picture_layout: PictureLayout = "auto"
+) -> tuple[ObservationSpec, SensorLayout]:
     """Returns our spec of a sensor, and the layout of its messages.
 
     Dimension properties decide. A simulator that gives none is judged by its version: of an unknown one,
@@ -63,18 +68,27 @@ def detect_layout(declared: ObservationSpec, package_version: str) -> tuple[Obse
     Args:
         declared: the sensor as the messages have it.
         package_version: what the simulator said of itself.
+        picture_layout: the order of floats in which a simulator that describes its dimensions writes pictures which it
+            declares as (channels, height, width).
     """
     version = _version(package_version)
     if _is_channels_last(declared, version):
         height, width, channels = declared.shape
-        picture = replace(declared, shape=(channels, height, width), dimension_property=PICTURE)
+        picture = replace(
+            declared, shape=(channels, height, width), dimension_property=PICTURE, float_order="hwc"
+        )
         return picture, SensorLayout(declared.shape, channels_last=True)
     if not declared.is_picture:
         return declared, SensorLayout(declared.shape)
-    picture = replace(declared, dimension_property=PICTURE)
-    scrambled = version in _SCRAMBLED and declared.shape[0] > 1
-    if scrambled:
-        _log_scrambled_pictures(package_version)
+    scrambled = declared.shape[0] > 1
+    if picture_layout == "auto" or not any(declared.dimension_property):
+        scrambled &= version in _SCRAMBLED
+        if scrambled:
+            _log_scrambled_pictures(package_version, ambiguous=version == _AMBIGUOUS)
+    else:
+        scrambled &= picture_layout == "hwc"
+    order: FloatOrder = "hwc" if scrambled else "chw"
+    picture = replace(declared, dimension_property=PICTURE, float_order=order)
     return picture, SensorLayout(declared.shape, channels_last=scrambled)
 
 
@@ -92,12 +106,16 @@ def _version(package_version: str) -> tuple[int, ...] | None:
     return tuple(map(int, match.groups())) if match else None
 
 
-def _log_scrambled_pictures(package_version: str) -> None:
+def _log_scrambled_pictures(package_version: str, *, ambiguous: bool) -> None:
     """Logs this once, not once per simulator and sensor."""
+    doubt = (
+        ". A package from git of September 2025 or later may call itself 4.0.0, too, and writes them as it declares: "
+        "it needs --picture-layout chw"
+    )
     if not _THROTTLED.count(package_version):
         _THROTTLED.log(
             package_version,
             f"Unity package {version_text(package_version)} declares pictures as (channels, height, width), but writes "
-            "uncompressed ones as (height, width, channels); they are put in order here",
+            f"uncompressed ones as (height, width, channels); they are put in order here{doubt if ambiguous else ''}",
             level=logging.INFO,
         )

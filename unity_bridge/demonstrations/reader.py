@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from unity_bridge.codec.messages import Description, decode_behavior_spec
-from unity_bridge.codec.sensor_layout import SensorLayout
+from unity_bridge.codec.sensor_reader import is_compressed
 from unity_bridge.demonstrations.file_format import index_file, read_rows
 from unity_bridge.demonstrations.records import DemonstratedSegment
 from unity_bridge.demonstrations.rows import RecordedRows, RowReader, split_row
 from unity_bridge.errors import DemonstrationError, WireError
+from unity_bridge.specs import FloatOrder
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 
 SUFFIX = ".demo"
@@ -30,8 +31,13 @@ _LARGEST_BLOCK = 1 << 24
 class DemonstrationFile:
     """One recording. It is looked through when it is opened, and read when its segments are asked for."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, float_order: FloatOrder = "hwc") -> None:
         """Opens a recording.
+
+        Args:
+            path: of the file.
+            float_order: of uncompressed pictures that are described as (channels, height, width). The file does not
+                name the package that wrote it: 3.0.0 and 4.0.0 write ``hwc``, later ones ``chw``.
 
         Raises:
             DemonstrationError: the file cannot be read, is no recording, or ends too early.
@@ -42,9 +48,14 @@ class DemonstrationFile:
         self.is_shifted = self._index.has_copy or not self.meta.number_steps
         """Each action lies beside what was seen after it, as today's writers put it."""
 
-        description = self._describe()
+        self._float_order = float_order
+        first_row = self._first_row()
+        description = self._describe(first_row, float_order)
         self.spec = description.spec
         self._layouts = description.layouts
+        self.ambiguous_pictures = self._ambiguous_pictures(first_row)
+        """Names of the sensors whose pictures ``float_order`` puts in order, because the file does not tell how they
+        lie."""
 
     @property
     def behavior_name(self) -> str:
@@ -122,22 +133,38 @@ class DemonstrationFile:
                 raise DemonstrationError(f"'{self.path}', rows {first} to {last}: {error}") from error
             first += len(block)
 
-    def _describe(self) -> Description:
+    def _first_row(self) -> bytes:
         first = next(read_rows(self.path, self._index), None)
         if first is None:
             raise DemonstrationError(f"'{self.path}': expected recorded steps, got none")
         try:
             info, _ = split_row(first)
-            description = decode_behavior_spec(self._index.brain, info)
+        except WireError as error:
+            raise DemonstrationError(f"'{self.path}': {error}") from error
+        return info
+
+    def _describe(self, first_row: bytes, float_order: FloatOrder) -> Description:
+        try:
+            description = decode_behavior_spec(self._index.brain, first_row, picture_layout=float_order)
         except WireError as error:
             raise DemonstrationError(f"'{self.path}': {error}") from error
         if not (description.spec.action_spec.continuous_size or description.spec.action_spec.discrete_size):
             raise DemonstrationError(f"'{self.path}': expected a behavior that acts, got one without actions")
-        return Description(description.spec, _as_packages_write(description, info))
+        return description
+
+    def _ambiguous_pictures(self, first_row: bytes) -> tuple[str, ...]:
+        other = self._describe(first_row, "chw" if self._float_order == "hwc" else "hwc")
+        shown = AgentInfoProto.FromString(first_row).observations
+        sensors = zip(self.spec.observation_specs, self._layouts, other.layouts, shown, strict=True)
+        return tuple(
+            spec.name
+            for spec, layout, other_layout, observation in sensors
+            if layout != other_layout and not is_compressed(observation, len(spec.shape))
+        )
 
 
-def open_demonstrations(path: Path) -> list[DemonstrationFile]:
-    """A recording, or all of a folder in the order of their names.
+def open_demonstrations(path: Path, float_order: FloatOrder = "hwc") -> list[DemonstrationFile]:
+    """A recording, or all of a folder in the order of their names. float_order: see ``DemonstrationFile``.
 
     Raises:
         DemonstrationError: there is none, or one cannot be read.
@@ -146,34 +173,17 @@ def open_demonstrations(path: Path) -> list[DemonstrationFile]:
         found = sorted(each for each in path.iterdir() if each.suffix == SUFFIX and each.is_file())
         if not found:
             raise DemonstrationError(f"'{path}': expected a folder with recordings ({SUFFIX}), it holds none")
-        return [DemonstrationFile(each) for each in found]
+        return [DemonstrationFile(each, float_order) for each in found]
     if not path.exists():
         raise DemonstrationError(
             f"'{path}': expected a recording ({SUFFIX}) or a folder of them, got nothing"
         )
     if path.suffix != SUFFIX:
         raise DemonstrationError(f"'{path}': expected a recording, whose name ends in {SUFFIX}")
-    return [DemonstrationFile(path)]
+    return [DemonstrationFile(path, float_order)]
 
 
 def _bounds(rows: RecordedRows) -> list[int]:
     """The rows where episodes begin, and the number of rows. The last episode may go on behind it."""
     goes_on = ~rows.done[:-1] & (rows.agent_ids[:-1] == rows.agent_ids[1:])
     return [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(rows)]
-
-
-def _as_packages_write(description: Description, first_row: bytes) -> tuple[SensorLayout, ...]:
-    """The layouts of a recording, which does not say which package wrote it.
-
-    Every package that describes pictures as (channels, height, width) writes the floats of an uncompressed one in
-    the old order (see ``sensor_layout``). Our writer does not, and leaves the description out.
-    """
-    declared = AgentInfoProto.FromString(first_row).observations
-    return tuple(
-        SensorLayout(layout.shape, channels_last=True)
-        if spec.is_picture and observation.dimension_properties and spec.shape[0] > 1
-        else layout
-        for spec, layout, observation in zip(
-            description.spec.observation_specs, description.layouts, declared, strict=True
-        )
-    )

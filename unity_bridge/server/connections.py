@@ -71,6 +71,7 @@ class Connections:
             seed=(settings.seed + number) % 2**31,
             num_areas=settings.num_areas,
             greeting=lambda: self._greeting(number, outbox),
+            picture_layout=settings.picture_layout,
         )
         deadline = time.monotonic() + settings.timeout_wait_s
         connection = Connection(number, name, session, deadline, outbox=outbox)

@@ -33,7 +33,7 @@ from unity_bridge.codec.protocol import API_VERSION, OK, PACKAGE_VERSION, STOP
 from unity_bridge.errors import WireError
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, PictureLayout
 from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.transport.limits import LARGEST_HANDSHAKE
 from unity_bridge.untrusted_text import quoted, version_text
@@ -116,6 +116,7 @@ class Session:
         num_areas: int,
         greeting: Callable[[], Iterable[SideChannelRecord]] = tuple,
         refuse_unusable: bool = False,
+        picture_layout: PictureLayout = "auto",
     ) -> None:
         """A conversation that waits for its first message.
 
@@ -124,6 +125,7 @@ class Session:
             num_areas: copies of the training area that it shall make, at least 1.
             greeting: what to say on side channels with the first reset; asked when that is due.
             refuse_unusable: a single NaN ends the conversation; see UnusableValues.
+            picture_layout: the order of the floats in its uncompressed pictures.
         """
         self.awaited = Awaited.INTRODUCTION
         self.package_version = ""
@@ -134,6 +136,7 @@ class Session:
         self._num_areas = num_areas
         self._greeting = greeting
         self._refuse_unusable = refuse_unusable
+        self._picture_layout = picture_layout
         self._specs: dict[str, BehaviorSpec] = {}
         self._decoders: dict[str, StepDecoder] = {}
         self._pending_descriptions: dict[str, BrainParametersProto] = {}
@@ -299,7 +302,10 @@ class Session:
         for behavior, rows in _rows(output.rl_output):
             if behavior in self._pending_descriptions:
                 parameters = self._pending_descriptions.pop(behavior)
-                self._register(behavior, decode_behavior_spec(parameters, rows[0], self.package_version))
+                description = decode_behavior_spec(
+                    parameters, rows[0], self.package_version, self._picture_layout
+                )
+                self._register(behavior, description)
         for behavior in self._specs:
             self._pending_descriptions.pop(behavior, None)  # a repetition that says nothing about sensors
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
+from unity_bridge.specs import PictureLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,10 @@ class BridgeSettings:
     greeting: Callable[[int], Sequence[SideChannelRecord]] = lambda simulator: ()
     """Returns the side channel records of simulator number n's first reset, which follow the engine's. Called
     whenever that is due: a simulator that was started again gets them again."""
+
+    picture_layout: PictureLayout = "auto"
+    """The order of the floats of pictures that simulators declare as (channels, height, width), where they are not
+    compressed."""
 
     base_port: int | None = None
     """LaunchedProcess simulator number n gets port base_port + n; None lets the system choose each."""

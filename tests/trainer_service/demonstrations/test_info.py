@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from unity_recordings import as_unity_writes
 
-from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
+from trainer_service.demonstrations.info import read_contents, to_json, to_text
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile, DemonstrationWriter
 from unity_bridge.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -65,6 +67,7 @@ def test_everything_is_counted_row_by_row(mlagents_style: Any) -> None:
         "api_version": 1,
         "closed": True,
         "actions_lie": "one row later",
+        "ambiguous_pictures": [],
         "sensors": [
             {"name": "speed", "shape": [2], "type": "GOAL_SIGNAL"},
             {"name": "things", "shape": [3, 2], "type": "DEFAULT"},
@@ -87,6 +90,16 @@ def test_an_episode_longer_than_a_segment_is_one(mlagents_style: Any) -> None:
     (file,) = info(mlagents_style, "x.demo")
     assert (file["episodes"], file["steps"], file["returns"]["mean"]) == (1, 3000, 3000.0)
     assert file["group_returns"] == {"mean": 1500.0, "min": 1500.0, "max": 1500.0}
+
+
+def test_pictures_whose_order_is_not_told_are_named(write_demo: Any, shown: Any) -> None:
+    spec = BehaviorSpec((ObservationSpec("eye", (3, 4, 5)),), ActionSpec(1))
+    path = write_demo(spec, shown([np.zeros((3, 3, 4, 5), np.float32)], np.zeros((2, 1))))
+    own = read_contents(DemonstrationFile(path))
+    unitys = read_contents(DemonstrationFile(as_unity_writes(path, "chw")))
+    assert [to_json(each)["ambiguous_pictures"] for each in (own, unitys)] == [[], ["eye"]]
+    line = "pictures   not compressed, in an order that the file does not tell: eye"
+    assert [line in to_text(each) for each in (own, unitys)] == [False, True]
 
 
 def test_people_get_a_page_per_file(mlagents_style: Any) -> None:

@@ -1,15 +1,28 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from unity_recordings import as_unity_writes
 
+from trainer_service.algorithms import Compute
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.imitation import DemonstrationStore, read_all
 from unity_bridge import specs
-from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.codec.sensor_layout import detect_layout
+from unity_bridge.specs import (
+    GLOBAL_STATE,
+    ActionSpec,
+    BehaviorSpec,
+    FloatOrder,
+    ObservationSpec,
+    PictureLayout,
+)
 
 CPU = torch.device("cpu")
 VECTOR = ObservationSpec("vector", (2,))
@@ -146,3 +159,76 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"expert\.demo"):
         DemonstrationStore(str(path), BOTH).read()
+
+
+FLOATS = np.random.default_rng(1).random((4, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("version", "picture_layout", "written"),
+    [
+        ("3.0.0", "auto", "hwc"),
+        ("4.0.0", "auto", "hwc"),
+        ("4.0.1", "auto", "chw"),
+        ("4.2.0", "auto", "chw"),
+        ("4.0.0", "chw", "chw"),
+        ("4.0.1", "hwc", "hwc"),
+    ],
+)
+def test_pictures_of_a_recording_lie_as_the_connected_simulator_writes_them(
+    write_demo,
+    shown,
+    caplog: pytest.LogCaptureFixture,
+    version: str,
+    picture_layout: PictureLayout,
+    written: FloatOrder,
+) -> None:
+    caplog.set_level(logging.INFO, "trainer_service")
+    path = write_demo(BehaviorSpec((PICTURE,), ActionSpec(1)), shown([FLOATS], np.zeros((3, 1))))
+    sensor, _ = detect_layout(PICTURE, version, picture_layout)
+    store = DemonstrationStore(str(as_unity_writes(path, written)), BehaviorSpec((sensor,), ActionSpec(1)))
+    (pictures,) = store.read().steps.observations
+    np.testing.assert_array_equal(pictures.numpy(), FLOATS[:3])
+    (said,) = caplog.messages
+    order = {"hwc": "(height, width, channels)", "chw": "(channels, height, width)"}[written]
+    assert f"uncompressed pictures ('picture') are read as {order}" in said
+
+
+def test_our_own_recordings_are_read_as_they_are_whatever_the_simulator_does(
+    write_demo, shown, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "trainer_service")
+    path = write_demo(BehaviorSpec((PICTURE,), ActionSpec(1)), shown([FLOATS], np.zeros((3, 1))))
+    sensor, _ = detect_layout(PICTURE, "4.0.0")
+    (pictures,) = (
+        DemonstrationStore(str(path), BehaviorSpec((sensor,), ActionSpec(1))).read().steps.observations
+    )
+    np.testing.assert_array_equal(pictures.numpy(), FLOATS[:3])
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "mappo"])
+@pytest.mark.parametrize("learns_by", ["gail", "behavioral_cloning"])
+def test_learners_keep_the_order_in_which_their_simulator_writes_pictures(
+    write_demo, shown, caplog: pytest.LogCaptureFixture, trainer_type: str, learns_by: str
+) -> None:
+    path = write_demo(BehaviorSpec((PICTURE,), ActionSpec(1)), shown([FLOATS], np.zeros((3, 1))))
+    small = {"vis_encode_type": "fully_connected", "hidden_units": 8}
+    demo = {"demo_path": str(as_unity_writes(path, "hwc"))}
+    gail = {"reward_signals": {"gail": {**demo, "network_settings": small}}}
+    sensor, _ = detect_layout(PICTURE, "4.0.0")
+    behavior = Behavior(
+        "Ball",
+        BehaviorSpec((sensor,), ActionSpec(1)),
+        TrainerSettings.model_validate(
+            {
+                "trainer_type": trainer_type,
+                "network_settings": small,
+                **(gail if learns_by == "gail" else {learns_by: demo}),
+            }
+        ),
+        Compute(CPU, 1),
+    )
+    caplog.set_level(logging.INFO, "trainer_service")
+    behavior.prepare()
+    assert "are read as (height, width, channels)" in caplog.text

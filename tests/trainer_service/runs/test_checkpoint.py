@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint, spec_mismatch
+from trainer_service.runs.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    parse_checkpoint,
+    plain_checkpoint,
+    save_checkpoint,
+    spec_mismatch,
+)
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 SPEC = BehaviorSpec(
@@ -42,6 +49,23 @@ def test_saved_content_is_loaded_unchanged(checkpoint: Checkpoint, tmp_path: Pat
     assert loaded.algorithm.keys() == checkpoint.algorithm.keys()
     for name, weights in checkpoint.algorithm["network"].items():
         assert torch.equal(loaded.algorithm["network"][name], weights)
+
+
+def test_learner_ranks_are_told_in_which_order_pictures_are_written(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """They read recordings, and are made from a plain checkpoint."""
+    shape = (3, 4, 5)
+    spec = BehaviorSpec(
+        (ObservationSpec("old", shape, float_order="hwc"), ObservationSpec("new", shape)), ActionSpec(1)
+    )
+    plain = plain_checkpoint(replace(checkpoint, spec=spec))
+    sensors = parse_checkpoint(plain, tmp_path).spec.observation_specs
+    assert [sensor.float_order for sensor in sensors] == ["hwc", "chw"]
+    for sensor in plain["spec"]["observations"]:
+        del sensor["float_order"]  # as earlier versions wrote it
+    sensors = parse_checkpoint(plain, tmp_path).spec.observation_specs
+    assert [sensor.float_order for sensor in sensors] == ["chw", "chw"]
 
 
 def test_every_path_gets_identical_bytes_and_no_leftovers(checkpoint: Checkpoint, tmp_path: Path) -> None:

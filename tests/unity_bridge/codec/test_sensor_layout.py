@@ -10,7 +10,7 @@ import pytest
 
 from unity_bridge.codec import sensor_layout
 from unity_bridge.codec.sensor_layout import SensorLayout, detect_layout
-from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.specs import PICTURE, DimensionProperty, ObservationSpec, ObservationType, PictureLayout
 from unity_bridge.throttled_logger import ThrottledLogger
 
 NONE, MOVES = DimensionProperty.NONE, DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
@@ -25,11 +25,15 @@ def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def detect(
-    shape: tuple[int, ...], properties: tuple[DimensionProperty, ...], version: str
+    shape: tuple[int, ...],
+    properties: tuple[DimensionProperty, ...],
+    version: str,
+    picture_layout: PictureLayout = "auto",
 ) -> tuple[tuple[int, ...], tuple[DimensionProperty, ...], SensorLayout]:
     declared = ObservationSpec("camera", shape, properties, ObservationType.GOAL_SIGNAL)
-    spec, layout = detect_layout(declared, version)
+    spec, layout = detect_layout(declared, version, picture_layout)
     assert (spec.name, spec.observation_type) == ("camera", ObservationType.GOAL_SIGNAL)
+    assert spec.float_order == ("hwc" if layout.channels_last else "chw")
     return spec.shape, spec.dimension_property, layout
 
 
@@ -74,6 +78,27 @@ def test_versions_that_scramble_pictures_are_corrected_and_logged_once(
         assert detect((3, 8, 9), properties, version) == ((3, 8, 9), PICTURE, layout)
     (said,) = caplog.messages
     assert said.startswith(f"Unity package {version} declares")
+    assert ("--picture-layout chw" in said) == version.startswith("4.0.0")
+
+
+@pytest.mark.parametrize("version", ["", "3.0.0", "4.0.0", "4.0.1"])
+@pytest.mark.parametrize("picture_layout", ["hwc", "chw"])
+def test_the_order_that_a_user_states_wins_over_the_version(
+    version: str, picture_layout: PictureLayout, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "unity_bridge")
+    layout = SensorLayout((3, 8, 9), channels_last=picture_layout == "hwc")
+    assert detect((3, 8, 9), PICTURE, version, picture_layout) == ((3, 8, 9), PICTURE, layout)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("picture_layout", ["auto", "hwc", "chw"])
+def test_a_stated_order_changes_no_picture_that_tells_its_own(picture_layout: PictureLayout) -> None:
+    last = ((3, 8, 9), PICTURE, SensorLayout((8, 9, 3), channels_last=True))
+    assert detect((8, 9, 3), CHANNELS_LAST, "4.0.1", picture_layout) == last
+    assert detect((8, 9, 3), (), "2.3.0", picture_layout) == last
+    undescribed = ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
+    assert detect((3, 8, 9), (), "3.0.1", picture_layout) == undescribed
 
 
 def test_a_single_channel_lies_alike_in_both_orders(caplog: pytest.LogCaptureFixture) -> None:

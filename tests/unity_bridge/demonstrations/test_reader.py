@@ -16,11 +16,11 @@ from unity_bridge.demonstrations import (
     open_demonstrations,
 )
 from unity_bridge.demonstrations.file_format import delimited, encode_header
-from unity_bridge.specs import ActionSpec, BehaviorSpec
+from unity_bridge.specs import ActionSpec, BehaviorSpec, FloatOrder
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
-from unity_bridge.wire.observation_pb2 import ObservationProto
+from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
 
 
@@ -164,31 +164,47 @@ def test_both_kinds_of_actions_and_large_choices(hand: Any) -> None:
     assert segment.discrete_actions.tolist() == [[row, 300 - row] for row in range(1, 5)]
 
 
-def picture_row(floats: list[float], properties: list[int], done: bool = False) -> bytes:
-    """A picture of two channels, one row and two columns."""
+def picture_row(
+    floats: list[float], properties: list[int], done: bool = False, shape: tuple[int, ...] = (2, 1, 2)
+) -> bytes:
+    """A picture, by default of two channels, one row and two columns; as PNG without floats."""
     pair = AgentInfoActionPairProto()
     pair.agent_info.done = done
-    seen = ObservationProto(shape=[2, 1, 2], dimension_properties=properties)
-    seen.float_data.data.extend(floats)
+    seen = ObservationProto(name="camera", shape=shape, dimension_properties=properties)
+    if floats:
+        seen.float_data.data.extend(floats)
+    else:
+        seen.compression_type, seen.compressed_data = PNG, b"a file"
     pair.agent_info.observations.append(seen)
     pair.action_info.continuous_actions.append(0.0)
     return pair.SerializeToString()
 
 
 @pytest.mark.parametrize(
-    ("properties", "expected"),
+    ("properties", "float_order", "expected"),
     [
-        ([1, 2, 2], [[[1.0, 3.0]], [[2.0, 4.0]]]),  # Unity: floats as (height, width, channels)
-        ([], [[[1.0, 2.0]], [[3.0, 4.0]]]),  # ours and Python's: as declared
+        ([1, 2, 2], "hwc", [[[1.0, 3.0]], [[2.0, 4.0]]]),  # packages 3.0.0 and 4.0.0
+        ([1, 2, 2], "chw", [[[1.0, 2.0]], [[3.0, 4.0]]]),  # later ones
+        ([], "hwc", [[[1.0, 2.0]], [[3.0, 4.0]]]),  # ours and Python's: as declared
+        ([], "chw", [[[1.0, 2.0]], [[3.0, 4.0]]]),
     ],
 )
 def test_plain_pictures_come_out_with_their_channels_first(
-    hand: Any, properties: list[int], expected: list[Any]
+    hand: Any, properties: list[int], float_order: FloatOrder, expected: list[Any]
 ) -> None:
     rows = [picture_row([1.0, 2.0, 3.0, 4.0], properties, done) for done in (False, True)]
-    (segment,) = DemonstrationFile(hand.file(rows)).segments()
+    file = DemonstrationFile(hand.file(rows), float_order)
+    (segment,) = file.segments()
     assert segment.observations[0][0].tolist() == expected
     assert segment.final_observations[0][0].tolist() == expected
+    assert file.ambiguous_pictures == (("camera",) if properties else ())
+
+
+def test_pictures_whose_order_is_certain_are_not_ambiguous(hand: Any) -> None:
+    grey, files = picture_row([1.0, 2.0], [1, 2, 2], shape=(1, 1, 2)), picture_row([], [1, 2, 2])
+    last = picture_row([1.0, 2.0, 3.0, 4.0], [2, 2, 1], shape=(1, 2, 2))
+    for row in (grey, files, last):
+        assert DemonstrationFile(hand.file([row, row])).ambiguous_pictures == ()
 
 
 def damaged(hand: Any, change: Any, **how: Any) -> Path:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.errors import WireError
+from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import (
     MOST_BEHAVIORS,
     MOST_ROWS,
@@ -20,6 +21,7 @@ from unity_bridge.server.session import (
     Step,
     Stopped,
 )
+from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.side_channels import (
     EngineConfiguration,
     SideChannelRecord,
@@ -434,6 +436,24 @@ def test_the_package_version_tells_in_which_order_pictures_lie(
     spec = outcome.new_specs[BALL].observation_specs[1]
     assert (spec.shape, spec.is_picture) == ((3, 4, 5), True)
     np.testing.assert_array_equal(outcome.batches[BALL].observations[1], picture[None])
+
+
+def test_a_stated_picture_layout_wins_over_the_package_version(messages: Any) -> None:
+    """A package from git that calls itself 4.0.0 and writes what it declares."""
+    picture = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+    for picture_layout, sent in (("chw", picture), ("auto", picture.transpose(1, 2, 0))):
+        settings = BridgeSettings(seed=0, picture_layout=picture_layout)
+        session = Connections(settings).open_attached("somebody").session
+        answer(session, messages.introduction(package="4.0.0"))
+        answer(session, messages.confirmation())
+        message = messages.first_step()
+        camera = (
+            message.unity_output.rl_output.agentInfos[BALL]
+            .value[0]
+            .observations.add(shape=(3, 4, 5), dimension_properties=[1, 2, 2])
+        )
+        camera.float_data.data.extend(sent.ravel().tolist())
+        np.testing.assert_array_equal(step(session, message).batches[BALL].observations[1], picture[None])
 
 
 def test_a_simulator_may_describe_so_many_behaviors_and_no_more(session: Session, messages: Any) -> None:
