@@ -10,6 +10,7 @@ import hashlib
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable
 
 LONGEST_NAME = 200
 """Longest name in bytes of UTF-8. File systems stop at 255, and suffixes such as ``-500000.onnx`` need room."""
@@ -21,7 +22,8 @@ _FORBIDDEN_ON_WINDOWS = '<>:"|?*'
 
 _RESERVED = re.compile(
     r"""
-    run_logs | configuration\.yaml | metrics\.jsonl | evaluations\.jsonl | report\.html | film-.*\.gif  # of a run
+    run_logs | configuration\.yaml | metrics\.jsonl | evaluations\.jsonl | report\.html | film-.*\.gif
+    | wandb                     # where its tracker writes
     | set-aside.*               # folders of files that a resumed run does not go on with
     | .*\.(onnx|pt|tmp)         # models, checkpoints, files that are being written
     | .*tfevents.*              # TensorBoard reads every such file in a behavior's folder
@@ -81,11 +83,15 @@ def length_problem(name: str) -> str | None:
     return None if length <= LONGEST_NAME else f"must be at most {LONGEST_NAME} bytes long, got {length}"
 
 
-def folder_key(name: str) -> str:
-    """The form of a name in which file systems compare it: names of one form may be one folder.
+def same_folder(name: str, others: Iterable[str]) -> str | None:
+    """The one of the other names that shares a folder with ``name`` on some file system; None without one.
 
     macOS and Windows ignore case, and macOS how a letter with an accent is composed.
     """
+    return next((other for other in others if other != name and _folder_key(other) == _folder_key(name)), None)
+
+
+def _folder_key(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unity_bridge.names import LONGEST_NAME, folder_key, name_problem, shortened
+from unity_bridge.names import LONGEST_NAME, name_problem, same_folder, shortened
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,8 @@ def test_a_shortened_name_fits_and_a_short_one_stays(name: str, limit: int) -> N
 def test_long_names_that_differ_at_their_ends_stay_different() -> None:
     names = [f"{'agent' * 60}_{number}" for number in range(100)]
     short = [shortened(name) for name in names]
-    assert len({folder_key(name) for name in short}) == 100
+    assert not any(same_folder(name, short) for name in short)
+    assert len({*short}) == 100
     assert all(name.startswith("agentagent") and name_problem(name) is None for name in short)
 
 
@@ -70,5 +71,6 @@ def test_a_shortened_name_is_known_beforehand() -> None:
 @pytest.mark.parametrize(
     ("one", "other"), [("Ball", "bALL"), ("L\u00e4ufer", "La\u0308UFER"), ("Straße", "STRASSE")]
 )
-def test_names_that_share_a_folder_somewhere_have_one_key(one: str, other: str) -> None:
-    assert folder_key(one) == folder_key(other)
+def test_names_that_share_a_folder_somewhere_are_found(one: str, other: str) -> None:
+    assert same_folder(one, ["Bal", one, other, "Ball2"]) == other
+    assert same_folder(one, ["Bal", one, "Ball2"]) is None

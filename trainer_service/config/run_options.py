@@ -38,6 +38,7 @@ from trainer_service.config.values import (
     whole_number,
 )
 from trainer_service.errors import ConfigError
+from unity_bridge.names import same_folder
 from unity_bridge.specs import PictureLayout
 
 
@@ -292,6 +293,17 @@ class RunOptions(Section):
         return self
 
     @model_validator(mode="after")
+    def _names_have_folders_of_their_own(self) -> Self:
+        places = {name: ("behaviors", name) for name in self.behaviors}
+        for team, members in self.teams.items():
+            places |= dict.fromkeys([team, *members], ("teams", team))
+        for name, place in places.items():
+            if other := same_folder(name, places):
+                text = f"'{name}' and '{other}' share a folder where a file system ignores case: rename one of them"
+                raise section_error(place, text)
+        return self
+
+    @model_validator(mode="after")
     def _lessons_can_end(self) -> Self:
         for name, parameter in (self.environment_parameters or {}).items():
             for position, lesson in enumerate(lessons_of(name, parameter)[:-1]):
@@ -342,6 +354,12 @@ class RunOptions(Section):
         listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
         return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
 
+    @property
+    def configured_names(self) -> list[str]:
+        """Names of all behaviors, teams and members of teams."""
+        members = (member for team in self.teams.values() for member in team)
+        return list(dict.fromkeys([*self.behaviors, *self.teams, *members]))
+
     def behavior_settings(self, name: str) -> TrainerSettings:
         """Returns the settings of behavior ``name`` (without its team).
 
@@ -352,8 +370,7 @@ class RunOptions(Section):
             return self.behaviors[name]
         if self.default_settings is not None:
             return self.default_settings
-        members = [member for team in self.teams.values() for member in team]
-        near = nearest_choice(name, [*self.behaviors, *members])
+        near = nearest_choice(name, self.configured_names)
         listed = ", ".join(map(self._with_members, self.behaviors)) or "no behaviors"
         raise ConfigError(
             f"The behavior name '{name}' has not been specified in the trainer configuration, "

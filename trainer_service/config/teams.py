@@ -8,16 +8,16 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from trainer_service.config.hyperparameters.common import GroupSettings
-from trainer_service.config.names import behavior_name_problem
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.config.section import Location, nearest_choice
 from trainer_service.config.trainer import TrainerSettings
-from trainer_service.config.values import PositiveCount, expected, problem
+from trainer_service.config.values import PositiveCount, expected, problem, shown
+from unity_bridge.names import name_problem
 
 
 def _as_behavior_name(name: str) -> str:
-    if reason := behavior_name_problem(name):
-        raise problem(f"behavior name '{name}' {reason}")
+    if reason := name_problem(name):
+        raise problem(f"behavior name {shown(name)} {reason}")
     return name
 
 

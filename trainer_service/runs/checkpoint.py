@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
-from trainer_service.config.names import behavior_name_problem
 from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, read_tensors
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.former_keys import with_present_keys
+from unity_bridge.names import name_problem
 from unity_bridge.specs import (
     ActionSpec,
     BehaviorSpec,
@@ -161,7 +161,7 @@ def _behavior_name(found: object) -> str:
     """Returns a name that can name files: models and recordings are named after their behavior."""
     if not isinstance(found, str):
         raise ValueError(f"expected the name of a behavior, got {shown(found)}")
-    if reason := behavior_name_problem(found):
+    if reason := name_problem(found):
         raise ValueError(f"the behavior's name {shown(found)} {reason}")
     return found
 

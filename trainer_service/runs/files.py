@@ -44,8 +44,7 @@ def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         SaveError: as ``write_atomic`` does.
     """
-    # The process id keeps two programs that write the same file from sharing one temporary file.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -60,6 +59,11 @@ def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
             raise SaveError(path, error) from error
         raise
     _sync_folder(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Where a file is written before it takes its name. Two processes that write one file do so apart."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 def remove_leftovers(folder: Path) -> None:

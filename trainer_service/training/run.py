@@ -252,7 +252,7 @@ class RunFactory:
 
         behaviors = Behaviors(
             create,
-            listed=[*options.behaviors, *options.teams],
+            listed=options.configured_names,
             absence_timeout_s=options.env_settings.timeout_wait,
         )
         return Run(
