@@ -11,6 +11,10 @@ class WireError(BridgeError):
     """A message that breaks the protocol: the simulator's fault. The text names what, expected and got."""
 
 
+class DeclarationError(WireError):
+    """A declaration of a behavior that cannot be served, and would come again if its simulator were started again."""
+
+
 class SimulatorLost(BridgeError):
     """A conversation that ended and will not be taken up again. The text names the simulator and why."""
 

@@ -78,7 +78,7 @@ def folder_name_problem(name: str, *, windows: bool = sys.platform == "win32") -
 
 
 def length_problem(name: str) -> str | None:
-    """Describes why the name of a behavior, sensor or agent is too long, as the end of a sentence; None if it fits."""
+    """Describes why a name is too long, of a behavior, sensor or agent, as the end of a sentence; None if it fits."""
     length = len(_utf8(name))
     return None if length <= LONGEST_NAME else f"must be at most {LONGEST_NAME} bytes long, got {length}"
 
@@ -88,7 +88,9 @@ def same_folder(name: str, others: Iterable[str]) -> str | None:
 
     macOS and Windows ignore case, and macOS how a letter with an accent is composed.
     """
-    return next((other for other in others if other != name and _folder_key(other) == _folder_key(name)), None)
+    return next(
+        (other for other in others if other != name and _folder_key(other) == _folder_key(name)), None
+    )
 
 
 def _folder_key(name: str) -> str:

@@ -153,6 +153,12 @@ def _undescribed(message: UnityMessageProto, behavior: str) -> None:
     message.unity_output.ClearField("rl_initialization_output")
 
 
+def _late_behavior(message: UnityMessageProto, name: str) -> None:
+    describe(message, name)
+    agents = message.unity_output.rl_output.agentInfos
+    agents[name].value.add().CopyFrom(agents["Walker?team=0"].value[0])
+
+
 MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "duplicate-ids": _duplicate_ids,
     "short-observation": _short_observation,
@@ -163,6 +169,8 @@ MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "nan-reward": _nan_reward,
     "infinite-reward": _infinite_reward,
     "undescribed": _undescribed,
+    "long-name": lambda message, _: _late_behavior(message, "x" * 300),
+    "unlisted-behavior": lambda message, _: _late_behavior(message, "Runner"),
 }
 
 

@@ -12,6 +12,8 @@ from trainer_service.collection.collectors import TeamName
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
+from trainer_service.runs.files import SaveError
+from unity_bridge.names import same_folder
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.untrusted_text import quoted
 
@@ -97,13 +99,15 @@ class Behaviors(Mapping[str, Behavior]):
         group_size: of the largest group, as far as is known.
 
         Raises:
-            UserError: no settings for it, too many behaviors, or not what another source declared.
+            UserError: no settings for it, too many behaviors, a folder that is another's, or not what another source
+                declared; also files that cannot be written, where the configuration does not name it.
+            SaveError: files of a behavior that the configuration names cannot be written.
         """
         name = team.name
         behavior = self._by_name.get(name)
         if behavior is None:
             self._require_room(name)
-            behavior = self._by_name[name] = self._create(name, spec, group_size)
+            behavior = self._by_name[name] = self._made(name, spec, group_size)
         elif changed := spec_mismatch(behavior.spec, spec):
             raise UserError(
                 f"behavior {quoted(name)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
@@ -190,8 +194,22 @@ class Behaviors(Mapping[str, Behavior]):
     def _is_too_long_ago(self, then: float) -> bool:
         return time.monotonic() - then >= self._absence_timeout_s
 
+    def _made(self, name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
+        """A new behavior. Where files of an unlisted one cannot be written, only its simulator is refused."""
+        try:
+            return self._create(name, spec, group_size)
+        except SaveError as error:
+            if name in self._listed:
+                raise
+            raise UserError(f"behavior {quoted(name)}: {error}") from error
+
     def _require_room(self, name: str) -> None:
-        """Raises UserError where the default settings serve too many behaviors: each costs networks and a file."""
+        """Raises UserError where the default settings serve too many behaviors: each costs networks and a folder."""
+        if other := same_folder(name, {*self._listed, *self._by_name}):
+            raise UserError(
+                f"behavior {quoted(name)}: expected a name that differs in more than case from {quoted(other)}, whose "
+                "folder may be the same"
+            )
         unlisted = [other for other in self._by_name if other not in self._listed]
         if name not in self._listed and len(unlisted) >= MAX_UNLISTED:
             raise UserError(

@@ -51,7 +51,14 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
-    from unity_bridge.errors import BridgeError, DemonstrationError, LaunchError, PluginError, PortInUse
+    from unity_bridge.errors import (
+        BridgeError,
+        DeclarationError,
+        DemonstrationError,
+        LaunchError,
+        PluginError,
+        PortInUse,
+    )
 
     _limit_spinning()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
@@ -67,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print_error(str(error))
         return error.exit_code
-    except (LaunchError, PortInUse, DemonstrationError, PluginError) as error:
+    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError) as error:
         print_error(str(error))
         return 2
     except BridgeError as error:

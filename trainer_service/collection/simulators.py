@@ -175,10 +175,7 @@ class Simulators:
         if not self._teams:
             return tick
         merged: list[Tick] = []
-        fatal = not len(self._collectors)
-        succeeded = self._attempt(
-            tick, "reading", lambda tick: merged.append(self._teams.merge(tick)), fatal=fatal
-        )
+        succeeded = self._attempt(tick, "reading", lambda tick: merged.append(self._teams.merge(tick)))
         return merged[0] if succeeded else None
 
     def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
@@ -217,8 +214,7 @@ class Simulators:
                 return False
             declare = partial(self._declare, *declaration.left[-1])
             try:
-                # Once others train, what one simulator declares does not end their run.
-                if not self._attempt(tick, "declaring", declare, fatal=not len(self._collectors)):
+                if not self._attempt(tick, "declaring", declare):
                     return False
             except NotYet:
                 # Others are declared with it, so that the sides of a game are known together.
@@ -236,10 +232,10 @@ class Simulators:
         collector = self._learners.declare(tick.simulator, team, spec, group_size)
         self._collectors.add(tick.simulator, behavior_id, collector)
 
-    def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None], *, fatal: bool = True) -> bool:
+    def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None]) -> bool:
         """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.
 
-        fatal: a launched simulator that does not fit the configuration ends the run, because it will never fit.
+        A launched simulator that does not fit the configuration ends the run: started again, it would not fit either.
         """
         number = tick.simulator
         try:
@@ -249,7 +245,7 @@ class Simulators:
             raise
         except (UserError, WireError) as error:
             info = self._bridge.simulators.get(number)
-            if fatal and isinstance(error, UserError) and info is not None and info.launched:
+            if isinstance(error, UserError) and info is not None and info.launched:
                 raise
             reason = str(error)
             self._throttled.log("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from trainer_service.config import RunOptions, missing_plugins
 from trainer_service.distributed.watchdog import Watchdog
 from trainer_service.errors import UserError
-from unity_bridge.errors import BridgeError, LaunchError, PluginError, PortInUse
+from unity_bridge.errors import BridgeError, DeclarationError, LaunchError, PluginError, PortInUse
 from unity_bridge.programs.program import running_groups
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class WorkerProcess:
 
 def failure_of(error: Exception) -> WorkerFailure:
     """What the trainer hears of an exception in a worker."""
-    if isinstance(error, UserError | PluginError):
+    if isinstance(error, UserError | PluginError | DeclarationError):
         return WorkerFailure("user", str(error))
     if isinstance(error, LaunchError | PortInUse):
         return WorkerFailure("launch", str(error))

@@ -18,7 +18,8 @@ from unity_bridge.codec.sensor_reader import COMPRESSIBLE_RANK, is_compressed, r
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
 from unity_bridge.codec.usual_message import UsualMessages
-from unity_bridge.errors import WireError
+from unity_bridge.errors import DeclarationError, WireError
+from unity_bridge.names import length_problem
 from unity_bridge.specs import (
     MOST_DIMENSIONS,
     ActionSpec,
@@ -65,10 +66,6 @@ MOST_CHANNELS = 4096
 
 MOST_SENSORS = 256
 
-LONGEST_NAME = 1000
-"""Characters of the name of a behavior or sensor."""
-
-
 _KNOWN_PROPERTIES = functools.reduce(operator.or_, DimensionProperty).value
 
 
@@ -96,16 +93,21 @@ def decode_behavior_spec(
         picture_layout: Tells it instead, see ``detect_layout``.
 
     Raises:
-        WireError: The row cannot be parsed, or one of the two describes what cannot be; names the behavior.
+        DeclarationError: One of the two describes what cannot be; names the behavior.
+        WireError: The row cannot be parsed.
     """
     where = f"behavior {quoted(brain.brain_name)}"
-    _require_short(brain.brain_name, where)
+    name, _, parameters = brain.brain_name.partition("?")
+    _require_short(name, f"{where}: its name")
+    _require_short(parameters, f"{where}: what follows its name")
     try:
         info = AgentInfoProto.FromString(first_row)
     except DecodeError as error:
         raise WireError(f"{where}: expected an AgentInfoProto, got {len(first_row)} other bytes") from error
     if len(info.observations) > MOST_SENSORS:
-        raise WireError(f"{where}: expected at most {MOST_SENSORS} sensors, got {len(info.observations)}")
+        raise DeclarationError(
+            f"{where}: expected at most {MOST_SENSORS} sensors, got {len(info.observations)}"
+        )
     declared = [
         _decode_sensor(observation, f"{where}, sensor {index} {quoted(observation.name)}")
         for index, observation in enumerate(info.observations)
@@ -113,13 +115,13 @@ def decode_behavior_spec(
     sensors = [detect_layout(sensor, package_version, picture_layout) for sensor in declared]
     for index, (sensor, _) in enumerate(sensors):
         if len(sensor.shape) == COMPRESSIBLE_RANK and sensor.shape[0] > MOST_CHANNELS:
-            raise WireError(
+            raise DeclarationError(
                 f"{where}, sensor {index} {quoted(sensor.name)}: "
                 f"expected at most {MOST_CHANNELS} channels, got {sensor.shape[0]}"
             )
     size = sum(sensor.size for sensor in declared)
     if size > LARGEST_OBSERVATION:
-        raise WireError(
+        raise DeclarationError(
             f"{where}: expected at most {LARGEST_OBSERVATION} numbers in all observations, got {size}"
         )
     spec = BehaviorSpec(tuple(spec for spec, _ in sensors), _decode_action_spec(brain, where))
@@ -141,10 +143,10 @@ def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersP
 
 def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec:
     """Returns the sensor as declared. A compressed one is believed up to a size; its files are read with the row."""
-    _require_short(observation.name, where)
+    _require_short(observation.name, f"{where}: its name")
     shape = tuple(observation.shape)
     if max(len(shape), len(observation.dimension_properties)) > MOST_DIMENSIONS:
-        raise WireError(
+        raise DeclarationError(
             f"{where}: expected at most {MOST_DIMENSIONS} dimensions, "
             f"got {len(shape)} and properties of {len(observation.dimension_properties)}"
         )
@@ -156,13 +158,13 @@ def _decode_sensor(observation: ObservationProto, where: str) -> ObservationSpec
             observation_type=ObservationType(observation.observation_type),
         )
     except ValueError as error:
-        raise WireError(f"{where}: {error}") from error
+        raise DeclarationError(f"{where}: {error}") from error
     if spec.size > LARGEST_OBSERVATION:
-        raise WireError(f"{where}: expected at most {LARGEST_OBSERVATION} numbers, got shape {shape}")
+        raise DeclarationError(f"{where}: expected at most {LARGEST_OBSERVATION} numbers, got shape {shape}")
     if not is_compressed(observation, len(shape)):
         require_floats(observation, spec.size, f"{where}, shape {shape}")
     if len(shape) != COMPRESSIBLE_RANK and spec.size > LARGEST_VECTOR:
-        raise WireError(
+        raise DeclarationError(
             f"{where}: expected at most {LARGEST_VECTOR} numbers where it is no picture, got shape {shape}"
         )
     return spec
@@ -173,16 +175,16 @@ def _dimension_property(flags: int) -> DimensionProperty:
     return DimensionProperty(flags & _KNOWN_PROPERTIES)
 
 
-def _require_short(name: str, where: str) -> None:
-    if len(name) > LONGEST_NAME:
-        raise WireError(f"{where}: expected a name of at most {LONGEST_NAME} characters, got {len(name)}")
+def _require_short(text: str, what: str) -> None:
+    if problem := length_problem(text):
+        raise DeclarationError(f"{what} {problem}")
 
 
 def _decode_action_spec(brain: BrainParametersProto, where: str) -> ActionSpec:
     declared = brain.action_spec
     continuous_size, branches = declared.num_continuous_actions, tuple(declared.discrete_branch_sizes)
     if declared.num_discrete_actions not in (0, len(branches)):
-        raise WireError(
+        raise DeclarationError(
             f"{where}: num_discrete_actions is {declared.num_discrete_actions}, "
             f"but discrete_branch_sizes lists {len(branches)}"
         )
@@ -193,13 +195,13 @@ def _decode_action_spec(brain: BrainParametersProto, where: str) -> ActionSpec:
         else:
             branches = sizes
     if len(branches) > MOST_BRANCHES:
-        raise WireError(f"{where}: expected at most {MOST_BRANCHES} branches, got {len(branches)}")
+        raise DeclarationError(f"{where}: expected at most {MOST_BRANCHES} branches, got {len(branches)}")
     if continuous_size > LARGEST_ACTION or sum(branches) > LARGEST_ACTION:
-        raise WireError(
+        raise DeclarationError(
             f"{where}: expected at most {LARGEST_ACTION} actions, "
             f"got {continuous_size} continuous ones and {sum(branches)} discrete choices"
         )
     try:
         return ActionSpec(continuous_size, branches)
     except ValueError as error:
-        raise WireError(f"{where}: {error}") from error
+        raise DeclarationError(f"{where}: {error}") from error

@@ -85,6 +85,7 @@ class Bridge:
         """Returns everything that waits. Blocks until something does; empty if nothing came in time.
 
         Raises:
+            DeclarationError: a launched simulator declares a behavior that cannot be served.
             LaunchError: a launched program never came to a first step, or no simulator ever attached.
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.

@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from unity_bridge.errors import WireError
+from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.programs.launched_process import Exit, LaunchedProcess
 from unity_bridge.server.callers import Caller, CallerCheck
 from unity_bridge.server.connection import Connection
@@ -74,7 +74,12 @@ class EventHandler:
         """The reason of the latest departure."""
 
     def handle(self, event: Event) -> list[Tick | Departure]:
-        """Acts on one event; returns what the trainer is to know of it. Raises like ``end``."""
+        """Acts on one event; returns what the trainer is to know of it.
+
+        Raises:
+            DeclarationError: a launched simulator declares a behavior that cannot be served.
+            LaunchError, SimulatorLost: as ``end`` does.
+        """
         match event:
             case Call():
                 return self._on_call(event)
@@ -168,6 +173,9 @@ class EventHandler:
         try:
             message = connection.session.receive(call.data)
         except WireError as error:
+            if isinstance(error, DeclarationError) and connection.launched is not None:
+                call.refuse(f"{connection.name}: {error}")
+                raise DeclarationError(f"{connection.name}: {error}") from error
             return self._refuse(connection, call, str(error))
         except Exception as error:
             return self._refuse(

@@ -30,7 +30,7 @@ from unity_bridge.codec.messages import (
     encode_actions,
 )
 from unity_bridge.codec.protocol import API_VERSION, OK, PACKAGE_VERSION, STOP
-from unity_bridge.errors import WireError
+from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, PictureLayout
@@ -149,6 +149,7 @@ class Session:
 
         Raises:
             WireError: it breaks the protocol; the conversation is over.
+            DeclarationError: it declares a behavior that cannot be served; the conversation is over.
         """
         if self.awaited is Awaited.NOTHING:
             return Restarted() if is_introduction(data) else Reply(STOP_MESSAGE)
@@ -298,7 +299,7 @@ class Session:
             return
         described = len(self._specs.keys() | self._pending_descriptions.keys())
         if described > MOST_BEHAVIORS:
-            raise WireError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
+            raise DeclarationError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
         for behavior, rows in _rows(output.rl_output):
             if behavior in self._pending_descriptions:
                 parameters = self._pending_descriptions.pop(behavior)

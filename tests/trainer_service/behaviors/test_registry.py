@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from behaviors_of_simulators import BehaviorsOfSimulators
@@ -15,6 +17,7 @@ from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.assembler import TrajectoryAssembler
 from trainer_service.rollout.group_returns import GroupReturns
+from trainer_service.runs.files import SaveError
 from unity_bridge.server.bridge import Tick
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -238,6 +241,38 @@ def test_behaviors_that_the_configuration_does_not_name_are_bounded(
         behaviors.connect(0, "C", SPEC)
     behaviors.connect(0, "A?team=1", SPEC)
     behaviors.connect(0, "Flyer", SPEC)
+
+
+def test_no_behavior_shares_a_folder_with_one_of_the_configuration(make_behavior) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker"]
+    )
+    with pytest.raises(
+        UserError, match="'WALKER': expected a name that differs in more than case from 'Walker'"
+    ):
+        behaviors.connect(0, "WALKER", SPEC)
+    behaviors.connect(1, "Walker", SPEC)
+    behaviors.connect(1, "Other", SPEC)
+    with pytest.raises(
+        UserError, match="'other': expected a name that differs in more than case from 'Other'"
+    ):
+        behaviors.connect(2, "other", SPEC)
+    assert list(behaviors) == ["Walker", "Other"]
+
+
+def test_files_that_cannot_be_written_cost_a_visitor_only_its_own(make_behavior) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise SaveError(Path(name, "events"), OSError(28, "No space left on device"))
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    with pytest.raises(
+        UserError, match=r"^behavior 'Other': cannot write .* No space left on device$"
+    ) as refusal:
+        behaviors.connect(0, "Other", SPEC)
+    assert not isinstance(refusal.value, SaveError)
+    with pytest.raises(SaveError):
+        behaviors.connect(0, "Walker", SPEC)
+    assert not behaviors
 
 
 def test_a_simulator_has_a_bounded_number_of_ids(

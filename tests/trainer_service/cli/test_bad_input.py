@@ -245,6 +245,26 @@ def test_a_mistake_in_between_ends_a_run_without_harm(play, mistake: str) -> Non
 
 
 @posix_only
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        ("long-name", "its name must be at most 200 bytes long, got 300"),
+        ("unlisted-behavior", "The behavior name 'Runner' has not been specified"),
+    ],
+)
+def test_a_late_declaration_that_fits_nothing_costs_no_restart(
+    mlagents_style, configure, actor, late: str, reason: str
+) -> None:
+    configure("Walker")
+    env = actor("introduce", "confirm", *["step"] * 42, late, "forever")
+    said = mlagents_style("learn", "config.yaml", f"--env={env}", "--run-id=w", "--seed=1")
+    assert said.code == 2, said
+    assert reason in said.err
+    assert "starting it again" not in said.out + said.err
+    assert torch.load("results/w/Walker/checkpoint.pt", weights_only=True)["step"] > 128
+
+
+@posix_only
 def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configure, actor) -> None:
     """They are 0 to every learner; the log says where they were, the summary how many."""
     mistakes = {

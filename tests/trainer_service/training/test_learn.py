@@ -189,6 +189,13 @@ def test_a_first_behavior_without_settings_ends_a_launched_run(tmp_path: Path) -
     assert "'Unheard' has not been specified" in bridge.rejected[0][1]
 
 
+def test_a_later_behavior_without_settings_ends_a_launched_run(tmp_path: Path) -> None:
+    stranger = Tick(1, {"Unheard?team=0": SPEC}, {})
+    bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5), stranger], [], launched=True)
+    with pytest.raises(UserError, match="'Unheard' has not been specified"):
+        run(bridge, tmp_path)
+
+
 def test_too_many_agents_cost_even_a_launched_simulator_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

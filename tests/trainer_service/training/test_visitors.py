@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def assert_the_run_came_to_its_end(said: Any) -> None:
     assert "Walker. Step: 400." in said.out
 
 
-@pytest.mark.parametrize("team", ["99999999999999999999", "2147483648", "9" * 900])
+@pytest.mark.parametrize("team", ["99999999999999999999", "2147483648", "9" * 150])
 def test_an_impossible_team_costs_the_simulator_that_names_it(learn, configure, beside, team: str) -> None:
     configure("Walker")
 
@@ -155,6 +156,28 @@ def test_a_run_without_accepted_simulators_ends_naming_the_refused(
     assert said.code != 0
     assert "within 1 s after the last one left; that was simulator 0" in said.err
     assert "'Wolker' has not been specified" in said.err
+
+
+def test_names_of_a_runs_own_files_cost_their_visitor_alone(learn, configure, beside, free_port: int) -> None:
+    path = configure("Walker")
+    path.write_text(path.read_text() + "default_settings: {trainer_type: random}\n")
+    refusals = {
+        ".lock": "must not start with a dot",
+        "Walker.onnx": "must not be the name of a file or folder that a run writes",
+        "set-aside-1": "must not be the name of a file or folder that a run writes",
+        "walker": "expected a name that differs in more than case from 'Walker'",
+        "Blocked": "behavior 'Blocked': cannot write",
+    }
+
+    def misname(_: WireSimulator) -> None:
+        Path("results/w/Blocked").touch()
+        for name, reason in refusals.items():
+            with WireSimulator(free_port) as visitor, pytest.raises(Refused, match=reason):
+                visitor.handshake().step({f"{name}?team=0": [1]})
+
+    beside(misname)
+    assert_the_run_came_to_its_end(learn("--timeout-wait=1"))
+    assert Path("results/w/Walker.onnx").is_file()
 
 
 def test_a_visitor_with_too_many_behaviors_is_refused(

@@ -8,14 +8,14 @@ from unity_bridge.codec.messages import (
     LARGEST_ACTION,
     LARGEST_OBSERVATION,
     LARGEST_VECTOR,
-    LONGEST_NAME,
     MOST_BRANCHES,
     MOST_CHANNELS,
     MOST_SENSORS,
     decode_behavior_spec,
     encode_behavior_spec,
 )
-from unity_bridge.errors import WireError
+from unity_bridge.errors import DeclarationError, WireError
+from unity_bridge.names import LONGEST_NAME
 from unity_bridge.specs import (
     PICTURE,
     ActionSpec,
@@ -196,16 +196,29 @@ def test_more_sensors_and_numbers_than_anybody_learns_from_are_refused() -> None
 
 
 def test_names_are_limited_and_quoted() -> None:
-    with pytest.raises(WireError) as refusal:
+    with pytest.raises(DeclarationError) as refusal:
         decode_behavior_spec(encode_behavior_spec("\n" * 5_000_000, ActionSpec(1)), row(vector()))
-    assert str(refusal.value).endswith(f": expected a name of at most {LONGEST_NAME} characters, got 5000000")
+    assert str(refusal.value).endswith(": its name must be at most 200 bytes long, got 5000000")
     assert len(str(refusal.value)) < 300
     assert "\n" not in str(refusal.value)
-    odd = ObservationProto(name="\x1b[31m" + "x" * LONGEST_NAME, shape=[1], float_data={"data": [1.0]})
-    with pytest.raises(WireError) as refusal:
+    odd = ObservationProto(name="\x1b[31m" + "ä" * 98, shape=[1], float_data={"data": [1.0]})
+    with pytest.raises(
+        DeclarationError, match=r"its name must be at most 200 bytes long, got 201$"
+    ) as refusal:
         decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(odd))
     assert len(str(refusal.value)) < 300
     assert "\x1b" not in str(refusal.value)
+
+
+def test_the_team_is_not_counted_with_the_name() -> None:
+    longest = "x" * LONGEST_NAME
+    named = ObservationProto(name=longest, shape=[1], float_data={"data": [1.0]})
+    spec = decode_behavior_spec(encode_behavior_spec(f"{longest}?team=7", ActionSpec(1)), row(named)).spec
+    assert spec.observation_specs[0].name == longest
+    with pytest.raises(
+        DeclarationError, match=r"what follows its name must be at most 200 bytes long, got 305$"
+    ):
+        decode_behavior_spec(encode_behavior_spec(f"B?team={'7' * 300}", ActionSpec(1)), row(vector()))
 
 
 def test_unknown_properties_are_left_out_and_not_remembered() -> None:

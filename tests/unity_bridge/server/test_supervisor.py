@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from bridge_replies import BALL, numbered, pid_of, records_in
 
-from unity_bridge.errors import LaunchError, PortInUse, SimulatorLost
+from unity_bridge.errors import DeclarationError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
@@ -109,6 +109,23 @@ def test_a_bad_introduction_of_a_launched_program_ends_the_run(
     with pytest.raises(LaunchError, match=r"the simulator speaks 2\.0\.0.*, before its first step"):
         bridge.receive(LONG_S)
     assert "the simulator speaks 2.0.0" in simulator.refusal(reply)
+
+
+def test_a_declaration_that_cannot_be_served_is_not_repeated(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
+) -> None:
+    bridge = make_bridge(base_port=free_port)
+    bridge.launch(idle_program)
+    simulator = connect(free_port)
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    long = messages.describe(messages.step(behavior="x" * 201), behavior="x" * 201)
+    reply = simulator.later(simulator.exchange, long)
+    with pytest.raises(
+        DeclarationError, match=r"^simulator 0 \(idle, pid \d+\): behavior 'xxx.*at most 200 bytes"
+    ):
+        bridge.receive(LONG_S)
+    assert "its name must be at most 200 bytes long, got 201" in simulator.refusal(reply)
 
 
 @pytest.mark.parametrize(
