@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
         print(f"Copied {config.name} to {target}")
-        print(f"  mlagents-style learn {target} --run-id={config.name} --env={config.env}")
+        print(f"  mlagents-style learn {shlex.quote(str(target))} --run-id={config.name} --env={config.env}")
 
 
 def _named(name: str) -> BundledConfig:

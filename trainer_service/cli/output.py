@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,15 +100,15 @@ def _result_lines(
         yield "\nStopped before any simulator came; there is nothing to save."
         return
     saved = options.checkpoint_settings
-    location = "" if saved.results_dir == "results" else f" --results-dir={saved.results_dir}"
+    location = "" if saved.results_dir == "results" else f" --results-dir={shlex.quote(saved.results_dir)}"
     yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
     for name in behaviors:
         yield f"  policy of {name}: {folder / name / 'checkpoint.pt'}"
         for each in options.teams.get(name, [name]):
             if (model := folder / f"{each}.onnx").exists():
                 yield f"  model for Unity: {model}"
-    yield f"  curves: tensorboard --logdir {saved.results_dir}"
-    yield f"  score:  mlagents-style evaluate {saved.run_id}{location}"
+    yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
+    yield f"  score:  mlagents-style evaluate {shlex.quote(saved.run_id)}{location}"
     if interrupted:
         yield "  go on:  the same command with --resume"
 

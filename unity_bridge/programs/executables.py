@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -143,9 +144,10 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
 
 
 def _executable_hint(path: Path) -> str:
+    command = f"run: chmod 755 {shlex.quote(str(path))}"
     if path.suffix == ".py":
-        return f"begin it with the line '#!/usr/bin/env python3' and run: chmod 755 {path}"
-    return f"run: chmod 755 {path}"
+        return f"begin it with the line '#!/usr/bin/env python3' and {command}"
+    return command
 
 
 def _looks_like_unity(path: Path) -> bool:

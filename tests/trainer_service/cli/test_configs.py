@@ -38,6 +38,14 @@ def test_copies_are_the_same_configuration(configs: Callable[..., int], tmp_path
         assert copied.options == load_run_options(name).options
 
 
+def test_the_suggested_command_quotes_the_copys_path(
+    configs: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert configs("basic", "--to", "my folder") == 0
+    assert "mlagents-style learn 'my folder/basic.yaml' --run-id=basic" in capsys.readouterr().out
+    assert "mlagents-style learn 'my folder/basic.yaml'" in Path("my folder/basic.yaml").read_text()
+
+
 def test_nothing_is_overwritten_unless_told(
     configs: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

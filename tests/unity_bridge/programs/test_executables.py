@@ -171,6 +171,12 @@ def test_a_non_executable_program_is_reported_with_the_remedy(tmp_path: Path, na
         resolve_program(str(tmp_path / name), system="Linux")
 
 
+def test_a_suggested_chmod_reaches_a_shell_as_it_is_meant(tmp_path: Path) -> None:
+    player = touch(tmp_path / "My Ball.x86_64", executable=False)
+    with pytest.raises(LaunchError, match=re.escape(f"run: chmod 755 '{player}'")):
+        resolve_program(str(player), system="Linux")
+
+
 def test_a_unity_build_gets_its_flags_in_mlagents_order(tmp_path: Path) -> None:
     player = touch(tmp_path / "Ball.x86_64")
     (tmp_path / "Ball_Data").mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -44,7 +45,7 @@ class BundledConfig:
     def text_for(self, target: Path) -> str:
         """Its text for a copy: its command names the copy, and no schema is expected beside it."""
         text = _EDITORS_LINE.sub("", self.path.read_text(encoding="utf-8"))
-        return text.replace(f"configs/{self.path.name}", target.as_posix())
+        return text.replace(f"configs/{self.path.name}", shlex.quote(target.as_posix()))
 
     def _comments(self) -> list[str]:
         """The lines of comments at its top, but for the one that is meant for editors."""
