@@ -72,6 +72,8 @@ class ObservationSpec:
     float_order: FloatOrder = field(default="chw", compare=False)
     """The order in which its simulator writes the floats of a picture. Arrays are (C, H, W) all the same; this is known
     for recordings of the simulator, which do not say it."""
+    added: bool = False
+    """Whether a trainer adds it to a simulator's own sensors, which may have the same name."""
 
     def __post_init__(self) -> None:
         if any(size < 1 for size in self.shape):

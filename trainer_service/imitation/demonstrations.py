@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.errors import UserError
+from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.demonstrations import (
     DemonstratedSegment,
     DemonstrationError,
     DemonstrationFile,
     open_demonstrations,
 )
-from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, FloatOrder
+from unity_bridge.specs import ActionSpec, BehaviorSpec, FloatOrder
 from unity_bridge.steps import Observation, join_observations
 from unity_bridge.untrusted_text import quoted
 
@@ -160,7 +161,11 @@ def _check(file: DemonstrationFile, spec: BehaviorSpec) -> list[int]:
 
     Raises UserError for other sensors or actions. Names are not compared: they change with a project's scenes.
     """
-    numbers = [i for i, sensor in enumerate(file.spec.observation_specs) if sensor.name != GLOBAL_STATE]
+    numbers = [
+        i
+        for i, sensor in enumerate(file.spec.observation_specs)
+        if role_of(sensor) is not SensorRole.GLOBAL_STATE
+    ]
     expected, came = spec.observation_specs, [file.spec.observation_specs[i] for i in numbers]
     if len(came) != len(expected):
         raise UserError(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def random_inputs(spec: BehaviorSpec, memory_size: int) -> dict[str, NDArray[np.
     for index, sensor in enumerate(spec.observation_specs):
         shape = (_ROWS, *sensor.shape)
         seen = rng.random(shape) if sensor.is_picture else rng.normal(scale=2.0, size=shape)
-        if sensor.name == AGENT_ID:
+        if role_of(sensor) is SensorRole.AGENT_ID:
             # Anything but a one is no agent's, and where to look then engines need not agree.
             seen = np.eye(sensor.shape[0])[rng.integers(sensor.shape[0], size=_ROWS)]
         if sensor.is_entities:

@@ -9,14 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.rollout.group_trajectories import group_keys
-from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec, ObservationSpec
+from trainer_service.rollout.sensor_roles import SensorRole, role_of
+from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import Observation, StepBatch
-
-AGENT_ID = "agent_id"
-"""The sensor of our own that says which index an agent has in its group, as one-hot."""
-
-TEAM_OBSERVATIONS = "team_observations"
-"""The sensor of our own that says what the whole group sees: a block per agent, and in it one sensor after another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +84,10 @@ def make_selector(
     ValueError for others.
     """
     sensors = spec.observation_specs
-    kept_sensors = tuple(i for i, sensor in enumerate(sensors) if with_state or sensor.name != GLOBAL_STATE)
-    added = (ObservationSpec(AGENT_ID, (num_agents,)),) if num_agents else ()
+    kept_sensors = tuple(
+        i for i, sensor in enumerate(sensors) if with_state or role_of(sensor) is not SensorRole.GLOBAL_STATE
+    )
+    added = (SensorRole.AGENT_ID.added(num_agents),) if num_agents else ()
     if shows_group:
         added = (_group_sensor([sensors[i] for i in kept_sensors], num_agents), *added)
     shown = (*(sensors[i] for i in kept_sensors), *added)
@@ -107,7 +104,7 @@ def _group_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> Observ
                 f"agents that tell each other what they see need sensors that are vectors; '{sensor.name}' has "
                 f"shape {sensor.shape}"
             )
-    return ObservationSpec(TEAM_OBSERVATIONS, (num_agents * sum(sensor.size for sensor in sensors),))
+    return SensorRole.TEAM_OBSERVATIONS.added(num_agents * sum(sensor.size for sensor in sensors))
 
 
 def group_rows(

@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from trainer_service.algorithms import Compute, make_algorithm
-from trainer_service.algorithms.common.observation_selection import with_group_size
+from trainer_service.algorithms.common.observation_selection import sensors_of, with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
@@ -37,6 +37,7 @@ from trainer_service.metrics import (
 )
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
+from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.compute import (
@@ -63,7 +64,7 @@ from trainer_service.training.warm_start import (
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
-from unity_bridge.specs import BehaviorSpec
+from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.ranks import LearnerRanks
@@ -329,6 +330,8 @@ class RunFactory:
         else:
             size = trained_group_size(start) or group_size
         settings = with_group_size(options.behavior_settings(name), size)
+        if size == 1 and not settings.hyperparameters.needs_global_state:
+            _warn_of_unseen_state(name, spec)
 
         opponents = []
         if settings.self_play is not None and not options.checkpoint_settings.inference:
@@ -442,6 +445,15 @@ def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:
     return [
         ConsoleWriter(), JsonlWriter(folder.metrics), TensorBoardWriter(folder.behavior), GaugeWriter(timers)
     ]  # fmt: skip
+
+
+def _warn_of_unseen_state(name: str, spec: BehaviorSpec) -> None:
+    """Warns of a sensor that no learner of agents without groups looks at."""
+    if sensors_of(spec, SensorRole.GLOBAL_STATE):
+        _logger.warning(
+            "'%s': the sensor '%s' is not shown to the policy. A sensor of this name is for critics of groups "
+            "(state: environment); give it another name if the agent shall see it.", name, GLOBAL_STATE,
+        )  # fmt: skip
 
 
 def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> None:

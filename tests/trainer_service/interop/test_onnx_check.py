@@ -19,7 +19,7 @@ from trainer_service.interop import onnx_check as export_check
 from trainer_service.interop import onnx_export as export
 from trainer_service.interop.onnx_check import largest_difference, model_mismatch, random_inputs
 from trainer_service.interop.onnx_export import export_policy
-from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 VECTOR = ObservationSpec("vector", (3,))
@@ -155,7 +155,7 @@ def test_questions_leave_a_choice_and_leave_things_out() -> None:
 
 
 def test_questions_name_one_agent_of_a_group() -> None:
-    ids = ObservationSpec(AGENT_ID, (3,))
+    ids = SensorRole.AGENT_ID.added(3)
     asked = random_inputs(BehaviorSpec((ObservationSpec("o", (2,)), ids), ActionSpec(1)), 0)["obs_1"]
     assert asked.shape == (3, 3)
     assert sorted(map(tuple, np.sort(asked, axis=1).tolist())) == [(0.0, 0.0, 1.0)] * 3

@@ -35,7 +35,7 @@ from trainer_service.networks.members import (
 from trainer_service.networks.policies.action_heads import ActionDistributions, ActionParameters
 from trainer_service.networks.policies.group_actors import Actor, GroupActors
 from trainer_service.rollout.agent_padding import padded_spec
-from trainer_service.rollout.observation_selector import AGENT_ID, make_selector
+from trainer_service.rollout.observation_selector import make_selector
 from unity_bridge.simulators.scene import camera_sensor, vector_sensor
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, MemberSpec
 
@@ -80,7 +80,7 @@ def test_views_say_what_is_a_members_own() -> None:
     assert (keeper.numbers, player.numbers) == ((0, 1), (0,))
     assert (keeper.choices, player.choices) == ((0, 1, 2), (0, 1, 3, 4))
     assert player.spec.action_spec == PLAYER.action_spec
-    assert [sensor.name for sensor in player.spec.observation_specs] == ["clock", "feet", AGENT_ID]
+    assert [sensor.name for sensor in player.spec.observation_specs] == ["clock", "feet", "agent_id"]
 
 
 def test_marks_of_agents() -> None:
@@ -432,9 +432,7 @@ def test_a_joint_critic_sees_what_each_index_has() -> None:
 
 
 def normalizer() -> ObservationNormalizer:
-    return ObservationNormalizer(
-        TEAM.observation_specs, normalize=True, except_for=AGENT_ID, has_sensor=sensors_of_agents(TEAM)
-    )
+    return ObservationNormalizer(TEAM.observation_specs, normalize=True, has_sensor=sensors_of_agents(TEAM))
 
 
 def test_statistics_of_a_sensor_are_those_of_agents_that_have_it() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
-from trainer_service.rollout.observation_selector import TEAM_OBSERVATIONS, make_selector, one_hot_agent_ids
+from trainer_service.rollout.observation_selector import make_selector, one_hot_agent_ids
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -53,6 +53,13 @@ def test_a_state_that_nobody_sends_is_named() -> None:
         selector_for(blind, settings("mappo", state="environment"))
 
 
+@pytest.mark.parametrize("hyper", [{}, {"state": "environment"}])
+def test_agents_that_see_nothing_but_the_state_are_refused(hyper: dict[str, str]) -> None:
+    blind = BehaviorSpec(SPEC.observation_specs[:1], SPEC.action_spec)
+    with pytest.raises(ValueError, match=r"its only sensor is named 'global_state'.*give it another name"):
+        selector_for(blind, settings("mappo", **hyper))
+
+
 def test_ids_come_last() -> None:
     selector = make_selector(SPEC, with_state=False, num_agents=2)
     assert names(selector.spec) == ["eyes", "agent_id"]
@@ -81,8 +88,8 @@ def group_of_three(*, ended: int = 0) -> StepBatch:
 
 def test_each_agent_sees_its_group_in_the_order_of_indices() -> None:
     selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
-    assert names(selector.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
-    assert names(selector.inputs) == [GLOBAL_STATE, "eyes", TEAM_OBSERVATIONS, "agent_id"]
+    assert names(selector.spec) == ["eyes", "team_observations", "agent_id"]
+    assert names(selector.inputs) == [GLOBAL_STATE, "eyes", "team_observations", "agent_id"]
     assert selector.input_sensors == (1, 2, 3)
     own, shows_group, who = selector.batch(group_of_three(), np.array([1, 0, 0, 1])).observations
     assert own[:, 0].tolist() == [4, 5, 6, 9]
@@ -112,7 +119,7 @@ def test_pictures_are_not_told_to_others() -> None:
 @pytest.mark.parametrize("share", ["full", "none"])
 def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
     selector = selector_for(SPEC, settings(trainer_type, share=share))
-    assert names(selector.spec) == ["eyes", TEAM_OBSERVATIONS, "agent_id"]
+    assert names(selector.spec) == ["eyes", "team_observations", "agent_id"]
 
 
 def test_places_before_the_first_are_refused() -> None:

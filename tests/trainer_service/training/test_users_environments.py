@@ -73,3 +73,15 @@ def test_the_line_where_an_environment_hangs_is_on_the_screen(
     assert 'users_swamp.py", line 17 in step' in said.err
     assert "runpy" not in said.err  # how it came there is in its log
     assert "runpy" in Path("results/t/run_logs/Player-0.log").read_text()
+
+
+def test_a_sensor_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
+    space = "gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)"
+    several = SOURCE.replace(space, f"gymnasium.spaces.Dict(global_state={space}, eyes={space})").replace(
+        "numpy.zeros(1, numpy.float32)", "self.observation_space.sample()"
+    )
+    (workplace / "users_park.py").write_text(several.replace("Treadmill", "Park"))
+    configure("Park-v0", max_steps=15)
+    said = mlagents_style("learn", "config.yaml", "--env=gym:users_park:Park-v0", "--run-id=t")
+    assert said.code == 0, said
+    assert said.out.count("'Park-v0': the sensor 'global_state' is not shown to the policy") == 1

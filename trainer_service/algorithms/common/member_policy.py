@@ -17,7 +17,8 @@ from trainer_service.networks.members import MemberNetworks
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.rollout.agent_padding import member_sensors
-from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector
+from trainer_service.rollout.observation_selector import ObservationSelector
+from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
 
 
@@ -50,7 +51,7 @@ class TeamMember:
         team = self._selector.inputs.observation_specs
         ids = int(self._selector.num_agents > 0)
         shared = team[len(team) - ids - int(self._selector.shows_group) : len(team) - ids]
-        own = (ObservationSpec(AGENT_ID, (self.num_agents,)),) if self.num_agents else ()
+        own = (SensorRole.AGENT_ID.added(self.num_agents),) if self.num_agents else ()
         return (*shared, *own)
 
     def group_indices(self, agent_indices: NDArray[np.int64] | None, rows: int) -> NDArray[np.int64]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings
 from trainer_service.errors import UserError
-from trainer_service.rollout.observation_selector import AGENT_ID, ObservationSelector, make_selector
+from trainer_service.rollout.observation_selector import ObservationSelector, make_selector
+from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 MAX_UNASKED_GROUP_SIZE = 256
@@ -40,8 +41,14 @@ def with_sharing(settings: TrainerSettings, spec: BehaviorSpec) -> TrainerSettin
 
 
 def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSelector:
-    """Which sensors the learner gets. Raises ValueError where one is missing that its settings need."""
+    """Which sensors the learner gets. Raises ValueError where one is missing that its settings need, or agents do."""
     hyper = settings.hyperparameters
+    states = sensors_of(spec, SensorRole.GLOBAL_STATE)
+    if states and len(states) == len(spec.observation_specs):
+        raise ValueError(
+            f"its only sensor is named '{GLOBAL_STATE}', which is for critics of groups, and no policy is shown it: "
+            "give it another name"
+        )
     if hyper.needs_global_state:
         _require_one_global_state(spec)
     num_agents = hyper.num_agents if hyper.needs_agent_index else 0
@@ -53,12 +60,19 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSe
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
     """Sensors that an actor decides from: never the global state, and ids only where it serves several agents."""
     sees_ids = hyper.agent_ids and hyper.sharing != "none"
-    return sensors_except(spec, {GLOBAL_STATE} if sees_ids else {GLOBAL_STATE, AGENT_ID})
+    return sensors_except(
+        spec, {SensorRole.GLOBAL_STATE} if sees_ids else {SensorRole.GLOBAL_STATE, SensorRole.AGENT_ID}
+    )
 
 
-def sensors_except(spec: BehaviorSpec, hidden: Container[str]) -> list[int]:
-    """Numbers of the sensors that have other names."""
-    return [i for i, sensor in enumerate(spec.observation_specs) if sensor.name not in hidden]
+def sensors_except(spec: BehaviorSpec, hidden: Container[SensorRole]) -> list[int]:
+    """Numbers of the sensors that have other roles."""
+    return [i for i, sensor in enumerate(spec.observation_specs) if role_of(sensor) not in hidden]
+
+
+def sensors_of(spec: BehaviorSpec, role: SensorRole) -> list[int]:
+    """Numbers of the sensors that have a role."""
+    return [i for i, sensor in enumerate(spec.observation_specs) if role_of(sensor) is role]
 
 
 def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
@@ -67,7 +81,7 @@ def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
 
 
 def _require_one_global_state(spec: BehaviorSpec) -> None:
-    states = [sensor for sensor in spec.observation_specs if sensor.name == GLOBAL_STATE]
+    states = [spec.observation_specs[i] for i in sensors_of(spec, SensorRole.GLOBAL_STATE)]
     if not states:
         found = ", ".join(sensor.name for sensor in spec.observation_specs)
         raise ValueError(

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from trainer_service.algorithms.common.observation_selection import sensors_of
 from trainer_service.algorithms.off_policy.vdn import VDN
 from trainer_service.config.hyperparameters.off_policy import QMIXSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
 from trainer_service.networks.groups.mixers import MonotonicMixer
 from trainer_service.networks.members import observed_columns, sensors_of_agents
-from unity_bridge.specs import GLOBAL_STATE
+from trainer_service.rollout.sensor_roles import SensorRole
 
 
 class QMIX(VDN):
@@ -42,12 +43,12 @@ class QMIX(VDN):
 
     def _environment_state(self) -> int:
         """The size of the simulator's state."""
-        names = [sensor.name for sensor in self._spec.observation_specs]
-        sensor = self._spec.observation_specs[names.index(GLOBAL_STATE)]
+        number = sensors_of(self._spec, SensorRole.GLOBAL_STATE)[0]
+        sensor = self._spec.observation_specs[number]
         require_vectors("state: environment", [sensor])
         has_sensor = sensors_of_agents(self._spec)
         if has_sensor is not None:
-            self._shown = has_sensor[:, names.index(GLOBAL_STATE)].to(self._device) > 0
+            self._shown = has_sensor[:, number].to(self._device) > 0
         return sensor.size
 
     def _joint_state(self) -> int:

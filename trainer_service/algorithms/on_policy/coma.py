@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.observation_selection import sensors_except
+from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
     CriticTargets,
@@ -39,9 +39,9 @@ from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_baseline, explored_log_probs
 from trainer_service.ops.returns import standardize
-from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.specs import BehaviorSpec
 
 _CHUNK = 2048
 
@@ -67,13 +67,12 @@ class COMA(GroupLearner):
         self._critic_steps = 0
 
     def _make_critic(self, signals: int) -> COMACritic:
-        sensors = self._spec.observation_specs
         central = self._hyper.state == "environment"
         return COMACritic(
             self._spec,
             self._settings.network_settings,
-            agent_sensors=sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE}),
-            state_sensors=[i for i, sensor in enumerate(sensors) if central and sensor.name == GLOBAL_STATE],
+            agent_sensors=sensors_except(self._spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE}),
+            state_sensors=sensors_of(self._spec, SensorRole.GLOBAL_STATE) if central else [],
             num_agents=self._hyper.num_agents,
             signals=signals,
             scaling=self._hyper.value_normalization,

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.observation_selection import sensors_except
+from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
     AdvantageEstimate,
@@ -30,8 +30,7 @@ from trainer_service.networks.critics.joint_critic import JointCritic
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.ops.losses import huber, squared
 from trainer_service.ops.returns import standardize
-from trainer_service.rollout.observation_selector import AGENT_ID
-from unity_bridge.specs import GLOBAL_STATE
+from trainer_service.rollout.sensor_roles import SensorRole
 
 _CHUNK = 4096
 
@@ -45,11 +44,10 @@ class MAPPO(GroupLearner):
 
     def _make_critic(self, signals: int) -> JointCritic:
         hyper = self._hyper
-        hidden = {AGENT_ID} if hyper.state == "environment" else {AGENT_ID, GLOBAL_STATE}
-        sensors = self._spec.observation_specs
-        state_sensors = sensors_except(self._spec, hidden)
         if hyper.state == "environment":
-            state_sensors = [i for i in state_sensors if sensors[i].name == GLOBAL_STATE]
+            state_sensors = sensors_of(self._spec, SensorRole.GLOBAL_STATE)
+        else:
+            state_sensors = sensors_except(self._spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
         return JointCritic(
             self._spec,
             self._settings.network_settings,

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.observation_selection import sensors_except
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
     CriticTargets,
@@ -25,9 +26,8 @@ from trainer_service.networks.critics.poca_critic import POCACritic
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.ops.losses import clipped_value_loss
 from trainer_service.ops.returns import standardize
-from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.specs import GLOBAL_STATE
 
 _CHUNK = 1024
 _BASELINE_WEIGHT = 0.5
@@ -41,10 +41,13 @@ class POCA(GroupLearner):
     _critic: POCACritic
 
     def _make_critic(self, signals: int) -> POCACritic:
-        sensors = self._spec.observation_specs
         # Agents of one behavior are interchangeable to the critic; those of a team are not.
-        hidden = {GLOBAL_STATE} if self._spec.members else {AGENT_ID, GLOBAL_STATE}
-        agent_sensors = [i for i, sensor in enumerate(sensors) if sensor.name not in hidden]
+        hidden = (
+            {SensorRole.GLOBAL_STATE}
+            if self._spec.members
+            else {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE}
+        )
+        agent_sensors = sensors_except(self._spec, hidden)
         return POCACritic(
             self._spec, self._settings.network_settings, agent_sensors=agent_sensors, signals=signals
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.ops.normalization import Moments, initial_moments, updated_moments, without_outliers
+from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import ObservationSpec
 
 LIMIT = 5.0
@@ -71,15 +72,14 @@ class ObservationNormalizer(nn.Module):
         sensors: Sequence[ObservationSpec],
         *,
         normalize: bool,
-        except_for: str | None = None,
         has_sensor: Tensor | None = None,
     ) -> None:
-        """except_for: name of a sensor that stays as it is. With ``has_sensor`` the last sensor is agents' ids."""
+        """Agents' ids stay as they are. With ``has_sensor`` they are the last sensor."""
         super().__init__()
         self.register_buffer("has_sensor", has_sensor if normalize else None, persistent=False)
         self._normalizers = nn.ModuleList(
             VectorNormalizer(sensor.size)
-            if normalize and len(sensor.shape) == 1 and sensor.name != except_for
+            if normalize and len(sensor.shape) == 1 and role_of(sensor) is not SensorRole.AGENT_ID
             else nn.Identity()
             for sensor in sensors
         )

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from trainer_service.algorithms.common.algorithm import Compute
-from trainer_service.algorithms.common.observation_selection import with_sensors
+from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of, with_sensors
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.replay_rewards import as_transitions
@@ -23,9 +23,9 @@ from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
 from trainer_service.replay.joint_transitions import JointReplay, JointSample
 from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rewards import Transitions
-from trainer_service.rollout.observation_selector import AGENT_ID, TEAM_OBSERVATIONS
+from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.specs import BehaviorSpec
 
 
 class GroupReplayLearner(ReplayLearner[JointSample]):
@@ -38,11 +38,11 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
 
         spec: as the learner sees it: with agents' ids last, where there are some.
         """
-        names = [sensor.name for sensor in spec.observation_specs]
-        kept = [i for i, name in enumerate(names) if name not in (AGENT_ID, TEAM_OBSERVATIONS)]
+        kept = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.TEAM_OBSERVATIONS})
         self._kept_sensors = kept
         """Sensors that the replay holds, by their number in the spec."""
-        self._agent_sensors = [i for i in kept if names[i] != GLOBAL_STATE]
+        states = sensors_of(spec, SensorRole.GLOBAL_STATE)
+        self._agent_sensors = [i for i in kept if i not in states]
         """Those of them that an agent's own network sees."""
         self._agent_spec = with_sensors(spec, self._agent_sensors)
         """What an agent sees itself, and what it can do."""
@@ -61,7 +61,6 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         return ObservationNormalizer(
             self._spec.observation_specs,
             normalize=normalize,
-            except_for=AGENT_ID,
             has_sensor=sensors_of_agents(self._spec),
         )
 

@@ -54,9 +54,9 @@ from trainer_service.ops.losses import clipped_surrogate_loss, importance_weight
 from trainer_service.rewards import Experience
 from trainer_service.rewards.extrinsic import ExtrinsicReward
 from trainer_service.rollout.joint_steps import find_joint_steps
-from trainer_service.rollout.observation_selector import AGENT_ID
+from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import join_observations
 
 _T = TypeVar("_T")
@@ -98,7 +98,6 @@ class GroupLearner(OnPolicyLearner):
         return ObservationNormalizer(
             self._spec.observation_specs,
             normalize=self._settings.network_settings.normalize,
-            except_for=AGENT_ID,
             has_sensor=sensors_of_agents(self._spec),
         )
 
@@ -109,7 +108,7 @@ class GroupLearner(OnPolicyLearner):
 
     def _reward_sensors(self) -> list[int]:
         """Numbers of the sensors that reward sources look at."""
-        return sensors_except(self._spec, {AGENT_ID, GLOBAL_STATE})
+        return sensors_except(self._spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
 
     def _reward_spec(self) -> BehaviorSpec:
         return with_sensors(self._spec, self._reward_sensors())

@@ -1,0 +1,38 @@
+"""The roles of sensors: what a learner does with one beyond looking at it.
+
+A simulator may give its sensors any names. One name has a meaning, ``global_state``, and is documented. The sensors
+that the trainer adds are told by a flag, so a simulator's sensor of the same name is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from unity_bridge.specs import GLOBAL_STATE, ObservationSpec
+
+
+class SensorRole(enum.Enum):
+    """What a sensor tells a learner."""
+
+    OBSERVATION = "observation"
+    """What the agent sees: an ordinary sensor of the simulator."""
+
+    GLOBAL_STATE = GLOBAL_STATE
+    """What a central critic is told by the simulator, and agents must not see."""
+
+    AGENT_ID = "agent_id"
+    """The index of the agent in its group, as one-hot; added by the trainer."""
+
+    TEAM_OBSERVATIONS = "team_observations"
+    """What the whole group sees, a block per agent, and in it one sensor after another; added by the trainer."""
+
+    def added(self, size: int) -> ObservationSpec:
+        """A sensor of this role that the trainer adds: a vector."""
+        return ObservationSpec(self.value, (size,), added=True)
+
+
+def role_of(sensor: ObservationSpec) -> SensorRole:
+    """The role of a sensor."""
+    if sensor.added:
+        return SensorRole(sensor.name)
+    return SensorRole.GLOBAL_STATE if sensor.name == GLOBAL_STATE else SensorRole.OBSERVATION
