@@ -223,7 +223,7 @@ def _open_foreign(
         return _opener(env)(env, agents, env_kwargs or {}, options, rendered=rendered)
     except SceneError as error:
         library = library_of(name.rpartition(":")[2]) if scheme == "gym" else None
-        if library is None or "gymma:" in str(error):
+        if library is None or library.scheme == "gym" or "gymma:" in str(error):
             raise
         raise SceneError(f"{error} (did you mean gymma:{name}, of {library.module}?)") from error.__cause__
 

@@ -36,8 +36,9 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
     schemes = {**_SCHEMES, **{offered: offered for offered in SIMULATOR_PLUGINS.offered()}}
     if name and (near := _nearest(scheme.lower(), schemes)):
         return f"{schemes[near]}:{name}"
-    if library_called(scheme) or (not name and library_of(env) and _VERSIONED.search(env)):
-        return f"gymma:{env}"
+    library = library_called(scheme) or (library_of(env) if not name and _VERSIONED.search(env) else None)
+    if library:
+        return f"{library.scheme}:{env}"
     if name and _is_module_of_the_user(scheme):
         return f"gym:{env}"
     if "/" in env or "\\" in env:

@@ -15,7 +15,7 @@ from unity_bridge.simulators.foreign.agent_lists import AgentListEnvironment, is
 from unity_bridge.simulators.foreign.copies import Copies, SerialCopies
 from unity_bridge.simulators.foreign.environment import Environment
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment, MaskInInfo
-from unity_bridge.simulators.foreign.lookup.gymnasium_ids import GymnasiumMaker
+from unity_bridge.simulators.foreign.lookup.ids import Maker
 from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper
 from unity_bridge.simulators.foreign.options import OPTIONS_OF_KIND, require_known
 from unity_bridge.simulators.foreign.scene import ForeignScene
@@ -45,24 +45,20 @@ def open_named(
     """
     scheme, _, name = env.partition(":")
     code = ForeignCode(env)
-    if scheme == "gym":
-        maker = GymnasiumMaker(env, name, kwargs)
-        return open_made(code, lambda made: maker.behavior, maker, agents, options, rendered=rendered)
-    if scheme == "gymma":
-        from unity_bridge.simulators.foreign.lookup import agent_list_ids
+    if scheme != "pettingzoo":
+        maker, kind = Maker(env, kwargs), "list" if scheme == "gymma" else None
+        return open_made(code, lambda made: maker.name, maker, agents, options, kind=kind, rendered=rendered)
+    from unity_bridge.simulators.foreign.lookup import pettingzoo_modules
 
-        make, behavior = agent_list_ids.find_maker(name), name.rpartition(":")[2].rpartition("/")[2]
-    else:
-        from unity_bridge.simulators.foreign.lookup import pettingzoo_modules
-
-        make = pettingzoo_modules.find_maker(name, aec=options.get("aec", False))
-        behavior = name.rpartition(".")[2]
+    make = pettingzoo_modules.find_maker(name, aec=options.get("aec", False))
 
     def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
-        return code.call("making it", make, rendered=rendered, **kwargs)
+        return code.call("make()", make, rendered=rendered, **kwargs)
 
-    kind = "list" if scheme == "gymma" else "pettingzoo"
-    return open_made(code, lambda made: behavior, make_one, agents, options, kind=kind, rendered=rendered)
+    behavior = name.rpartition(".")[2]
+    return open_made(
+        code, lambda made: behavior, make_one, agents, options, kind="pettingzoo", rendered=rendered
+    )
 
 
 def open_made(
@@ -114,7 +110,7 @@ def open_made(
 
 
 def _vectorized(code: ForeignCode, make: Make, count: int, *, rendered: bool) -> Any:
-    if not isinstance(make, GymnasiumMaker):
+    if not isinstance(make, Maker):
         raise code.error("--vector vector_entry_point is for ids that are registered")
     return make.vectorized(count, rendered=rendered)
 

@@ -214,7 +214,7 @@ def test_pictures_are_asked_for_in_either_way(name: str) -> None:
             r"step\(\) raised TypeError: expected rewards of 3 agents, got \[0.0, 1.0\]$",
         ),
         ({"trouble": "return"}, r"step\(\) raised TypeError: expected observations, rewards, terminated, "),
-        ({"beds": 3}, r"making it raised TypeError: .*unexpected keyword argument 'beds'"),
+        ({"beds": 3}, r"make\(\) raised TypeError: .*unexpected keyword argument 'beds'"),
     ],
 )
 def test_environment_errors_become_one_line(given: Any, complaint: str) -> None:
@@ -231,7 +231,7 @@ def test_environment_errors_become_one_line(given: Any, complaint: str) -> None:
             "CartPole-v1",
             "its action space is not one of several agents: .*environments of one agent are --env=gym:ID",
         ),
-        ("Foragers", "there is no such environment"),
+        ("Forager-v0", "there is no such environment"),
     ],
 )
 def test_what_is_no_environment_of_several_agents_is_refused(name: str, complaint: str) -> None:

@@ -319,7 +319,7 @@ def test_pictures_are_those_of_the_first_copy() -> None:
             "agent 'stranger' is none of its possible_agents: kid_0, kid_1, kid_2, nurse_0",
         ),
         ({"trouble": "gym"}, r"step\(\) raised TypeError: expected 5 dictionaries by agent, got \("),
-        ({"beds": 3}, r"making it raised TypeError: .*unexpected keyword argument 'beds'"),
+        ({"beds": 3}, r"make\(\) raised TypeError: .*unexpected keyword argument 'beds'"),
     ],
 )
 def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None:

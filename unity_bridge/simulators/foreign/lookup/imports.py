@@ -43,10 +43,3 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
-
-
-def package_of(spec: Any) -> str:
-    """The package whose environment a registered spec describes."""
-    entry = spec.entry_point
-    where = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return str(where).replace(":", ".").partition(".")[0]

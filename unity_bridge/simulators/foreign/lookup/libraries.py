@@ -1,4 +1,4 @@
-"""The libraries of environments with lists that are known by name: how their environments are called, and installed."""
+"""The libraries of environments that are known by name: how their environments are called, and installed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,19 @@ class Library:
 
     example: str
 
+    scheme: str = "gymma"
+    """Of ``--env``: ``gymma`` for lists of agents, ``gym`` for single ones."""
+
 
 LIBRARIES = (
+    Library("ale_py", "pip install 'trainer-service[atari]'", ("ALE",), "ALE/Pong-v5", "gym"),
+    Library(
+        "minigrid",
+        "pip install 'trainer-service[minigrid]'",
+        ("MiniGrid", "BabyAI"),
+        "MiniGrid-DoorKey-5x5-v0",
+        "gym",
+    ),
     Library(
         "lbforaging",
         "pip install 'trainer-service[gymma]'",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.foreign.lookup.agent_list_ids import find_maker
+from unity_bridge.simulators.foreign.lookup.ids import Maker
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.steps import ActionBatch
@@ -58,7 +58,7 @@ def test_missing_packages_are_reported_with_how_to_install_them(
     [
         ("foragers:Forager-v0", r"foragers has no environment 'Forager-v0' \(did you mean Foragers-v0\?\)"),
         ("foragers:Old", r"foragers has no environment 'Old' \(did you mean OldForagers\?\)"),
-        ("foragers:zzz", "foragers has no environment 'zzz'; it has Foragers-v0, "),
+        ("foragers:zzz", "foragers has no environment 'zzz'; it has Foragers, OldForagers, Stacked and more"),
         ("foragers:", "expected an ID after 'foragers:'"),
         ("lbforagin:Foraging-8x8-2p-3f-v3", r"there is no module lbforagin \(did you mean lbforaging\?\)"),
         ("broken:X", "importing broken raised ZeroDivisionError: division by zero"),
@@ -101,11 +101,11 @@ def test_environments_of_the_older_gym_come_from_its_own_registry(
     gym = SimpleNamespace(envs=SimpleNamespace(registry=registry), make=newer_make if newer else make)
     monkeypatch.setitem(sys.modules, "gym", gym)
     monkeypatch.setitem(sys.modules, "crowd", ModuleType("crowd"))
-    assert find_maker("crowd:Crowd-v0")(rendered=True, clock=True) == "made"
+    assert Maker("gymma:crowd:Crowd-v0", {"clock": True})(rendered=True) == "made"
     expected = {"render_mode": "rgb_array", "disable_env_checker": True} if newer else {}
     assert asked == [("Crowd-v0", {**expected, "clock": True})]
     with pytest.raises(SceneError, match=r"crowd has no environment 'Crowd-v1' \(did you mean Crowd-v0\?\)"):
-        find_maker("crowd:Crowd-v1")
+        Maker("gymma:crowd:Crowd-v1", {})()
 
 
 def test_football_is_made_its_own_way_and_played_with_an_agent_for_each_player(
@@ -125,7 +125,7 @@ def test_football_is_made_its_own_way_and_played_with_an_agent_for_each_player(
     monkeypatch.setitem(sys.modules, "gfootball", ModuleType("gfootball"))
     monkeypatch.setitem(sys.modules, "gfootball.env", football)
     players = {"number_of_left_players_agent_controls": 3}
-    find_maker("academy_corner")(representation="extracted", **players)
+    Maker("gymma:academy_corner", {"representation": "extracted", **players})()
     shaped = {"rewards": "scoring,checkpoints", **players}
     scene = open_scene("gymma:gfootball:academy_corner", env_kwargs=shaped, options={"with_state": True})
     assert asked == [

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from foreign_scenes import open_gym
 
-from unity_bridge.simulators.foreign.lookup import gymnasium_ids
+from unity_bridge.simulators.foreign.lookup import libraries
+from unity_bridge.simulators.foreign.lookup.libraries import Library
 from unity_bridge.simulators.scene import SceneError
 
 
@@ -49,9 +50,10 @@ def test_what_cannot_be_made_is_named(name: str, complaint: str) -> None:
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gymnasium_ids, "_LIBRARIES", {"Maze-": ("no_such_mazes", "mazes")})
+    mazes = Library("no_such_mazes", "pip install mazes", ("Maze",), "Maze-v0", "gym")
+    monkeypatch.setattr(libraries, "LIBRARIES", (mazes,))
     with pytest.raises(
         SceneError,
-        match=r"^gym:Maze-v0: no_such_mazes is not installed; run: pip install 'trainer-service\[mazes\]'$",
+        match=r"^gym:Maze-v0: no_such_mazes is not installed; to install no_such_mazes: pip install mazes$",
     ):
         opened("Maze-v0")
