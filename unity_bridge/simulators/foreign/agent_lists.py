@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -18,20 +18,6 @@ from unity_bridge.simulators.third_party import ForeignCode
 
 CommonReward = Literal["sum", "mean"]
 Space = spaces.Space[Any]
-
-
-class _Outcome(NamedTuple):
-    """What a step made of all agents, in their order."""
-
-    observations: Sequence[Any]
-    rewards: list[float]
-    """Their own."""
-    group_reward: float
-    """What was not said of any agent alone."""
-    terminated: list[bool]
-    truncated: list[bool]
-    masks: Sequence[Any]
-    """What each may do now, None where nothing is said."""
 
 
 class AgentListEnvironment:
@@ -89,26 +75,27 @@ class AgentListEnvironment:
         return self._spaces[agent]
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
-        outcome: _Outcome = self._code.call("reset()", self._reset, seed)
+        steps = self._code.call("reset()", self._reset, seed)
         self._count = 0
-        self._waiting = list(range(len(self.possible_agents)))
-        return self._steps(outcome)
+        self._waiting = list(range(len(steps)))
+        self._seen = {step.agent: step.observation for step in steps}
+        return steps
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
         chosen = [
             actions[agent] if agent in actions else each.idle()
             for agent, each in zip(self.possible_agents, self._actuators, strict=True)
         ]
-        outcome: _Outcome = self._code.call("step()", self._step, chosen)
+        steps = self._shared(self._code.call("step()", self._step, chosen))
         self._count += 1
-        outcome = self._cut_off(outcome) if self._count == self._limit else outcome
-        steps = self._steps(self._shared(outcome))
-        done = [step.terminated or step.truncated for step in steps]
-        self._waiting = [i for i, over in zip(self._waiting, done, strict=True) if not over]
-        return (
-            [step for step, over in zip(steps, done, strict=True) if over],
-            [step for step, over in zip(steps, done, strict=True) if not over],
-        )
+        told = [steps[i] for i in self._waiting]
+        told = self._cut_off(told) if self._count == self._limit else told
+        self._seen = {step.agent: step.observation for step in told}
+        ended = [step for step in told if step.terminated or step.truncated]
+        self._waiting = [
+            i for i, step in zip(self._waiting, told, strict=True) if not (step.terminated or step.truncated)
+        ]
+        return ended, [step for step in told if not (step.terminated or step.truncated)]
 
     def seen(self) -> Mapping[Agent, Any]:
         return self._seen
@@ -127,7 +114,7 @@ class AgentListEnvironment:
     def close(self) -> None:
         self._env.close()
 
-    def _reset(self, seed: int | None) -> _Outcome:
+    def _reset(self, seed: int | None) -> list[AgentStep]:
         if seed is None or self._seeded_by_reset:
             returned = self._env.reset() if seed is None else self._env.reset(seed=seed)
         else:
@@ -137,9 +124,7 @@ class AgentListEnvironment:
         info: Any = {}
         if isinstance(returned, tuple) and len(returned) == 2 and _is_info(returned[1]):
             observations, info = returned
-        nobody = [False] * len(self.possible_agents)
-        seen = copied(self._listed(observations, "observations"))
-        return _Outcome(seen, [0.0] * len(nobody), 0.0, nobody, nobody, self._masks(info))
+        return self._steps(observations, [0.0] * len(self.possible_agents), False, False, info)
 
     def _seed_as_of_old(self, seed: int) -> None:
         """Seeds the environment, and what some of them draw from besides: ma-gym's TrafficJunction."""
@@ -148,7 +133,7 @@ class AgentListEnvironment:
         if callable(getattr(self._env, "seed", None)):
             self._env.seed(seed)
 
-    def _step(self, actions: list[Any]) -> _Outcome:
+    def _step(self, actions: list[Any]) -> list[AgentStep]:
         """Acts for all agents, those that are done included. Raises TypeError for an unknown form of outcome."""
         returned = self._env.step(actions)
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
@@ -156,56 +141,49 @@ class AgentListEnvironment:
                 "expected observations, rewards, terminated, truncated, info (or gym's four: done instead of both), "
                 f"got {returned!r:.60}"
             )
-        observations, rewards, *ends, info = returned
-        seen = copied(self._listed(observations, "observations"))
-        if len(ends) == 1:
-            over = self._flags(ends[0])
-            cut = self._flags(info.get("TimeLimit.truncated", False) if isinstance(info, Mapping) else False)
-            ends = [[o and not c for o, c in zip(over, cut, strict=True)],
-                    [o and c for o, c in zip(over, cut, strict=True)]]  # fmt: skip
-        shared = np.ndim(rewards) == 0
-        return _Outcome(
-            seen,
-            [0.0] * len(self.possible_agents)
-            if shared
-            else [as_number(reward) for reward in self._listed(rewards, "rewards")],
-            as_number(rewards) if shared else 0.0,
-            self._flags(ends[0]),
-            self._flags(ends[1]),
-            self._masks(info),
+        if len(returned) == 5:
+            return self._steps(*returned)
+        observations, rewards, done, info = returned
+        cut = info.get("TimeLimit.truncated", False) if isinstance(info, Mapping) else False
+        ends = list(zip(self._flags(done), self._flags(cut), strict=True))
+        return self._steps(
+            observations,
+            rewards,
+            [over and not late for over, late in ends],
+            [all(end) for end in ends],
+            info,
         )
 
-    def _steps(self, outcome: _Outcome) -> list[AgentStep]:
-        """The steps of the agents that waited."""
-        agents = self.possible_agents
-        self._seen = {agents[i]: outcome.observations[i] for i in self._waiting}
+    def _steps(
+        self, observations: Any, rewards: Any, terminated: Any, truncated: Any, info: Any
+    ) -> list[AgentStep]:
+        """The steps of all agents, from lists or from values for all of them. Copies them before it asks for masks."""
+        seen = copied(self._listed(observations, "observations"))
+        is_shared = np.ndim(rewards) == 0
+        shared = as_number(rewards) if is_shared else 0.0
+        own = [0.0] * len(seen) if is_shared else [*map(as_number, self._listed(rewards, "rewards"))]
+        ends = list(zip(self._flags(terminated), self._flags(truncated), strict=True))
+        outcome = zip(self.possible_agents, seen, self._masks(info), own, ends, strict=True)
         return [
-            AgentStep(
-                agents[i],
-                outcome.observations[i],
-                outcome.masks[i],
-                outcome.rewards[i],
-                outcome.terminated[i],
-                outcome.truncated[i] and not outcome.terminated[i],
-                outcome.group_reward,
-            )
-            for i in self._waiting
+            AgentStep(agent, observation, mask, reward, over, late and not over, shared)
+            for agent, observation, mask, reward, (over, late) in outcome
         ]
 
-    def _cut_off(self, outcome: _Outcome) -> _Outcome:
-        agents = len(self.possible_agents)
-        everybody_is_done = all(outcome.terminated[i] for i in self._waiting)
-        return outcome._replace(
-            terminated=[False] * agents if everybody_is_done else outcome.terminated,
-            truncated=[True] * agents,
-        )
+    def _cut_off(self, steps: list[AgentStep]) -> list[AgentStep]:
+        """Truncates all that wait, but for agents that ended before others did."""
+        everybody_is_done = all(step.terminated for step in steps)
+        return [
+            step._replace(terminated=False, truncated=True)
+            if everybody_is_done or not step.terminated
+            else step
+            for step in steps
+        ]
 
-    def _shared(self, outcome: _Outcome) -> _Outcome:
+    def _shared(self, steps: list[AgentStep]) -> list[AgentStep]:
         if self._common_reward is None:
-            return outcome
-        total = sum(outcome.rewards) / (len(outcome.rewards) if self._common_reward == "mean" else 1)
-        nothing = [0.0] * len(outcome.rewards)
-        return outcome._replace(rewards=nothing, group_reward=outcome.group_reward + total)
+            return steps
+        total = sum(step.reward for step in steps) / (len(steps) if self._common_reward == "mean" else 1)
+        return [step._replace(reward=0.0, group_reward=step.group_reward + total) for step in steps]
 
     def _listed(self, values: Any, what: str) -> list[Any]:
         agents = len(self.possible_agents)

@@ -67,12 +67,7 @@ class SerialCopies:
     """Environments in this process. The first rows of an episode come with the last ones of the episode before."""
 
     def __init__(self, code: ForeignCode, envs: Sequence[Environment], *, rendered: bool = False) -> None:
-        """
-        Args:
-            code: the environments'.
-            envs: at least one; the first one is rendered.
-            rendered: whether render() will be called.
-        """
+        """rendered: whether render() will be called, which draws the first one."""
         self.description: Description = envs[0]
         self.environment: Environment | None = envs[0]
         self._code = code

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.foreign.actions import Actuator
+from unity_bridge.simulators.foreign.actions import Actuator, actuator
 from unity_bridge.simulators.foreign.environment import AgentStep
 from unity_bridge.simulators.third_party import ForeignCode
 
@@ -131,13 +131,7 @@ class MaskReader:
     """Reads the masks of a behavior's agents, from their observations or from what came beside these."""
 
     def __init__(self, behavior: str, actuator: Actuator, member: str | None, code: ForeignCode) -> None:
-        """
-        Args:
-            behavior: its name, for warnings.
-            actuator: what is masked.
-            member: of the observation that is the mask; None where masks come beside observations.
-            code: takes warnings.
-        """
+        """member: the member of observations that is the mask; None where masks come beside observations."""
         self._behavior = behavior
         self._actuator = actuator
         self._member = member
@@ -238,22 +232,8 @@ def _has_parts(mask: tuple[Any, ...], members: int) -> bool:
 
 def _member(mask: Any, space: Any) -> NDArray[np.float64]:
     """A mask for a member of nested actions; one that is missing allows everything."""
-    size = _choices(space)
-    if size == 0:
-        return np.zeros(0)
-    return np.ones(size) if mask is None else _flat(mask, space)
-
-
-def _choices(space: Any) -> int:
-    if isinstance(space, spaces.Discrete):
-        return int(space.n)
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum())
-    if isinstance(space, spaces.MultiBinary):
-        return 2 * int(np.prod(space.shape))
-    if isinstance(space, spaces.Dict):
-        return sum(map(_choices, space.spaces.values()))
-    return sum(map(_choices, space.spaces)) if isinstance(space, spaces.Tuple) else 0
+    size = actuator(space).spec.mask_size
+    return np.ones(size) if mask is None or not size else _flat(mask, space)
 
 
 def _numbers(mask: Any) -> NDArray[np.float64]:

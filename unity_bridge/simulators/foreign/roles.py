@@ -54,11 +54,6 @@ def interface_of(
     A mask among the members of a Dict is no sensor. Where one other member is left that is called ``observation``, as
     in PettingZoo's games, its sensors are called as if there were no Dict.
 
-    Args:
-        observation_space, action_space: of one agent.
-        code: takes warnings.
-        prefix: how names of sensors begin.
-
     Raises:
         SceneError: a space that cannot be sent. Names it.
     """

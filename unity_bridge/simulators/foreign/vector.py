@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
 from unity_bridge.arrays import Floats
 from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.copies import Row, Rows, copy_seed
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, Environment, copied
-from unity_bridge.simulators.foreign.gymnasium import AGENT, SingleAgent
+from unity_bridge.simulators.foreign.gymnasium import AGENT, MaskInInfo, SingleAgent
 from unity_bridge.simulators.foreign.masks import METHODS, mask_key, mask_method
 from unity_bridge.simulators.foreign.state import State
 from unity_bridge.simulators.scene import SceneError
@@ -63,22 +64,17 @@ class VectorCopies:
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], code: ForeignCode) -> None:
-        """
-        Args:
-            env: with ``single_observation_space`` and ``single_action_space``.
-            code: the environment's; takes warnings.
-        """
         self._vector = env
         self._code = code
         self._mode = _autoreset_mode(code, env)
-        self._keep_last_observations()
+        self._prepare_copies()
         self.description: Description = _VectorMember(env)
         self.environment: Environment | None = None
         self._actuator = code.call("spaces", actuator, env.single_action_space)
         self._batch = batch_space(env.single_observation_space, env.num_envs)
         self._begins_anew = np.zeros(env.num_envs, np.bool_)
         """Copies whose next step begins their next episode, whatever its action."""
-        self._allowed = self._guard("masks", lambda: _vector_mask_method(env))
+        self._allowed = self._guard("masks", lambda: _mask_method(env))
 
     def __len__(self) -> int:
         return self._vector.num_envs
@@ -136,15 +132,13 @@ class VectorCopies:
             process.terminate()  # does nothing where it is gone already
         self._vector.closed = True
 
-    def _keep_last_observations(self) -> None:
-        """Has Gymnasium's own copies return new arrays: in SAME_STEP it resets them before it reads the last ones."""
+    def _prepare_copies(self) -> None:
+        """Has copies in this process return new arrays, because in SAME_STEP they are reset before these are read."""
         inner = self._vector.unwrapped
-        if self._mode is not AutoresetMode.SAME_STEP:
-            return
         if isinstance(inner, SyncVectorEnv):
-            for env in inner.envs:
-                _return_new_arrays(env)
-        elif isinstance(inner, AsyncVectorEnv):
+            copies = [MaskInInfo.around(env) for env in inner.envs]
+            inner.envs = [TransformObservation(env, copied, env.observation_space) for env in copies]
+        elif isinstance(inner, AsyncVectorEnv) and self._mode is AutoresetMode.SAME_STEP:
             self._code.warn(
                 "same step",
                 "AsyncVectorEnv with AutoresetMode.SAME_STEP keeps an episode's last observation no better than the "
@@ -278,30 +272,14 @@ def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
     )
 
 
-def _vector_mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
-    """What returns the masks of all copies by the method of a vector environment or of its copies; None without one."""
-    own = mask_method(env)
-    if own is not None:
-        return own
+def _mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
+    """What returns the masks of all copies, by a method of the vector environment or of processes; None without one."""
     inner = env.unwrapped
-    if isinstance(inner, SyncVectorEnv):
-        methods = [mask_method(each) for each in inner.envs]
-        return None if None in methods else lambda: tuple(copied(method()) for method in methods)  # type: ignore[misc]
     if isinstance(inner, AsyncVectorEnv):
         for name in METHODS:
             if all(inner.call("has_wrapper_attr", name)):
                 return functools.partial(inner.call, name)
-    return None
-
-
-def _return_new_arrays(env: Any) -> None:
-    step, reset = env.step, env.reset
-    env.step = lambda action: _with_own_observation(step(action))
-    env.reset = lambda **kwargs: _with_own_observation(reset(**kwargs))
-
-
-def _with_own_observation(returned: Any) -> Any:
-    return (copied(returned[0]), *returned[1:])
+    return mask_method(env)
 
 
 def _autoreset_mode(code: ForeignCode, env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
