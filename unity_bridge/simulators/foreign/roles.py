@@ -135,10 +135,10 @@ def _plain(agent: Agent) -> str:
 def _file_name(name: str) -> str:
     """A name that was made here, as one that a behavior may have."""
     name = shortened(name)
-    if name_problem(name) is None:
+    if name_problem(name, windows=True) is None:
         return name
     plain = shortened(_plain(name).strip("._-") or "agent")
-    return plain if name_problem(plain) is None else shortened(f"behavior_{plain}_")
+    return plain if name_problem(plain, windows=True) is None else shortened(f"behavior_{plain}_")
 
 
 def _as_wanted(seen: Spaces, wanted: Sequence[tuple[str, str]]) -> dict[str, list[Agent]]:

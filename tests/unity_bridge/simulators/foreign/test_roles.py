@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
 
+from unity_bridge.names import name_problem
 from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
 from unity_bridge.simulators.foreign.roles import Role
 from unity_bridge.simulators.foreign.roles import assign_roles as assign
@@ -136,3 +137,35 @@ def test_state_sorts_after_sensors_and_masks_are_no_sensors(seen: Any, sensors: 
 def test_unsupported_space_is_named_with_its_agent(seen: Any, done: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         assign_roles(env_of({"a": seen}, done), "Env")
+
+
+@pytest.mark.parametrize(
+    "agents",
+    [
+        ("a b", "a_b", "a/b"),
+        ("x" * 300, "x" * 299 + "y", "z"),
+        ("..", ".", "-"),
+        ("con", "CON.x", "nul"),
+        (0, "0"),
+    ],
+    ids=str,
+)
+def test_names_that_are_made_here_are_valid_and_different(agents: tuple[Any, ...]) -> None:
+    seen = {agent: spaces.Box(-1, 1, (i + 1,)) for i, agent in enumerate(agents)}
+    behaviors = names(env_of(seen))
+    assert list(behaviors.values()) == [(agent,) for agent in agents]
+    for behavior in behaviors:
+        assert name_problem(behavior.partition("?team=")[0], windows=True) is None
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a/b?team=3", "report.html", ".lock", "\u202eevil", "", "con"])
+def test_an_environments_name_becomes_one_that_a_behavior_may_have(name: str) -> None:
+    [role] = assign_roles(env_of({"a": SMALL}), name)
+    assert name_problem(role.behavior.removesuffix("?team=0"), windows=True) is None
+
+
+def test_a_behavior_that_the_user_names_must_be_valid() -> None:
+    with pytest.raises(
+        SceneError, match=r"--behaviors: the name 'Model.onnx' must not be the name of a file"
+    ):
+        assign_roles(env_of({"a": SMALL}), "Env", [("*", "Model.onnx")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from gym_lab import Mission
 from gymnasium import spaces
 
+from unity_bridge.names import LONGEST_NAME
 from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.spaces import Sensor
 from unity_bridge.simulators.foreign.spaces import sensors as sensors_of
@@ -211,3 +213,92 @@ def test_nested_actions_lie_side_by_side() -> None:
 def test_an_action_that_cannot_be_filled_is_refused_by_name() -> None:
     with pytest.raises(SceneError, match=r"action\.say is a Text space"):
         actuator(spaces.Dict({"say": spaces.Text(5)}))
+
+
+def names_of(space: Space) -> list[str]:
+    return [sensor.spec.name for sensor in sensors(space)]
+
+
+def test_no_sensor_of_an_environment_is_the_state_by_chance() -> None:
+    space = spaces.Dict({"global_state": spaces.Discrete(2), "observation.global_state": spaces.Discrete(3)})
+    assert names_of(space) == ["observation.global_state", "observation.observation.global_state"]
+    assert read(space, {"global_state": 1, "observation.global_state": 0})[names_of(space)[0]] == [0, 1]
+
+
+def test_sensors_of_equal_paths_have_names_of_their_own() -> None:
+    space = spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)}), "a.b": spaces.Discrete(3)})
+    assert read(space, {"a": {"b": 1}, "a.b": 2}) == {"a.b": [0, 1], "observation.a.b": [0, 0, 1]}
+
+
+def test_long_names_are_shortened_and_stay_different() -> None:
+    space = spaces.Dict({"é" * 300 + end: spaces.Discrete(2) for end in "xy"})
+    names = names_of(space)
+    assert len(set(names)) == 2
+    assert all(len(name.encode()) <= LONGEST_NAME for name in names)
+
+
+@pytest.mark.parametrize(
+    ("space", "observation", "told"),
+    [
+        (
+            spaces.Box(-1, 1, (2,)),
+            np.array([0.5, 1.5]),
+            r"1.5 is outside its space Box.* bounds are -1 and 1",
+        ),
+        (spaces.Box(-1, np.inf, (2,)), np.array([-2.0, 9.0]), "-2 is outside its space Box"),
+        (spaces.Box(0, 1, (20, 20, 3)), np.full((20, 20, 3), 255.0), "255 is outside its space Box"),
+        (
+            spaces.Box(-np.inf, np.inf, (1,), np.float64),
+            np.array([1e300]),
+            "beyond 3.4e.38, the largest of float32",
+        ),
+        (spaces.Box(0, 2**40, (1,), np.int64), np.array([2**24 + 1]), "integers beyond 16777216 lose digits"),
+    ],
+    ids=str,
+)
+def test_values_that_change_or_break_their_bounds_are_told_once(
+    space: Space, observation: Any, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    [sensor] = sensors(space)
+    for _ in range(3):
+        seen = sensor.read_all([observation])
+    assert np.isfinite(seen).all()
+    [record] = caplog.records
+    assert re.search(f"gym:Env: sensor 'observation': .*{told}", record.getMessage())
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (spaces.Box(-1, 1, (1,), np.float32), np.array([1 + 1e-6])),  # rounded from float64
+        (spaces.Box(-1, 1, (1,), np.float32), np.array([np.nan])),  # the trainer's to count
+        (spaces.Box(0, 2**40, (1,), np.int64), np.array([2**30])),  # exact as float32
+        (spaces.Discrete(2), True),
+        (spaces.Discrete(5), np.array([3])),
+        (spaces.Box(0, 255, (20, 20, 3), np.uint8), np.full((20, 20, 3), 7.0)),
+        (spaces.Box(-1, 1, ()), np.array([0.5])),
+    ],
+    ids=str,
+)
+def test_faithful_values_of_another_type_pass_in_silence(
+    space: Space, observation: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    [sensor] = sensors(space)
+    sensor.read_all([observation])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, np.uint8])
+def test_whole_actions_reach_the_bounds_of_their_type_and_no_further(dtype: Any) -> None:
+    limits = np.iinfo(dtype)
+    space = spaces.Box(limits.min, limits.max, (1,), dtype)
+    assert build(space, [-1.0])[0] == limits.min
+    assert float(build(space, [1.0])[0]) == pytest.approx(float(limits.max), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "reached"), [(5.0, np.inf, (5, 7)), (-np.inf, -3.0, (-5, -3)), (0.0, np.inf, (0, 1))]
+)
+def test_a_single_bound_leaves_a_range_to_choose_from(low: float, high: float, reached: Any) -> None:
+    space = spaces.Box(low, high, (1,), np.float64)
+    assert (build(space, [-1])[0], build(space, [1])[0]) == reached
