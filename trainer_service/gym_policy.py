@@ -86,8 +86,8 @@ class GymPolicy:
             episode_start: True where an episode begins, so that what was remembered does not count. bool or [N]
             deterministic: the likeliest action instead of one that is drawn.
             action_masks: ``info["action_mask"]`` of the environment, 1 where a choice is allowed: one array, or one for
-                each branch; N of them for a batch. A mask that is a member of the observation is taken from there.
-                None allows everything.
+                each branch; N of them for a batch. None takes the mask that is a member of the observation, and allows
+                everything where there is none.
 
         Returns:
             The action in the action space, or a batch of them; and what is to be remembered, float32 [N, memory size],
@@ -128,7 +128,9 @@ class GymPolicy:
         each = [None] * len(rows) if masks is None else masks
         if len(each) != len(rows):
             raise ValueError(f"action_masks: expected {len(rows)} of them, got {len(each)}")
-        steps = [AgentStep(None, row, mask) for row, mask in zip(rows, each, strict=True)]
+        steps = [
+            AgentStep(None, row if mask is None else None, mask) for row, mask in zip(rows, each, strict=True)
+        ]
         return self._masks.read(steps, deciding=True)
 
 
