@@ -43,7 +43,7 @@ class AgentListEnvironment:
         """
         Args:
             env: of Gymnasium, of the older gym, or like them.
-            code: what the environment is called, and takes warnings.
+            code: takes warnings.
             common_reward: pay the group the sum or the mean of its agents' rewards, instead of each its own.
             steps: an episode that lasts so long is cut off there: truncated, also where the environment itself calls
                 that the end of all its agents, which it does where it counts steps without saying so.

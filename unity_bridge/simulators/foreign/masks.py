@@ -112,19 +112,11 @@ def mask_member(space: Any, actuator: Actuator, code: ForeignCode) -> str | None
 
 
 def _is_binary(space: Any, size: int) -> bool:
-    """Whether members of a space are so many zeros and ones, nested as actions may be."""
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        members = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
-        return sum(_binary_size(member) for member in members) == size
-    return _binary_size(space) == size > 0
-
-
-def _binary_size(space: Any) -> int:
-    if isinstance(space, spaces.MultiBinary):
-        return int(np.prod(space.shape))
-    if isinstance(space, spaces.Box) and (space.low == 0).all() and (space.high == 1).all():
-        return int(np.prod(space.shape))
-    return -1
+    """Whether members of a space are so many zeros and ones."""
+    is_binary = isinstance(space, spaces.MultiBinary) or (
+        isinstance(space, spaces.Box) and bool((space.low == 0).all() and (space.high == 1).all())
+    )
+    return is_binary and int(np.prod(space.shape)) == size > 0
 
 
 class MaskReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 from gymnasium.error import CustomSpaceError
@@ -23,16 +23,9 @@ from unity_bridge.simulators.foreign.vector import VectorCopies
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
-
-class Make(Protocol):
-    """Makes an environment of any library."""
-
-    def __call__(self, count: int | None = None, *, rendered: bool = False) -> Any:
-        """
-        Args:
-            count: the number of copies that the user asked for, for what makes a vector environment.
-            rendered: whether render() will be called.
-        """
+Make = Callable[..., Any]
+"""Makes an environment of any library. Takes ``count``, the number of copies that the user asked for, for what makes a
+vector environment; and ``rendered``, whether render() will be called."""
 
 
 def open_named(
@@ -88,10 +81,12 @@ def open_made(
     given = dict(options)
     count = count or given.pop("copies", None)
     mode = given.get("vector", "sync")
-    if mode == "vector_entry_point":
-        first = _vectorized(code, make, count or 1, rendered=rendered)
-    else:
+    if mode != "vector_entry_point":
         first = make(count, rendered=rendered)
+    elif isinstance(make, Maker):
+        first = make.vectorized(count or 1, rendered=rendered)
+    else:
+        raise code.error("--vector vector_entry_point is for ids that are registered")
     kind = kind or _kind(code, first)
     require_known(code.name, given, OPTIONS_OF_KIND[kind])
     wrappers = tuple(parse_wrapper(code.name, text) for text in given.get("wrap", ()))
@@ -107,12 +102,6 @@ def open_made(
         copies = SerialCopies(code, [code.call("spaces", adapt, env) for env in envs], rendered=rendered)
     shown = {name: given[name] for name in ("with_state", "behaviors") if name in given}
     return ForeignScene(code, name_of(first), copies, **shown)
-
-
-def _vectorized(code: ForeignCode, make: Make, count: int, *, rendered: bool) -> Any:
-    if not isinstance(make, Maker):
-        raise code.error("--vector vector_entry_point is for ids that are registered")
-    return make.vectorized(count, rendered=rendered)
 
 
 def _kind(code: ForeignCode, env: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from unity_bridge.simulators.scene import SceneError, flag_of
@@ -28,15 +27,6 @@ OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
 """The options that each kind of environment understands: of one agent, several copies in one, or several agents."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flag:
-    """An option that no bundled scene has."""
-
-    meaning: str
-    how: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of ``argparse``."""
-
-
 def _behaviors(text: str) -> tuple[tuple[str, str], ...]:
     pairs = []
     for part in text.split(","):
@@ -47,35 +37,37 @@ def _behaviors(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-_FLAGS: Mapping[str, _Flag] = {
-    "wrap": _Flag(
+_FLAGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "wrap": (
         "put a wrapper around each copy, Gymnasium's (FrameStackObservation:4, AtariPreprocessing:frame_skip=4) "
         "or a function of your own (module:function); can be repeated, the last one is outermost",
         {"action": "append", "metavar": "WRAPPER[:ARGUMENTS]"},
     ),
-    "vector": _Flag(
+    "vector": (
         "how copies are stepped: one after the other (sync, the default), each in a process of its own (async), "
         "or by the environment's own vectorized implementation",
         {"choices": VECTOR_MODES},
     ),
-    "with_state": _Flag(
+    "with_state": (
         "show a central critic the state of the whole environment, or do not; it is shown where agents "
         "have several behaviors and see no pictures",
         {"action": argparse.BooleanOptionalAction},
     ),
-    "behaviors": _Flag(
+    "behaviors": (
         "what agents' behaviors are called, such as 'agent_*=good,adversary_*=bad'",
         {"type": _behaviors, "metavar": "AGENTS=NAME,..."},
     ),
-    "aec": _Flag(
+    "aec": (
         "let agents act in turn even where they could act at the same time",
         {"action": "store_true", "default": None},
     ),
-    "common_reward": _Flag(
+    "common_reward": (
         "pay each group the sum or the mean of its agents' rewards, instead of each agent its own",
         {"choices": ("sum", "mean")},
     ),
 }
+
+"""By option: what it means, and further arguments of argparse."""
 
 FOREIGN_OPTIONS = tuple(_FLAGS)
 """Options that no scene of ours understands."""
@@ -88,9 +80,9 @@ def schemes_of(option: str) -> tuple[str, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that only these environments understand."""
-    for option, flag in _FLAGS.items():
+    for option, (meaning, how) in _FLAGS.items():
         named = " or ".join(f"{scheme}:" for scheme in schemes_of(option))
-        parser.add_argument(flag_of(option), help=f"{flag.meaning} ({named})", **flag.how)
+        parser.add_argument(flag_of(option), help=f"{meaning} ({named})", **how)
 
 
 def require_known(env: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -14,7 +14,6 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 from gymnasium.wrappers import TransformObservation
 from numpy.typing import NDArray
 
-from unity_bridge.arrays import Floats
 from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.copies import Row, Rows, copy_seed
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, Environment, copied
@@ -33,19 +32,6 @@ _EXIT_S = 5.0
 
 _CLOSE_S = 1.0
 """How long a step that is under way may take, before its process is ended."""
-
-
-class _Outcome(NamedTuple):
-    """What a step returned, by copy. Copied."""
-
-    seen: Sequence[Any]
-    masks: Sequence[Any]
-    """None where a copy has none."""
-    rewards: Floats
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    final: Any
-    """What ``info["final_obs"]`` held; None without it."""
 
 
 class VectorCopies:
@@ -150,8 +136,8 @@ class VectorCopies:
         observations, info = self._guard("reset()", lambda: self._vector.reset(**how))
         return self._seen(observations, info)
 
-    def _step(self, batch: Any) -> _Outcome:
-        """Steps all copies."""
+    def _step(self, batch: Any) -> tuple[Any, ...]:
+        """Steps all copies. Returns observations, masks, rewards and ends by copy, and ``info["final_obs"]``."""
 
         def step() -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
             returned: tuple[Any, Any, Any, Any, Mapping[str, Any]] = self._vector.step(batch)
@@ -166,7 +152,7 @@ class VectorCopies:
         final = next((copied(info[key]) for key in _FINAL if key in info), None)
         ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         earned = np.array(rewards, np.float64)
-        return _Outcome(*self._seen(observations, info), earned, *ends, final)
+        return *self._seen(observations, info), earned, *ends, final
 
     def _seen(self, observations: Any, info: Mapping[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """The observations and masks of all copies, copied before the environment is asked for anything else."""
