@@ -150,6 +150,10 @@ class ActionBatch:
     def __len__(self) -> int:
         return len(self.continuous)
 
+    def rows(self, at: NDArray[np.int64]) -> ActionBatch:
+        """Returns the actions of some of the rows."""
+        return ActionBatch(self.continuous[at], self.discrete[at])
+
     @staticmethod
     def zeros(rows: int, spec: ActionSpec) -> ActionBatch:
         """Returns zeros, the action of an agent that the trainer does not answer for."""

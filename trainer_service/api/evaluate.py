@@ -34,6 +34,7 @@ def evaluate(
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
     episodes: int = 100,
+    max_episode_steps: int | None = None,
     deterministic: bool = True,
     checkpoint: str = "last",
     seed: int = EVALUATION_SEED,
@@ -49,6 +50,8 @@ def evaluate(
         env_kwargs: arguments of the environment, as ``train`` takes them.
         env_args: arguments of the simulator, as after ``--env-args``.
         episodes: of each behavior, counted per agent.
+        max_episode_steps: steps of an agent after which its episode is cut: it counts as truncated, with its return so
+            far. ``Score.num_cut`` tells how many were. None for no limit.
         deterministic: the likeliest actions instead of drawn ones.
         checkpoint: ``last``, ``best`` (of the evaluations in the run), a step, or the path of a file.
         seed: of the simulator and of drawn actions.
@@ -65,6 +68,7 @@ def evaluate(
         folder,
         environment,
         episodes=episodes,
+        max_episode_steps=max_episode_steps,
         deterministic=deterministic,
         checkpoint=checkpoint,
         seed=seed,
@@ -79,6 +83,7 @@ def play(
     environment: Environment,
     *,
     episodes: int,
+    max_episode_steps: int | None = None,
     deterministic: bool,
     checkpoint: str = "last",
     seed: int = EVALUATION_SEED,
@@ -96,11 +101,13 @@ def play(
         on_step: see ``trainer_service.evaluation.evaluate``.
     """
     from trainer_service.evaluation.evaluate import evaluate as score
+    from trainer_service.evaluation.loop import EpisodeLoop, require_limit
     from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
     from trainer_service.runs.status import read_lessons
 
     if episodes < 1:
         raise UserError(f"--episodes: expected at least 1, got {episodes}")
+    require_limit(max_episode_steps)
     trained_with = options_of(folder)
     command = environment.program(trained_with, folder.path.name)
     if film is not None:
@@ -114,11 +121,10 @@ def play(
         stack.enter_context(one_thread())
         policies = load_policies(folder.path, checkpoint, device=device, seed=seed)
         scores = score(
-            bridge,
+            EpisodeLoop(bridge, max_episode_steps, progress=progress),
             policies,
             episodes=episodes,
             deterministic=deterministic,
-            progress=progress,
             on_step=on_step,
         )
     return policies, scores

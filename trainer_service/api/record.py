@@ -26,6 +26,7 @@ def record(
     env_args: Sequence[str] | None = None,
     episodes: int = 1,
     seconds: float | None = None,
+    max_episode_steps: int | None = None,
     deterministic: bool = True,
     checkpoint: str = "last",
     seed: int = EVALUATION_SEED,
@@ -34,7 +35,7 @@ def record(
     """Films a run's policies in a bundled environment, as ``mlagents-style evaluate --record`` does.
 
     Args:
-        run, env, env_kwargs, env_args, deterministic, checkpoint, seed, device: as for ``evaluate``.
+        run, env, env_kwargs, env_args, max_episode_steps, deterministic, checkpoint, seed, device: as for ``evaluate``.
         path: a .gif file, or an .mp4 file with the extra ``video``.
         episodes: how many of the first agent.
         seconds: how long the film may be, in the environment's own time; None for 30.
@@ -54,6 +55,7 @@ def record(
             folder_of(run),
             environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
             episodes=_MORE_THAN_ANY,
+            max_episode_steps=max_episode_steps,
             deterministic=deterministic,
             checkpoint=checkpoint,
             seed=seed,

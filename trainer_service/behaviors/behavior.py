@@ -71,6 +71,8 @@ class Behavior:
         """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
         self.episodes = 0
         """Episodes of agents that ended. Under self-play those of learning teams."""
+        self.longest_episode = 0
+        """Decisions of the longest of these; where a run goes on, those of its mean episode are known at first."""
         self.updates = 0
         """Updates that this process has made."""
         self.seed = compute.seed
@@ -181,6 +183,7 @@ class Behavior:
         returns = episodes.returns
         self.episodes += len(returns)
         if len(returns):
+            self.longest_episode = max(self.longest_episode, int(episodes.lengths.max()))
             self._statistics.add_episodes(returns, episodes.lengths)
             for number, member in enumerate(self.spec.members):
                 of_member = returns[self._agent_members[episodes.agent_indices] == number]
@@ -312,6 +315,7 @@ class Behavior:
         self._load(checkpoint, weights_only=False)
         self.step = checkpoint.step
         self.episodes = checkpoint.episodes
+        self.longest_episode = self.step // max(self.episodes, 1)
         self._was_finished = self.finished
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._step_rate.restart(self.step)

@@ -214,6 +214,7 @@ def _add_evaluate(commands: Any) -> None:
         "--episodes", type=int, default=100, metavar="N",
         help="of agents, per behavior; with --against games of each pair (default 100)",
     )  # fmt: skip
+    _add_limit(evaluate)
     evaluate.add_argument(
         "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
     )
@@ -229,6 +230,13 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("--results-dir", default="results", metavar="DIR")
     evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_limit(command: Any) -> None:
+    command.add_argument(
+        "--max-episode-steps", type=int, metavar="N",
+        help="cut episodes after N steps of an agent; they count as truncated (default: no limit)",
+    )  # fmt: skip
 
 
 def _add_compare(commands: Any) -> None:
@@ -292,6 +300,7 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument(
         "--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)"
     )
+    _add_limit(record)
     record.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.demo", help="what to write")
     record.add_argument("--behavior", metavar="NAME", help="which, if there are several")
     record.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")

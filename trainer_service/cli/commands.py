@@ -178,6 +178,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
                 folder,
                 environment_for(parsed.env, env_args=parsed.env_args),
                 episodes=parsed.episodes,
+                max_episode_steps=parsed.max_episode_steps,
                 deterministic=not parsed.stochastic,
                 checkpoint=parsed.checkpoint,
                 seed=parsed.seed,

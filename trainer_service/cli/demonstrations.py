@@ -13,6 +13,7 @@ from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from trainer_service.demonstrations.record import Recorded, Recording
+    from trainer_service.evaluation.loop import EpisodeLoop, Simulators
 
 # What is heavy is imported where it is needed: torch takes seconds.
 
@@ -30,21 +31,36 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
         UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
         BridgeError: a simulator failed, or the file cannot be written.
     """
-    from trainer_service.demonstrations.record import Recording, check_target
+    from trainer_service.demonstrations.record import Recording, RecordingStopped, check_target
+    from trainer_service.evaluation.loop import EpisodeLoop, require_limit
+    from trainer_service.metrics.console import Console
     from trainer_service.training.stop_signals import StopSignals
 
     check_target(parsed.output, force=parsed.force)
+    require_limit(parsed.max_episode_steps)
     record = _record_expert if parsed.policy == "heuristic" else _record_run
-    recording = Recording(
-        parsed.output, episodes=parsed.episodes, behavior=parsed.behavior, progress=progress
-    )
-    with StopSignals() as signals, recording:
-        record(parsed, recording, lambda: signals.requested)
-    if not recording.recorded.returns:
+    recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
+    with StopSignals() as signals, Console(tty=False, stream=sys.stderr), recording:
+
+        def check_stop() -> None:
+            if signals.requested:
+                raise RecordingStopped
+
+        def loop_on(simulators: Simulators) -> EpisodeLoop:
+            return EpisodeLoop(simulators, parsed.max_episode_steps, progress=progress, check_stop=check_stop)
+
+        record(parsed, recording, loop_on)
+    recorded = recording.recorded
+    if not recorded.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
         print("Interrupted: the episodes that were complete are kept.", file=sys.stderr)
-    print(f"{_summary(recording.recorded)} in {parsed.output}")
+    if recorded.cut:
+        print(
+            f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.",
+            file=sys.stderr,
+        )
+    print(f"{_summary(recorded)} in {parsed.output}")
     return 0
 
 
@@ -61,20 +77,26 @@ def demo_info(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _record_expert(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
-    from trainer_service.demonstrations.record import open_expert, record_expert
+def _record_expert(
+    parsed: argparse.Namespace, recording: Recording, loop_on: Callable[[Simulators], EpisodeLoop]
+) -> None:
+    from trainer_service.demonstrations.record import SceneExpert, open_expert, record
 
     if parsed.stochastic:
         raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
     with closing(open_expert(parsed.env, parsed.env_args or ())) as scene:
-        record_expert(scene, recording, seed=parsed.seed, stopped=stopped)
+        expert = SceneExpert(scene, parsed.seed)
+        record(loop_on(expert), expert, recording)
 
 
-def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Callable[[], bool]) -> None:
+def _record_run(
+    parsed: argparse.Namespace, recording: Recording, loop_on: Callable[[Simulators], EpisodeLoop]
+) -> None:
     from trainer_service.api.trained_run import load_policies, one_thread, options_of, program_for
-    from trainer_service.demonstrations.record import record_policies
+    from trainer_service.demonstrations.record import record
+    from trainer_service.evaluation.evaluate import PolicyActors
     from trainer_service.evaluation.simulator import EvaluationSimulator
-    from trainer_service.metrics.console import Console
+    from trainer_service.policy import by_behavior
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons
 
@@ -82,12 +104,12 @@ def _record_run(parsed: argparse.Namespace, recording: Recording, stopped: Calla
     trained_with = options_of(folder)
     command = program_for(trained_with, parsed.env, list(parsed.env_args or ()))
     with ExitStack() as stack:
-        stack.enter_context(Console(tty=False, stream=sys.stderr))
         simulator = EvaluationSimulator(trained_with, command, parsed.seed)
         bridge = stack.enter_context(simulator.open(read_lessons(folder.status)))
         stack.enter_context(one_thread())
         policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
-        record_policies(bridge, policies, recording, deterministic=not parsed.stochastic, stopped=stopped)
+        actors = PolicyActors(by_behavior(policies), deterministic=not parsed.stochastic)
+        record(loop_on(bridge), actors, recording)
 
 
 def _summary(recorded: Recorded) -> str:

@@ -77,6 +77,8 @@ def _print_match(env: str, match: Match) -> None:
         print(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
     else:
         print(f"  {len(games.results)} games, none of which came to an end of its own: compare the returns")
+    if games.cut:
+        print(f"  {games.cut} games were cut at the limit of steps (--max-episode-steps)")
     print(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
     for side, part in match.sides.items():
         print(f"  as {_side_text(side)}: {_part_text(part, decided=match.is_decided)}")

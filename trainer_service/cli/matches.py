@@ -38,6 +38,7 @@ def play_matches(parsed: argparse.Namespace) -> int:
 
 def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     from trainer_service.api.trained_run import one_thread, program_for
+    from trainer_service.evaluation.loop import EpisodeLoop, require_limit
     from trainer_service.evaluation.match import play_match
     from trainer_service.evaluation.players import load_player
     from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
@@ -45,6 +46,7 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     from trainer_service.runs.status import read_lessons
     from trainer_service.training.compute import choose_device
 
+    require_limit(parsed.max_episode_steps)
     names = _player_names(parsed)
     pairs = _pairs(names, cross_play=parsed.cross_play)
     if parsed.record is not None and len(pairs) > 1:
@@ -73,8 +75,9 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
             progress = progress_printer("games")
             with simulator.open(lessons) as bridge:
                 games = play_match(
-                    bridge, players[name], players[other], games=parsed.episodes, side=parsed.side, teams=options.teams,
-                    deterministic=not parsed.stochastic, progress=progress,
+                    EpisodeLoop(bridge, parsed.max_episode_steps, what="game", progress=progress),
+                    players[name], players[other], games=parsed.episodes, side=parsed.side, teams=options.teams,
+                    deterministic=not parsed.stochastic,
                 )  # fmt: skip
             matches.append(Match(players[name], players[other], games))
     if not parsed.stochastic:

@@ -71,6 +71,8 @@ def _score_text(result: Mapping[str, Any]) -> str:
         f"mean return {_mean_text(result['mean_return'], result['std_return'])} "
         f"over {result['episodes']} episodes, mean length {result['mean_length']:.1f}"
     )
+    if "cut_episodes" in result:
+        words += f" ({result['cut_episodes']} of them cut at the limit of steps)"
     if not result["group_episodes"]:
         return words
     return (

@@ -40,6 +40,11 @@ class PolicyActor:
         self._recurrent_states.set(rows, memories)
         return actions
 
+    def drop(self, simulator: int) -> None:
+        """Forgets the agents of a simulator that begins anew."""
+        self._recurrent_states.drop(simulator)
+        self._allocator.drop(simulator)
+
     def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
         """The agent indices of all waiting agents."""
         try:

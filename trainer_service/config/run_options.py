@@ -215,6 +215,10 @@ class EvaluationSettings(Section):
     episodes: PositiveCount = 20
     """Episodes of each behavior, counted per agent, and the whole episodes of groups among them."""
 
+    max_episode_steps: PositiveCount | None = None
+    """Steps of an agent after which an episode is cut: it counts as truncated, with its return so far. Without it, ten
+    times the longest training episode so far, at least 1,000."""
+
     seed: Count = 20_000
     """Seed of the simulator and of sampled actions, equal for every evaluation."""
 

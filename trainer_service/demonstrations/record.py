@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from trainer_service.collection.collectors import parse_behavior_id
-from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
-from trainer_service.evaluation.evaluate import policies_for
-from trainer_service.policy import Policy, by_behavior
+from trainer_service.evaluation.loop import EpisodeLoop, Tally
+from trainer_service.rollout.episode_limit import LimitedBatch
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
-from unity_bridge.errors import SimulatorLost
-from unity_bridge.server.bridge import Bridge, Departure
+from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.simulators.command import academy_for, open_for, parse
 from unity_bridge.simulators.registry import experts
 from unity_bridge.simulators.scene import Demonstrator, SceneError
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
-
-_POLL_S = 0.5
+from unity_bridge.steps import ActionBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +33,9 @@ class Recorded:
 
     steps: int
 
+    cut: int = 0
+    """Episodes that were cut at a limit of steps."""
+
 
 class Recording:
     """One behavior's episodes on their way into a file. Episodes that are complete when the context ends are kept."""
@@ -46,19 +46,16 @@ class Recording:
         *,
         episodes: int,
         behavior: str | None = None,
-        progress: Callable[[int, int], None] = lambda done, wanted: None,
     ) -> None:
         """
         Args:
             path: of the file.
             episodes: the first so many that start.
             behavior: which; may be left out if there is only one.
-            progress: told how many episodes of how many are done.
         """
         self._path = path
-        self._episodes = WholeEpisodes(episodes)
+        self.episodes = WholeEpisodes(episodes)
         self._wanted = behavior
-        self._progress = progress
         self._specs: dict[str, BehaviorSpec] = {}
         self._writer: DemonstrationWriter | None = None
         self._returns: list[float] = []
@@ -80,7 +77,7 @@ class Recording:
     @property
     def complete(self) -> bool:
         """Whether every episode that was asked for is there."""
-        return self._episodes.complete
+        return self.episodes.complete
 
     @property
     def behavior(self) -> str:
@@ -90,7 +87,7 @@ class Recording:
     @property
     def recorded(self) -> Recorded:
         """The episodes that are there so far."""
-        return Recorded(self.behavior, tuple(self._returns), self._steps)
+        return Recorded(self.behavior, tuple(self._returns), self._steps, self.episodes.num_cut)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
         """Takes in new behaviors, by full id, and begins the file.
@@ -110,76 +107,116 @@ class Recording:
                 self._path, self.behavior, self._specs[self.behavior], name=self._path.stem
             )
 
-    def observe(self, simulator: int, behavior_id: str, batch: StepBatch) -> None:
-        """Takes in a behavior's part of a tick; writes the episodes that it ended."""
-        name, team = parse_behavior_id(behavior_id)
-        if name != self.behavior or self._writer is None:
-            return
-        for episode in self._episodes.observe(simulator, team, batch):
+    def observe(self, simulator: int, team: int, seen: LimitedBatch) -> None:
+        """Takes in the behavior's part of a tick, after ``declare``; writes the episodes that it ended."""
+        assert self._writer is not None
+        for episode in self.episodes.observe(simulator, team, seen.batch, seen.cut):
             self._writer.write(episode)
             self._returns.append(float(episode.rewards.sum(dtype=float)))
             self._steps += len(episode)
-            self._progress(len(self._returns), self._episodes.wanted)
-
-    def acted(self, simulator: int, behavior_id: str, batch: StepBatch, actions: ActionBatch) -> None:
-        """Takes in the actions that a tick was answered with."""
-        name, team = parse_behavior_id(behavior_id)
-        if name == self.behavior:
-            self._episodes.acted(simulator, team, batch, actions)
 
 
-def record_expert(
-    scene: Demonstrator, recording: Recording, *, seed: int, stopped: Callable[[], bool]
-) -> None:
-    """Records a scene's own expert until every episode is there, or a stop is requested.
+class RecordingStopped(Exception):
+    """Raised by a loop's ``check_stop`` to end a recording; what is complete is kept."""
+
+
+def record(loop: EpisodeLoop, actors: Actors, recording: Recording) -> None:
+    """Records actors until every episode is there, or a stop is requested.
 
     Raises:
-        SceneError: the scene went wrong.
-        UserError, DemonstrationError: as from ``Recording.declare``.
+        UserError: as from ``Recording.declare``, ``EpisodeLoop.play``, and the actors.
+        BridgeError: a simulator or scene failed; or the file cannot be written.
     """
-    recording.declare(scene.behaviors)
-    steps = scene.reset(seed)
-    while True:
-        for behavior_id, batch in steps.items():
-            recording.observe(0, behavior_id, batch)
-        if recording.complete or stopped():
-            return
-        actions = scene.expert()
-        for behavior_id, waiting in actions.items():
-            recording.acted(0, behavior_id, steps[behavior_id], waiting)
-        steps = scene.step(actions)
+    with suppress(RecordingStopped):
+        loop.play(_RecordedPlay(loop, actors, recording))
 
 
-def record_policies(
-    bridge: Bridge,
-    policies: Mapping[str, Policy],
-    recording: Recording,
-    *,
-    deterministic: bool,
-    stopped: Callable[[], bool],
-) -> None:
-    """Records trained policies until every episode is there, or a stop is requested.
+class Actors(Protocol):
+    """What is recorded: ``PolicyActors``, or a ``SceneExpert``."""
 
-    Raises:
-        UserError: a simulator with a behavior that has no policy, or a different one; or as from ``declare``.
-        BridgeError: a simulator failed; or the file cannot be written.
-    """
-    policies = by_behavior(policies)
-    actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
-    policy_of: dict[str, str] = {}
-    while not (recording.complete or stopped()):
-        for event in bridge.receive(_POLL_S):
-            if isinstance(event, Departure):
-                raise SimulatorLost(event.reason)
-            policy_of |= policies_for(event, policies)
-            recording.declare(event.new_specs)
-            replies: dict[str, ActionBatch] = {}
-            for behavior_id, batch in event.steps.items():
-                name, team = parse_behavior_id(behavior_id)
-                recording.observe(event.simulator, behavior_id, batch)
-                replies[behavior_id] = actors[policy_of[name]].act(event.simulator, team, batch)
-                recording.acted(event.simulator, behavior_id, batch, replies[behavior_id])
-            bridge.reply(event.simulator, replies)
+    def declare(self, tick: Tick) -> None:
+        """Takes in the behaviors that a tick declares."""
+        ...
+
+    def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """The actions for all agents that wait, by behavior id."""
+        ...
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what is remembered of a simulator that begins anew."""
+        ...
+
+
+class _RecordedPlay:
+    """Actors that are recorded. A ``Play``."""
+
+    def __init__(self, loop: EpisodeLoop, actors: Actors, recording: Recording) -> None:
+        self.tallies: list[Tally] = []
+        self.drop = actors.drop
+        self._actors = actors
+        self._recording = recording
+        self._limit = loop.new_limit()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every episode is there."""
+        return self._recording.complete
+
+    def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """Records a tick and, unless it was the last, the actions for it."""
+        recording = self._recording
+        self._actors.declare(tick)
+        recording.declare(tick.new_specs)
+        if tick.new_specs and not self.tallies:
+            self.tallies.append(Tally(f"'{recording.behavior}'", recording.episodes, self._limit))
+        recorded = {
+            behavior_id: parse_behavior_id(behavior_id).team
+            for behavior_id in tick.steps
+            if parse_behavior_id(behavior_id).name == recording.behavior
+        }
+        for behavior_id, team in recorded.items():
+            seen = self._limit.observe(tick.simulator, team, tick.steps[behavior_id])
+            recording.observe(tick.simulator, team, seen)
+        if self.complete:
+            return {}
+        replies = self._actors.act(tick)
+        for behavior_id, team in recorded.items():
+            if behavior_id in replies:
+                batch, actions = tick.steps[behavior_id], replies[behavior_id]
+                recording.episodes.acted(tick.simulator, team, batch, actions)
+        return replies
+
+
+class SceneExpert:
+    """A scene in this process, with its own expert in it: what a loop plays on, and what plays."""
+
+    def __init__(self, scene: Demonstrator, seed: int) -> None:
+        self._scene = scene
+        self._specs = scene.behaviors
+        self._steps = scene.reset(seed)
+
+    def receive(self, timeout_s: float) -> list[Tick | Departure]:
+        """The scene's tick, at once."""
+        specs, self._specs = self._specs, {}
+        return [Tick(0, specs, self._steps)]
+
+    def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
+        """Lets the agents act."""
+        self._steps = self._scene.step(actions)
+
+    def reset(self, simulator: int) -> None:
+        """Lets all agents begin new episodes."""
+        self._steps = self._scene.reset()
+
+    def declare(self, tick: Tick) -> None:
+        """The expert knows its scene."""
+
+    def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """The expert's actions, by behavior id."""
+        return self._scene.expert()
+
+    def drop(self, simulator: int) -> None:
+        """The expert remembers nothing."""
 
 
 def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:

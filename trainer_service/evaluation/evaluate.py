@@ -10,75 +10,136 @@ from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
+from trainer_service.evaluation.loop import EpisodeLoop, Tally
 from trainer_service.policy import Policy
+from trainer_service.rollout.episode_limit import EpisodeLimit
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.errors import SimulatorLost
-from unity_bridge.server.bridge import Bridge, Departure, Tick
+from unity_bridge.server.bridge import Tick
 from unity_bridge.steps import ActionBatch
 
-_POLL_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
 def evaluate(
-    bridge: Bridge,
+    loop: EpisodeLoop,
     policies: Mapping[str, Policy],
     *,
     episodes: int,
     deterministic: bool,
-    progress: Callable[[int, int], None] = lambda done, wanted: None,
-    check_stop: Callable[[], None] = lambda: None,
     on_step: Callable[[str, SimulatorStep], None] | None = None,
 ) -> dict[str, Score]:
     """Scores of frozen policies, each over its number of episodes.
 
     Args:
-        bridge: with its simulators on their way.
+        loop: with its simulators on their way.
         policies: by behavior name.
         episodes: of each behavior, counted per agent.
         deterministic: likeliest actions instead of drawn ones.
-        progress: told how many episodes of how many are done.
-        check_stop: called at least twice a second; what it raises ends the evaluation.
-        on_step: called with each behavior's name and step before its answer is sent; None for nobody.
+        on_step: called with each behavior's name and step before its answer is sent, as the step counts under the
+            loop's limit; None for nobody.
 
     Raises:
-        UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``.
+        UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``; or as
+            from ``EpisodeLoop.play``.
         BridgeError: a simulator failed; its evaluation would not be one.
     """
-    ledgers: dict[str, EpisodeLedger] = {}
-    actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
-    teams = Teams({name: policy.members for name, policy in policies.items() if policy.members})
-    policy_of: dict[str, str] = {}
-    done = -1
-    while not ledgers or not all(ledger.complete for ledger in ledgers.values()):
-        check_stop()
-        for event in bridge.receive(_POLL_S):
-            if isinstance(event, Departure):
-                raise SimulatorLost(event.reason)
-            tick = teams.merge(event)
-            policy_of |= policies_for(tick, policies)
-            replies: dict[str, ActionBatch] = {}
-            for behavior_id, batch in tick.steps.items():
-                name, team = parse_behavior_id(behavior_id)
-                name = policy_of[name]
-                if name not in ledgers:
-                    ledgers[name] = EpisodeLedger(episodes, policies[name].spec.members)
-                actions = replies[behavior_id] = actors[name].act(tick.simulator, team, batch)
-                ledgers[name].observe(tick.simulator, team, batch)
-                if on_step is not None:
-                    on_step(name, SimulatorStep(tick.simulator, team, batch, actions))
-            bridge.reply(tick.simulator, teams.split(tick, replies))
-        ended = sum(ledger.num_ended for ledger in ledgers.values())
-        if ended != done:
-            done = ended
-            progress(done, episodes * max(len(ledgers), 1))
-    for name, ledger in ledgers.items():
+    evaluation = _Evaluation(loop, policies, episodes, deterministic=deterministic, on_step=on_step)
+    loop.play(evaluation)
+    for name, ledger in evaluation.ledgers.items():
         if ledger.num_endless:
             _logger.warning(
                 "'%s': %d episodes of groups did not end and are not counted.", name, ledger.num_endless
             )
-    return {name: ledger.score() for name, ledger in ledgers.items()}
+    return {name: ledger.score() for name, ledger in evaluation.ledgers.items()}
+
+
+class _Evaluation:
+    """Policies that are scored. A ``Play``."""
+
+    def __init__(
+        self,
+        loop: EpisodeLoop,
+        policies: Mapping[str, Policy],
+        episodes: int,
+        *,
+        deterministic: bool,
+        on_step: Callable[[str, SimulatorStep], None] | None,
+    ) -> None:
+        self.ledgers: dict[str, EpisodeLedger] = {}
+        """By the policy's name, like the tallies."""
+        self.tallies: list[Tally] = []
+        self._loop = loop
+        self._policies = policies
+        self._episodes = episodes
+        self._on_step = on_step
+        self._limits: dict[str, EpisodeLimit] = {}
+        self._actors = PolicyActors(policies, deterministic=deterministic)
+        self._teams = Teams({name: policy.members for name, policy in policies.items() if policy.members})
+
+    @property
+    def complete(self) -> bool:
+        """Whether the episodes of every behavior that showed up have ended."""
+        return bool(self.ledgers) and all(ledger.complete for ledger in self.ledgers.values())
+
+    def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """Acts, and counts the tick."""
+        tick = self._teams.merge(tick)
+        self._actors.declare(tick)
+        replies = self._actors.act(tick)
+        for behavior_id, batch in tick.steps.items():
+            team = parse_behavior_id(behavior_id).team
+            name = self._actors.policy_of(behavior_id)
+            if name not in self.ledgers:
+                self._add(name)
+            seen = self._limits[name].observe(tick.simulator, team, batch)
+            self.ledgers[name].observe(tick.simulator, team, seen.batch, seen.cut)
+            if self._on_step is not None:
+                actions = replies[behavior_id].rows(seen.waiting)
+                self._on_step(name, SimulatorStep(tick.simulator, team, seen.batch, actions))
+        return self._teams.split(tick, replies)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what policies remember of a simulator."""
+        self._actors.drop(simulator)
+
+    def _add(self, name: str) -> None:
+        """Begins to count the episodes of a behavior."""
+        self.ledgers[name] = EpisodeLedger(self._episodes, self._policies[name].spec.members)
+        self._limits[name] = self._loop.new_limit()
+        self.tallies.append(Tally(f"'{name}'", self.ledgers[name], self._limits[name]))
+
+
+class PolicyActors:
+    """Frozen policies that act for the behaviors of simulators."""
+
+    def __init__(self, policies: Mapping[str, Policy], *, deterministic: bool) -> None:
+        """policies: by behavior name."""
+        self._policies = policies
+        self._actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
+        self._policy_of: dict[str, str] = {}
+
+    def declare(self, tick: Tick) -> None:
+        """Takes in the behaviors that a tick declares. Raises UserError as ``policies_for``."""
+        self._policy_of |= policies_for(tick, self._policies)
+
+    def policy_of(self, behavior_id: str) -> str:
+        """The name of the policy that acts for a behavior id."""
+        return self._policy_of[parse_behavior_id(behavior_id).name]
+
+    def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """The actions for all agents that wait, by behavior id."""
+        return {
+            behavior_id: self._actors[self.policy_of(behavior_id)].act(
+                tick.simulator, parse_behavior_id(behavior_id).team, batch
+            )
+            for behavior_id, batch in tick.steps.items()
+        }
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what policies remember of a simulator."""
+        for actor in self._actors.values():
+            actor.drop(simulator)
 
 
 def policies_for(tick: Tick, policies: Mapping[str, Policy]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,15 +12,14 @@ import numpy as np
 
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
+from trainer_service.evaluation.loop import EpisodeLoop, Tally
 from trainer_service.evaluation.players import Player, Seat
 from trainer_service.ops.ratings import elo_difference, wilson_interval
-from trainer_service.rollout.games import DRAW, GameLedger, side_batch
-from unity_bridge.errors import SimulatorLost
-from unity_bridge.server.bridge import Bridge, Departure, Tick
+from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
+from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
-_POLL_S = 0.5
 _LONGEST_ROUND = 32
 """Ticks in which every player of a game in turns must have had one."""
 
@@ -47,6 +46,9 @@ class Games:
     lengths: tuple[int, ...] = ()
     """How often the player's side was asked in each game."""
 
+    cut: int = 0
+    """How many of those that were interrupted were cut at a limit of steps (``max_episode_steps``)."""
+
     def __add__(self, other: Games) -> Games:
         return Games(
             self.results + other.results,
@@ -54,6 +56,7 @@ class Games:
             self.returns + other.returns,
             self.opponent_returns + other.opponent_returns,
             self.lengths + other.lengths,
+            self.cut + other.cut,
         )
 
     @property
@@ -95,6 +98,7 @@ class Games:
             "drawn": self.drawn,
             "lost": self.lost,
             "interrupted": self.interrupted,
+            **({"cut_episodes": self.cut} if self.cut else {}),
             "win_rate": self.win_rate,
             "win_rate_interval": [low, high],
             "elo_difference": _finite(elo_difference(self.win_rate)),
@@ -108,7 +112,7 @@ class Games:
 
 
 def play_match(
-    bridge: Bridge,
+    loop: EpisodeLoop,
     player: Player,
     opponent: Player,
     *,
@@ -116,57 +120,47 @@ def play_match(
     side: str | None = None,
     teams: Mapping[str, Collection[str]] = MappingProxyType({}),
     deterministic: bool = True,
-    progress: Callable[[int, int], None] = lambda done, wanted: None,
 ) -> Mapping[str, Games]:
     """Plays games of two players in one simulator: an equal share on each side, one side after the other.
 
     Sides are the teams, or where all have one team the behavior names. Between two of them the simulator begins anew.
 
     Args:
-        bridge: with its one simulator on its way.
+        loop: with its one simulator on its way.
         player, opponent: who plays.
         games: how many, rounded up to a multiple of the sides; the first that start on each.
         side: the player's only one: team ids or behavior names, with commas between them; None for all in turn.
         teams: behaviors that are one side, by its name; see ``sides_of``.
         deterministic: likeliest actions of policies instead of drawn ones.
-        progress: told how many games of how many are done.
 
     Returns:
         The games by the player's side.
 
     Raises:
-        UserError: there is no such side, nobody to play against, or a player without a fitting policy.
+        UserError: there is no such side, nobody to play against, or a player without a fitting policy; or as from
+            ``EpisodeLoop.play``.
         BridgeError: the simulator failed.
     """
-    first, specs = _first_tick(bridge)
+    tick, specs = _first_tick(loop)
     sides = sides_of(specs, side, teams)
     each = math.ceil(games / len(sides))
     played: dict[str, Games] = {}
-    tick, done = first, -1
     for name, ids in sides.items():
         if played:
-            bridge.reset(tick.simulator)
-            tick = _next_tick(bridge)
-        half = _Half(specs, ids, player, opponent, each, deterministic=deterministic)
-        half.observe(tick)
-        while not half.complete:
-            bridge.reply(tick.simulator, half.act(tick))
-            tick = _next_tick(bridge)
-            if tick.new_specs:
-                raise UserError(f"{_names(tick.new_specs)} came after the games had begun")
-            half.observe(tick)
-            if len(played) * each + half.num_ended != done:
-                done = len(played) * each + half.num_ended
-                progress(done, each * len(sides))
+            loop.simulators.reset(tick.simulator)
+            tick = loop.next_tick()
+        half = _Half(loop, specs, ids, player, opponent, each, deterministic=deterministic)
+        loop.play(half, tick, before=len(played) * each, wanted=each * len(sides))
         played[name] = half.games()
     return played
 
 
 class _Half:
-    """The games in which the player has one of the sides."""
+    """The games in which the player has one of the sides. A ``Play``."""
 
     def __init__(
         self,
+        loop: EpisodeLoop,
         specs: Mapping[str, BehaviorSpec],
         ids: Side,
         player: Player,
@@ -177,6 +171,8 @@ class _Half:
     ) -> None:
         self._specs = specs
         self._ids = ids
+        self._is_known = False
+        """Whether a tick was counted, and so all behaviors are known."""
         self._seats = {
             True: Seat(player, deterministic=deterministic), False: Seat(opponent, deterministic=deterministic)
         }  # fmt: skip
@@ -184,29 +180,37 @@ class _Half:
         for is_players, seat in self._seats.items():
             seat.declare({each: spec for each, spec in specs.items() if (each in ids) is is_players})
         self._ledgers = {True: GameLedger(wanted), False: GameLedger(wanted)}
+        self._limits = {True: loop.new_limit(), False: loop.new_limit()}
+        self.tallies = [
+            Tally(_names(sorted(ids)), self._ledgers[True], self._limits[True]),
+            Tally("the others", self._ledgers[False], self._limits[False], is_reported=False),
+        ]
 
     @property
     def complete(self) -> bool:
         """Whether all games have ended."""
         return self._ledgers[True].complete
 
-    @property
-    def num_ended(self) -> int:
-        """Games that have ended."""
-        return self._ledgers[True].num_ended
-
-    def observe(self, tick: Tick) -> None:
-        """Takes in a tick."""
+    def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
+        """Counts a tick and, unless it was the last, decides for both players. Raises UserError for new behaviors."""
+        if tick.new_specs and self._is_known:
+            raise UserError(f"{_names(tick.new_specs)} came after the games had begun")
+        self._is_known = True
         for is_players, ledger in self._ledgers.items():
             batches = [batch for each, batch in tick.steps.items() if (each in self._ids) is is_players]
             if batches:
-                ledger.observe(tick.simulator, side_batch(batches))
-
-    def act(self, tick: Tick) -> dict[str, ActionBatch]:
-        """Decides for both players."""
+                seen = self._limits[is_players].observe(tick.simulator, ALL_TEAMS, side_batch(batches))
+                ledger.observe(tick.simulator, seen.batch, seen.cut)
+        if self.complete:
+            return {}
         return {
             each: self._seats[each in self._ids].act(tick, each, self._specs[each]) for each in tick.steps
         }
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what policies remember of the simulator."""
+        for seat in self._seats.values():
+            seat.drop(simulator)
 
     def games(self) -> Games:
         """The games that have ended."""
@@ -217,34 +221,34 @@ class _Half:
             tuple(own.returns),
             tuple(others.returns),
             tuple(own.lengths),
+            own.num_cut,
         )
 
 
-def _first_tick(bridge: Bridge) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
+def _first_tick(loop: EpisodeLoop) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
     """The first tick of a match, and what sides there are.
 
     The first tick with agents shows all, but where players act in turn it shows one. Then anything is played until that
     one's turn comes again, and the simulator begins anew.
     """
-    tick = _next_tick(bridge)
+    tick = loop.next_tick()
     specs = dict(tick.new_specs)
     while not tick.steps:
-        bridge.reply(tick.simulator, {})
-        tick = _next_tick(bridge)
+        loop.simulators.reply(tick.simulator, {})
+        tick = loop.next_tick()
         specs |= tick.new_specs
     if len(specs) > 1:
         return tick, specs
     first = set(specs)
     for _ in range(_LONGEST_ROUND):
-        bridge.reply(
-            tick.simulator, {each: _anything(batch, specs[each]) for each, batch in tick.steps.items()}
-        )
-        tick = _next_tick(bridge)
+        actions = {each: _anything(batch, specs[each]) for each, batch in tick.steps.items()}
+        loop.simulators.reply(tick.simulator, actions)
+        tick = loop.next_tick()
         specs |= tick.new_specs
         if len(specs) > 1 and first & set(tick.steps):
             break
-    bridge.reset(tick.simulator)
-    return _next_tick(bridge), specs
+    loop.simulators.reset(tick.simulator)
+    return loop.next_tick(), specs
 
 
 def _anything(batch: StepBatch, spec: BehaviorSpec) -> ActionBatch:
@@ -254,14 +258,6 @@ def _anything(batch: StepBatch, spec: BehaviorSpec) -> ActionBatch:
     ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
     firsts = [branch.argmax(axis=1) for branch in np.split(allowed, ends, axis=1) if branch.shape[1]]
     return replace(nothing, discrete=np.stack(firsts, axis=1).astype(np.int32)) if firsts else nothing
-
-
-def _next_tick(bridge: Bridge) -> Tick:
-    while True:
-        for event in bridge.receive(_POLL_S):
-            if isinstance(event, Departure):
-                raise SimulatorLost(event.reason)
-            return event
 
 
 def sides_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from trainer_service.config import EvaluationSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
+from trainer_service.evaluation.loop import EpisodeLoop
 from trainer_service.evaluation.simulator import EvaluationSimulator
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import (
@@ -31,7 +32,25 @@ from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.errors import BridgeError
 
+_LEAST_LIMIT = 1000
+"""Steps at which an episode may be cut, at least, where the configuration does not say."""
+
+_MARGIN = 10
+"""How many times longer than in training an episode may be."""
+
 _logger = logging.getLogger(__name__)
+
+
+def step_limit(behaviors: Iterable[Behavior]) -> int:
+    """The steps after which an episode of an evaluation is cut, where the configuration does not say.
+
+    It is ten times the longest training episode so far. While none has ended, ten times the steps so far, but no more
+    than 10,000, for then perhaps none ever will: an evaluation must not take longer and longer.
+    """
+    longest = max(
+        each.longest_episode if each.episodes else min(each.step, _LEAST_LIMIT) for each in behaviors
+    )
+    return max(_LEAST_LIMIT, _MARGIN * longest)
 
 
 class EvaluationStopped(Exception):
@@ -86,6 +105,7 @@ class PeriodicEvaluator:
         self._best: dict[str, float] = {}
         """The best score of each behavior that showed up; −∞ without any."""
         self._improved: set[str] = set()
+        self._has_told_of_cuts = False
 
     def maybe_evaluate(self, behaviors: Mapping[str, Behavior]) -> list[Evaluation]:
         """Evaluates where that is due. Returns an evaluation for each behavior; none where it is not due, or failed."""
@@ -101,8 +121,9 @@ class PeriodicEvaluator:
         }
         step = max(checkpoint.step for checkpoint in checkpoints.values()) if checkpoints else 0
         film = self._folder.film(step) if self._settings.film else None
+        limit = self._settings.max_episode_steps or step_limit(behaviors.values())
         try:
-            scores = self._play(policies, film)
+            scores = self._play(policies, limit, film)
         except EvaluationStopped:
             _logger.info("The evaluation was given up.")
             return []
@@ -113,6 +134,7 @@ class PeriodicEvaluator:
             return []
         if film is not None:
             self._show(film, [checkpoints[name] for name in scores])
+        self._tell_of_cuts(scores, limit)
         return [self._record(checkpoints[name], score) for name, score in scores.items()]
 
     def finish(self) -> None:
@@ -126,24 +148,45 @@ class PeriodicEvaluator:
             except (ExportError, UserError) as error:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
 
-    def _play(self, policies: Mapping[str, Policy], film: Path | None) -> Mapping[str, Score]:
+    def _play(self, policies: Mapping[str, Policy], limit: int, film: Path | None) -> Mapping[str, Score]:
         """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError.
 
+        limit: steps at which an episode is cut.
         film: where the simulator leaves a film of the best episode; None for none.
         """
         settings = self._settings
         self._done = (0, settings.episodes)
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         with self._simulator.open(lessons, film=film) as bridge:
-            return evaluate(
+            loop = EpisodeLoop(
                 bridge,
+                limit,
+                option="evaluation.max_episode_steps",
+                progress=self._count,
+                check_stop=self._check_stop,
+            )
+            return evaluate(
+                loop,
                 policies,
                 episodes=settings.episodes,
                 deterministic=not settings.stochastic,
-                progress=self._count,
-                check_stop=self._check_stop,
                 on_step=self._on_step,
             )
+
+    def _tell_of_cuts(self, scores: Mapping[str, Score], limit: int) -> None:
+        """Warns, once in a run, that episodes were cut at a limit that nobody set."""
+        cut = ", ".join(
+            f"{score.num_cut} of {len(score.returns)} of '{name}'"
+            for name, score in scores.items()
+            if score.num_cut
+        )
+        if cut and not self._has_told_of_cuts and self._settings.max_episode_steps is None:
+            self._has_told_of_cuts = True
+            _logger.warning(
+                "Episodes of the evaluation had not ended after %s steps and were cut there (%s): that is %d times the "
+                "longest training episode so far, at least %s. evaluation.max_episode_steps sets another limit.",
+                f"{limit:,}", cut, _MARGIN, f"{_LEAST_LIMIT:,}",
+            )  # fmt: skip
 
     def _show(self, film: Path, checkpoints: Sequence[Checkpoint]) -> None:
         """Shows a film beside the scores of all policies that played in it."""
@@ -231,4 +274,6 @@ def _log_line(evaluation: Evaluation) -> str:
         for name, of in result.get("members", {}).items()
         if of["episodes"]
     ]
+    if evaluation.score.num_cut:
+        words.append(f"{evaluation.score.num_cut} of {result['episodes']} episodes cut")
     return ". ".join([*words, "Best so far." if evaluation.is_best else "Not the best."])

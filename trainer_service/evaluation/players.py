@@ -103,3 +103,8 @@ class Seat:
         if self._player.name.is_expert:
             return expert_actions(TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages), spec)
         return self._actors[name].act(tick.simulator, team, batch)
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what policies remember of a simulator that begins anew."""
+        for actor in self._actors.values():
+            actor.drop(simulator)

@@ -23,6 +23,13 @@ def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
+def with_room(values: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The values, with room for at least so many rows; the new ones are zero."""
+    if rows <= len(values):
+        return values
+    return np.concatenate([values, np.zeros(2 * rows - len(values), values.dtype)])
+
+
 _NO_AGENTS: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 

@@ -45,6 +45,9 @@ class Score:
     members: tuple[MemberSpec, ...] = ()
     """The behaviors of a team, whose agents these are; empty for one behavior."""
 
+    cut: tuple[bool, ...] = ()
+    """Whether each episode was cut at a limit of steps (``max_episode_steps``), and its return is that until then."""
+
     def __repr__(self) -> str:
         numbers = {key: value for key, value in self.to_json().items() if isinstance(value, int | float)}
         if not self.group_returns:
@@ -55,6 +58,11 @@ class Score:
     def places(self) -> tuple[int, ...]:
         """The earlier name of ``agent_indices``."""
         return self.agent_indices
+
+    @property
+    def num_cut(self) -> int:
+        """Episodes that were cut at a limit of steps."""
+        return sum(self.cut)
 
     @property
     def mean_return(self) -> float | None:
@@ -78,7 +86,7 @@ class Score:
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
-        under ``teams`` of each;
+        under ``teams`` of each; ``cut_episodes`` is there where any was cut;
         if its groups have several members, under ``places`` of each of those, and under ``members`` of each behavior
         where several form a team."""
         result: dict[str, Any] = {
@@ -90,6 +98,8 @@ class Score:
             "std_group_return": _std(self.group_returns),
             "group_episodes": len(self.group_returns),
         }
+        if self.num_cut:
+            result["cut_episodes"] = self.num_cut
         if self.members:
             result["members"] = {name: _described(of) for name, of in self.member_returns.items()}
         teams = sorted({*self.teams, *self.group_teams})
@@ -134,6 +144,7 @@ class Score:
             tuple(self.group_teams[i] for i in groups),
             tuple(self.agent_indices[i] for i in own) if self.agent_indices else (),
             self.members,
+            tuple(self.cut[i] for i in own) if self.cut else (),
         )
 
 
@@ -177,6 +188,7 @@ class EpisodeLedger:
     _teams: NDArray[np.int64] = field(init=False)
     _agent_indices: NDArray[np.int64] = field(init=False)
     _ended: NDArray[np.bool_] = field(init=False)
+    _cut: NDArray[np.bool_] = field(init=False)
     _allocator: AgentIndexAllocator = field(init=False)
     _groups: GroupReturns = field(default_factory=GroupReturns)
     _groups_wanted: int = 0
@@ -193,6 +205,7 @@ class EpisodeLedger:
         self._teams = np.zeros(self.wanted, np.int64)
         self._agent_indices = np.zeros(self.wanted, np.int64)
         self._ended = np.zeros(self.wanted, np.bool_)
+        self._cut = np.zeros(self.wanted, np.bool_)
 
     @property
     def complete(self) -> bool:
@@ -212,13 +225,18 @@ class EpisodeLedger:
         """Counted episodes of agents that have ended."""
         return int(np.count_nonzero(self._ended))
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> None:
-        """Adds a tick's rewards to the running episodes; ends and starts them."""
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Adds a tick's rewards to the running episodes; ends and starts them.
+
+        cut: whether a limit ended the episode, by terminal row; None where it ended none.
+        """
         self._ticks += 1
         if not self._ended.all():
             self._ticks_for_agents = self._ticks
         more_wanted = self._started < self.wanted
-        self._observe_agents(simulator, team, batch)
+        self._observe_agents(simulator, team, batch, cut)
         ended = self._groups.observe(simulator, team, batch)
         if more_wanted:
             self._groups_wanted = self._groups.begun
@@ -237,14 +255,20 @@ class EpisodeLedger:
             tuple(team for _, team in groups),
             tuple(self._agent_indices[self._ended].tolist()),
             self.members,
+            tuple(self._cut[self._ended].tolist()),
         )
 
-    def _observe_agents(self, simulator: int, team: int, batch: StepBatch) -> None:
+    def _observe_agents(
+        self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None
+    ) -> None:
         keys = agent_keys(batch.agent_ids, team)
         first = batch.num_terminal
         agent_indices = reported_agent_indices(batch, self._allocator.assign(simulator, team, batch))[first:]
         if first:
             rows = self._agents.find(simulator, keys[:first])
+            if cut is not None:
+                episodes = self._episode[rows[cut & (rows >= 0)]]
+                self._cut[episodes[(episodes >= 0) & (episodes < self.wanted)]] = True
             self._credit(rows[rows >= 0], batch.rewards[:first][rows >= 0], ends=True)
         rows = self._agents.assign(simulator, keys[first:])
         if self._agents.capacity > len(self._episode):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.group_returns import GroupReturns
@@ -14,7 +15,7 @@ from unity_bridge.steps import StepBatch, join_batches
 
 DRAW = 0.5
 
-_ALL_TEAMS = 0
+ALL_TEAMS = 0
 """A side may be of several, and ids tell a simulator's agents apart."""
 
 
@@ -26,6 +27,8 @@ class _Game(NamedTuple):
     """The return."""
     length: int
     is_interrupted: bool
+    is_cut: bool
+    """Whether it was interrupted by a limit of steps."""
 
 
 class GameLedger:
@@ -74,18 +77,23 @@ class GameLedger:
         """Games that were interrupted, as by a time limit."""
         return sum(game.is_interrupted for game in self._in_order())
 
-    def observe(self, simulator: int, batch: StepBatch) -> None:
-        """Takes in a tick of the side: see ``side_batch``."""
+    @property
+    def num_cut(self) -> int:
+        """Games that were cut at a limit of steps, of those that were interrupted."""
+        return sum(game.is_cut for game in self._in_order())
+
+    def observe(self, simulator: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None) -> None:
+        """Takes in a tick of the side: see ``side_batch``. cut: as for ``EpisodeLedger.observe``."""
         # An agent without a group is a group of its own, of a number that no simulator gives.
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
         self._ticks += 1
-        ended = self._groups.observe(simulator, _ALL_TEAMS, batch)
+        ended = self._groups.observe(simulator, ALL_TEAMS, batch)
         self._began_at += [self._ticks] * (self._groups.begun - len(self._began_at))
         if not len(ended):
             return
         first = batch.num_terminal
-        keys = agent_keys(batch.group_ids[:first], _ALL_TEAMS)
+        keys = agent_keys(batch.group_ids[:first], ALL_TEAMS)
         last = (batch.rewards + batch.group_rewards)[:first]
         for number, value, key in zip(
             ended.numbers.tolist(), ended.returns.tolist(), ended.keys, strict=True
@@ -94,7 +102,9 @@ class GameLedger:
                 members = keys == key
                 over = bool(members.any() and batch.terminated[:first][members].all())
                 result = (float(np.sign(last[members].sum())) + 1.0) / 2.0 if over else DRAW
-                self._ended[number] = _Game(result, value, self._ticks - self._began_at[number], not over)
+                is_cut = cut is not None and bool(cut[members].any())
+                length = self._ticks - self._began_at[number]
+                self._ended[number] = _Game(result, value, length, not over, is_cut)
 
     def _in_order(self) -> list[_Game]:
         return [game for _, game in sorted(self._ended.items())]

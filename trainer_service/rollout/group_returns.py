@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, Keys, agent_keys
+from trainer_service.rollout.agents import AgentRows, Keys, agent_keys, with_room
 from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
@@ -129,7 +128,7 @@ class GroupReturns:
     def _join(self, simulator: int, keys: NDArray[np.int64], groups: Rows) -> None:
         rows = self._agents.assign(simulator, keys)
         for name in ("_group_of", "_group_reward_of"):
-            setattr(self, name, _roomy(getattr(self, name), self._agents.capacity))
+            setattr(self, name, with_room(getattr(self, name), self._agents.capacity))
         beginning = groups[self._alive[groups] == 0]
         if len(beginning):
             # In the order of the message, so that numbers do not depend on which rows groups were given.
@@ -148,16 +147,9 @@ class GroupReturns:
             return rows
         rows = self._groups.assign(simulator, distinct := np.unique(keys))
         for name in ("_group_reward", "_own", "_alive", "_number", "_key"):
-            setattr(self, name, _roomy(getattr(self, name), self._groups.capacity))
+            setattr(self, name, with_room(getattr(self, name), self._groups.capacity))
         self._key[rows] = distinct
         return rows[np.searchsorted(distinct, keys)]
-
-
-def _roomy(values: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The values, with room for at least so many rows; the new ones are zero."""
-    if rows <= len(values):
-        return values
-    return np.concatenate([values, np.zeros(2 * rows - len(values), values.dtype)])
 
 
 def _joined(first: GroupEpisodes, second: GroupEpisodes) -> GroupEpisodes:

@@ -37,3 +37,7 @@ class RecurrentStates:
     def set(self, rows: Rows, memories: Memories) -> None:
         """Stores what the agents of these rows remember from now on. memories: [M, size]."""
         self._memories[rows] = memories
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the agents of a simulator that begins anew."""
+        self._memories[self._agents.drop(simulator)] = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
@@ -46,6 +47,8 @@ class WholeEpisodes:
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.num_ended = 0
+        self.num_cut = 0
+        """Of those, the ones that a limit ended."""
         self._num_started = 0
         self._running: dict[tuple[int, int, int], _Running] = {}
 
@@ -54,8 +57,13 @@ class WholeEpisodes:
         """Whether every wanted episode was handed out."""
         return self.num_ended == self.wanted
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> list[DemonstratedSegment]:
-        """Takes in what a tick says of earlier actions, and returns the episodes that it ended."""
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
+    ) -> list[DemonstratedSegment]:
+        """Takes in what a tick says of earlier actions, and returns the episodes that it ended.
+
+        cut: whether a limit ended the episode, by terminal row; None where it ended none.
+        """
         ended = []
         for row, agent in enumerate(batch.agent_ids.tolist()):
             key = (simulator, team, agent)
@@ -69,6 +77,7 @@ class WholeEpisodes:
                     self._num_started += 1
             elif running is not None:
                 del self._running[key]
+                self.num_cut += cut is not None and bool(cut[row])
                 ended.append(
                     running.ended(_observations_of(batch, row), truncated=bool(batch.truncated[row]))
                 )
