@@ -2,7 +2,7 @@
 
 Three agents walk for six decisions an episode: what they see depends on what they did in this episode, and
 on nothing before it. One of the three is interrupted instead of ending. An episode of all three is 18 agent
-steps. The first line that it prints is the id of its process.
+steps; with ``--endless`` it never ends. The first line that it prints is the id of its process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Treadmill:
         self._place = 0.9 * self._place + 0.3 * effort
         self._time += 1
         rewards = -np.abs(self._place - 0.5)
-        if self._time < EPISODE:
+        if self._time < EPISODE or "--endless" in sys.argv:
             return {BEHAVIOR: self._batch(rewards)}
         interrupted = np.arange(AGENTS) == 1
         terminal = self._batch(rewards, terminated=~interrupted, truncated=interrupted)

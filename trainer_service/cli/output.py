@@ -28,7 +28,7 @@ def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
     """A function that prints how many episodes are done: all the time on a terminal, elsewhere now and then."""
     if sys.stderr.isatty():
         return lambda done, wanted: print(
-            f"\r{done} of {wanted} {what}", end="\n" if done >= wanted else "", file=sys.stderr, flush=True
+            f"{done} of {wanted} {what}", end="\n" if done >= wanted else "\r", file=sys.stderr, flush=True
         )
     printed_s = time.monotonic()
 

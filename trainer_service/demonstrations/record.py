@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
+from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.loop import EpisodeLoop, Tally
 from trainer_service.rollout.episode_limit import LimitedBatch
 from trainer_service.rollout.whole_episodes import WholeEpisodes
@@ -40,13 +41,7 @@ class Recorded:
 class Recording:
     """One behavior's episodes on their way into a file. Episodes that are complete when the context ends are kept."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        episodes: int,
-        behavior: str | None = None,
-    ) -> None:
+    def __init__(self, path: Path, *, episodes: int, behavior: str | None = None) -> None:
         """
         Args:
             path: of the file.
@@ -120,7 +115,7 @@ class RecordingStopped(Exception):
     """Raised by a loop's ``check_stop`` to end a recording; what is complete is kept."""
 
 
-def record(loop: EpisodeLoop, actors: Actors, recording: Recording) -> None:
+def record(loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
     """Records actors until every episode is there, or a stop is requested.
 
     Raises:
@@ -131,28 +126,11 @@ def record(loop: EpisodeLoop, actors: Actors, recording: Recording) -> None:
         loop.play(_RecordedPlay(loop, actors, recording))
 
 
-class Actors(Protocol):
-    """What is recorded: ``PolicyActors``, or a ``SceneExpert``."""
-
-    def declare(self, tick: Tick) -> None:
-        """Takes in the behaviors that a tick declares."""
-        ...
-
-    def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
-        """The actions for all agents that wait, by behavior id."""
-        ...
-
-    def drop(self, simulator: int) -> None:
-        """Forgets what is remembered of a simulator that begins anew."""
-        ...
-
-
 class _RecordedPlay:
     """Actors that are recorded. A ``Play``."""
 
-    def __init__(self, loop: EpisodeLoop, actors: Actors, recording: Recording) -> None:
+    def __init__(self, loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
         self.tallies: list[Tally] = []
-        self.drop = actors.drop
         self._actors = actors
         self._recording = recording
         self._limit = loop.new_limit()
@@ -167,24 +145,24 @@ class _RecordedPlay:
         recording = self._recording
         self._actors.declare(tick)
         recording.declare(tick.new_specs)
-        if tick.new_specs and not self.tallies:
+        if recording.behavior and not self.tallies:
             self.tallies.append(Tally(f"'{recording.behavior}'", recording.episodes, self._limit))
-        recorded = {
-            behavior_id: parse_behavior_id(behavior_id).team
-            for behavior_id in tick.steps
-            if parse_behavior_id(behavior_id).name == recording.behavior
-        }
+        names = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in tick.steps}
+        recorded = {each: team for each, (name, team) in names.items() if name == recording.behavior}
         for behavior_id, team in recorded.items():
             seen = self._limit.observe(tick.simulator, team, tick.steps[behavior_id])
             recording.observe(tick.simulator, team, seen)
         if self.complete:
             return {}
         replies = self._actors.act(tick)
-        for behavior_id, team in recorded.items():
-            if behavior_id in replies:
-                batch, actions = tick.steps[behavior_id], replies[behavior_id]
-                recording.episodes.acted(tick.simulator, team, batch, actions)
+        for behavior_id in recorded.keys() & replies.keys():
+            batch, actions = tick.steps[behavior_id], replies[behavior_id]
+            recording.episodes.acted(tick.simulator, recorded[behavior_id], batch, actions)
         return replies
+
+    def drop(self, simulator: int) -> None:
+        """Forgets what policies remember of a simulator."""
+        self._actors.drop(simulator)
 
 
 class SceneExpert:

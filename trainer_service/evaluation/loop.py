@@ -12,11 +12,14 @@ from typing import Protocol
 from trainer_service.errors import UserError
 from trainer_service.rollout.agents import MAX_SILENT_TICKS
 from trainer_service.rollout.episode_limit import EpisodeLimit
+from trainer_service.rollout.episode_scores import EpisodeLedger
+from trainer_service.rollout.games import GameLedger
+from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.steps import ActionBatch
 
-SILENCE_S = 60.0
+SILENCE_S = 30.0
 """Seconds without an end of an episode after which a line tells what is waited for; the next pauses are longer."""
 
 _LONGEST_PAUSE_S = 1800.0
@@ -46,20 +49,8 @@ class Simulators(Protocol):
         ...
 
 
-class Ledger(Protocol):
-    """A count of episodes or games."""
-
-    wanted: int
-
-    @property
-    def num_ended(self) -> int:
-        """Counted ones that have ended."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is waited for any more."""
-        ...
+Ledger = EpisodeLedger | GameLedger | WholeEpisodes
+"""A count of episodes or games."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +174,7 @@ class EpisodeLoop:
             if play.complete:
                 return
             waited_for = [tally for tally in play.tallies if not tally.ledger.complete]
-            if _is_over(tick.simulator, waited_for):
+            if _is_idle(tick.simulator, waited_for):
                 self.simulators.reset(tick.simulator)
                 play.drop(tick.simulator)
                 for tally in play.tallies:
@@ -203,9 +194,9 @@ class EpisodeLoop:
         has_ended = ended != self._done[0]
         if has_ended:
             self._ended_at = self._clock()
-        if done != self._done:
-            self._done = done
+        if done != self._done and self._tallies:
             self._progress(*done)
+        self._done = done
         return has_ended
 
     def _log_if_silent(self) -> None:
@@ -215,21 +206,20 @@ class EpisodeLoop:
             return
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         self._next_line = now + self._pause_s
-        limit = (
-            "sets a limit" if self._max_steps is None else f"has set the limit to {self._max_steps:,} steps"
-        )
-        _logger.warning(
-            "No %s has ended for %.0f s. %s so far. %s %s.",
-            self._what, silent_s, self._waits_for(), self._option, limit,
-        )  # fmt: skip
+        limit = "cuts long ones" if self._max_steps is None else f"cuts them at {self._max_steps:,} steps"
+        text = f"No {self._what} has ended for {silent_s:.0f} s. {self._waits_for()} so far."
+        _logger.warning("%s", f"{text} {self._option} {limit}." if self._tallies else text)
 
     def _waits_for(self) -> str:
-        return "; ".join(str(each) for each in self._tallies if not each.ledger.complete) or "No agent came"
+        return (
+            "; ".join(str(each) for each in self._tallies if not each.ledger.complete)
+            or "No agent has asked for an action"
+        )
 
 
-def _is_over(simulator: int, open_tallies: Sequence[Tally]) -> bool:
-    """Whether nothing that counts goes on in a simulator, and agents whose episodes were cut wait for a reset."""
-    limits = [tally.limit for tally in open_tallies]
+def _is_idle(simulator: int, tallies: Sequence[Tally]) -> bool:
+    """Whether nothing that counts goes on in a simulator, because of episodes that were cut."""
+    limits = [tally.limit for tally in tallies]
     return any(each.has_cut(simulator) for each in limits) and all(each.is_idle(simulator) for each in limits)
 
 

@@ -77,6 +77,29 @@ def test_a_film_is_as_long_as_its_episodes(run: trainer_service.Outcome, tmp_pat
         trainer_service.record(run, tmp_path / "film.txt", Walk)
 
 
+def test_a_film_ends_where_its_episodes_are_cut(run: trainer_service.Outcome, tmp_path: Path) -> None:
+    from PIL import Image
+
+    path = trainer_service.record(
+        run,
+        tmp_path / "cut.gif",
+        Walk,
+        env_kwargs={"goal": 1.0},
+        env_args=[],
+        episodes=2,
+        max_episode_steps=4,
+    )
+    with Image.open(path) as film:
+        assert sum(_durations(film)) / 1000 == pytest.approx(2 * 4 / 10, abs=0.25)
+
+
+def test_scores_tell_how_many_episodes_were_cut(run: trainer_service.Outcome) -> None:
+    score = trainer_service.evaluate(run, Walk(goal=1.0), env_args=[], episodes=3, max_episode_steps=4)[
+        "Walk"
+    ]
+    assert (score.num_cut, score.lengths) == (3, (4, 4, 4))
+
+
 def _durations(film) -> list[float]:
     found = []
     for frame in range(film.n_frames):

@@ -44,6 +44,18 @@ def test_a_budget_of_episodes_ends_learning_before_the_steps_do() -> None:
     assert not ball.summarize(1.0).is_training
 
 
+def test_the_longest_episode_is_known_and_estimated_after_a_resume() -> None:
+    ball = behavior(VECTOR)
+    for lengths in ([3, 8], [5]):
+        steps = np.array(lengths)
+        episodes = EndedEpisodes(steps / 1.0, steps, 0 * steps - 1, np.zeros(0))
+        ball.add(SampleBatch(team=0, transitions=int(steps.sum()), episodes=episodes))
+    assert ball.longest_episode == 8
+    resumed = behavior(VECTOR)
+    resumed.restore(ball.checkpoint())
+    assert resumed.longest_episode == 16 // 3
+
+
 def test_who_only_acts_has_no_budget() -> None:
     ball = behavior(VECTOR, max_steps=10, max_episodes=5, learns=False)
     ball.step, ball.episodes = 10, 5

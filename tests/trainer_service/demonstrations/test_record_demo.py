@@ -89,6 +89,13 @@ def test_the_seed_decides_the_recorded_file(mlagents_style) -> None:
     assert files[0] == files[1] != files[2]
 
 
+def test_episodes_at_the_limit_are_recorded_as_truncated(mlagents_style) -> None:
+    flags = ("-o", "x.demo", "--episodes=3", "--max-episode-steps=4")
+    said = mlagents_style("record-demo", "sim:basic", "--policy=heuristic", *flags)
+    assert "3 of 3 episodes were cut at the limit of steps." in said.err
+    assert [(len(each), each.truncated) for each in episodes_of("x.demo")] == [(4, True)] * 3
+
+
 def test_pictures_are_recorded_as_the_scene_sends_them(mlagents_style) -> None:
     for form, kind in (("png", np.uint8), ("float", np.float32)):
         episodes = expert_of(

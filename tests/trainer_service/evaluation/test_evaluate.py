@@ -234,6 +234,13 @@ def test_people_get_a_line_per_behavior(mlagents_style, results: Path) -> None:
     assert "over 4 episodes" in line
 
 
+def test_cut_episodes_are_counted_for_people_and_programs(mlagents_style, results: Path) -> None:
+    score = evaluate(mlagents_style, results, "--max-episode-steps=5")
+    assert (score["cut_episodes"], score["mean_length"]) == (4, 5.0)  # nothing of basic is nearer than that
+    line = ("evaluate", "walker_01", "--results-dir", results, "--episodes=4", "--max-episode-steps=5")
+    assert "mean length 5.0 (4 of them cut at the limit of steps)" in mlagents_style(*line).out
+
+
 def test_a_recording_is_an_animation(mlagents_style, results: Path) -> None:
     from PIL import Image
 
@@ -321,6 +328,7 @@ def test_a_run_of_attached_simulators_needs_an_env(mlagents_style, results: Path
     [
         (["walker_1"], "did you mean 'walker_01'?"),
         (["walker_01", "--episodes=0"], "--episodes: expected at least 1, got 0"),
+        (["walker_01", "--max-episode-steps=0"], "--max-episode-steps: expected at least 1, got 0"),
         (["walker_01", "--record=walk.png"], "expected a .gif or .mp4 file, got 'walk.png'"),
         (["walker_01", "--record=no/such/walk.gif"], "there is no folder"),
         (

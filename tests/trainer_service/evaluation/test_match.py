@@ -157,6 +157,13 @@ def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
     assert len(pairs) == 3
 
 
+def test_games_that_are_cut_are_drawn_and_counted(matches, mlagents_style) -> None:
+    line = ("random", "--against", "random", "--env=sim:duel", "--episodes=4", "--max-episode-steps=1")
+    (found,) = matches(*line, "--json")
+    assert (found["games"], found["drawn"], found["cut_episodes"]) == (4, 4, 4)
+    assert "4 games were cut at the limit of steps" in mlagents_style("evaluate", *line).out
+
+
 @pytest.mark.usefixtures("programs_can_be_imported")
 def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
     pytest.importorskip(

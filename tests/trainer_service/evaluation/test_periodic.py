@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from PIL import Image, ImageSequence
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trainer_service.config.run.tracking import SUMMARY_WRITERS
+from trainer_service.evaluation.periodic import step_limit
 from trainer_service.metrics import Summary, SummaryWriter
 from trainer_service.metrics.trackers import TrackedRun
 
@@ -180,6 +181,48 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     assert said.out.count("An evaluation failed: it does not start today. The run goes on.") == 2
     assert state("unlucky")["step"] == 6 * EPISODE
     assert not Path("results/unlucky/evaluations.jsonl").exists()
+
+
+def test_an_evaluation_without_ends_does_not_hold_training_up(mlagents_style, program, configure) -> None:
+    path = configure("Treadmill", max_steps=100, summary_freq=100)
+    treadmill = program("treadmill", "--endless")
+    path.write_text(path.read_text() + "evaluation: {every_steps: 60, episodes: 3}\n")
+    said = mlagents_style("learn", path, f"--env={treadmill}", "--run-id=endless", "--seed=5")
+    assert said.code == 0, said.err
+    (row,) = rows("endless")
+    assert (row["cut_episodes"], row["mean_length"]) == (3, 1000.0)
+    assert "3 of 3 episodes cut" in said.out
+    assert said.out.count("evaluation.max_episode_steps sets another limit") == 1
+
+
+def test_a_limit_of_its_own_cuts_episodes_of_evaluations(train) -> None:
+    said = train("limited", 4 * EPISODE, evaluation={**OFTEN, "max_episode_steps": 4})
+    (row,) = rows("limited")
+    assert (row["episodes"], row["cut_episodes"], row["mean_length"]) == (4, 4, 4.0)
+    assert "sets another limit" not in said.out
+
+
+class Trained(NamedTuple):
+    """What the limit of an evaluation depends on."""
+
+    step: int
+    episodes: int = 0
+    longest_episode: int = 0
+
+
+@pytest.mark.parametrize(
+    ("trained", "limit"),
+    [
+        ([Trained(20)], 1000),
+        ([Trained(400)], 4000),
+        ([Trained(10**6)], 10_000),
+        ([Trained(10**6, 5000, 70)], 1000),
+        ([Trained(10**6, 50, 30_000)], 300_000),
+        ([Trained(900, 9, 100), Trained(900, 1, 500)], 5000),
+    ],
+)
+def test_the_limit_is_ten_times_the_longest_training_episode(trained: list[Any], limit: int) -> None:
+    assert step_limit(trained) == limit
 
 
 def test_simulators_that_attach_cannot_be_evaluated_on(mlagents_style, configure) -> None:
