@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import grpc
 
@@ -24,6 +26,9 @@ _MAX_RETRY_S = 1.0
 
 GOODBYE_S = 1.0
 """How long a trainer may take to hear that we leave."""
+
+SILENCE_S = 30.0
+"""Seconds without an answer after which it is said that one is waited for; the next pauses are longer."""
 
 _OPTIONS = [
     ("grpc.max_send_message_length", -1),
@@ -56,6 +61,7 @@ def run(
     reconnect_s: float = 0.0,
     say: Callable[[str], None] = lambda news: None,
     academy: Academy | None = None,
+    silence_s: float = SILENCE_S,
 ) -> str:
     """Connects to the trainer on this machine's port and plays the scene for it; see ``converse``.
 
@@ -67,7 +73,8 @@ def run(
         episodes: leave after so many, over all conversations; None plays on.
         connect_timeout_s: how long to wait for a trainer to listen.
         reconnect_s: how long to wait for another one where the connection breaks without a word; 0 leaves at once.
-        say: called with news for a person who looks on, a line each.
+        say: called with news for a person who looks on, a line each, also in another thread.
+        silence_s: how long an answer of the trainer may take until ``say`` is told that it is waited for.
 
     Returns:
         Why it ended, in a few words.
@@ -78,9 +85,13 @@ def run(
         WireError, SceneError: as ``converse``.
     """
     address = f"127.0.0.1:{port}"
-    with grpc.insecure_channel(address, options=_OPTIONS) as channel, _terminate_like_ctrl_c():
+    with (
+        grpc.insecure_channel(address, options=_OPTIONS) as channel,
+        WaitNotice(address, say, silence_s) as notice,
+        _terminate_like_ctrl_c(),
+    ):
         exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
-        player = _Player(exchange, address, scene, seed, episodes, watch, academy)
+        player = _Player(exchange, address, scene, seed, episodes, watch, academy, notice)
         try:
             return _play_until_over(player, connect_timeout_s, reconnect_s, say)
         except KeyboardInterrupt:
@@ -112,6 +123,52 @@ def _play_until_over(
         retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
 
+class WaitNotice:
+    """Says that an answer of the trainer is long in coming, as while it updates or evaluates, in a thread of its own.
+
+    There is no limit: a trainer may take as long as it wants, and where it is gone the connection breaks.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        say: Callable[[str], None],
+        silence_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """address: of the trainer. clock: in seconds."""
+        self.asked_at: float | None = None
+        """When the trainer was asked, by the clock; None where no answer is waited for."""
+        self._address = address
+        self._say = say
+        self._pause_s = silence_s
+        self._clock = clock
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(silence_s / 4,), name="wait", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def check(self) -> None:
+        """Says it where it is time, and waits twice as long until it says it again."""
+        asked_at = self.asked_at
+        if asked_at is not None and (waited_s := self._clock() - asked_at) >= self._pause_s:
+            self._pause_s = 2 * waited_s
+            self._say(
+                f"waiting for the trainer on {self._address}, which has not answered for {waited_s:.0f} s"
+            )
+
+    def _watch(self, interval_s: float) -> None:
+        while not self._over.wait(interval_s):
+            self.check()
+
+
 class _ConnectionLost(Exception):
     """The connection is broken."""
 
@@ -132,6 +189,7 @@ class _Player:
     episodes: int | None
     watch: Callable[[Steps], None]
     academy: Academy | None
+    notice: WaitNotice
     _completed: int = 0
     """The number of episode ends that a trainer was sent."""
     was_answered: bool = False
@@ -148,7 +206,11 @@ class _Player:
 
         def exchange(data: bytes) -> bytes:
             nonlocal answered, shown
-            reply = self.exchange(data)
+            self.notice.asked_at = time.monotonic()
+            try:
+                reply = self.exchange(data)
+            finally:
+                self.notice.asked_at = None
             answered = self.was_answered = True
             self._completed, shown = self._completed + shown, 0
             return reply

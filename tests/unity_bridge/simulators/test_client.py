@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.client import ConnectError, ConversationError, run
+from unity_bridge.simulators.client import ConnectError, ConversationError, WaitNotice, run
 from unity_bridge.simulators.scene import step_batch, vector_sensor
 from unity_bridge.simulators.scenes.basic import Basic
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -70,6 +70,36 @@ def test_a_trainer_that_breaks_off_with_an_error_is_quoted(trainer, serve) -> No
         pytest.raises(ConversationError, match="answered INVALID_ARGUMENT: reward: expected a finite number"),
     ):
         run(Basic(), port, connect_timeout_s=10)
+
+
+def test_a_trainer_that_takes_its_time_is_told_of(trainer, serve) -> None:
+    told, lines = threading.Event(), []
+
+    def say(news: str) -> None:
+        lines.append(news)
+        told.set()
+
+    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(trainer.received) == 2:
+            assert told.wait(30)
+        return trainer.exchange(data)
+
+    trainer.handshake()
+    with serve(exchange) as port:
+        run(Basic(), port, connect_timeout_s=10, say=say, silence_s=0.02)
+    assert f"waiting for the trainer on 127.0.0.1:{port}, which has not answered for" in lines[0]
+
+
+def test_the_longer_a_trainer_is_waited_for_the_rarer_it_is_said() -> None:
+    now, said = 0.0, []
+    notice = WaitNotice("here", said.append, 30.0, clock=lambda: now)
+    for now in range(2000):
+        notice.check()  # nothing is waited for
+    notice.asked_at = 0.0
+    for now in range(2000):
+        notice.check()
+    waits = [30, 60, 120, 240, 480, 960, 1920]
+    assert said == [f"waiting for the trainer on here, which has not answered for {wait} s" for wait in waits]
 
 
 def test_vanished_trainer_ends_the_simulator_quietly(trainer, serve) -> None:
