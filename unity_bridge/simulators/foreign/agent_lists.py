@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from unity_bridge.simulators.foreign.actions import actuator
-from unity_bridge.simulators.foreign.environment import Agent, AgentStep, as_number, copied
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, as_number, copied
 from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info, required_arguments
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
@@ -28,9 +28,6 @@ class AgentListEnvironment:
     all. For an agent that is done the environment still wants an action: its first choice. What such an agent earns
     afterwards counts where the reward is common, and else for nobody.
     """
-
-    has_groups = True
-    state_space = None
 
     def __init__(
         self,
@@ -58,9 +55,11 @@ class AgentListEnvironment:
         self._limit = steps
         self._count = 0
         sees, does = spaces_of_agents(env.observation_space, env.action_space)
-        self.possible_agents: Sequence[Agent] = [f"agent_{i}" for i in range(len(sees))]
-        self.metadata: Mapping[str, Any] = getattr(env, "metadata", None) or {}
-        self._spaces = dict(zip(self.possible_agents, zip(sees, does, strict=True), strict=True))
+        self._agents = [f"agent_{i}" for i in range(len(sees))]
+        self.description = Description(
+            dict(zip(self._agents, zip(sees, does, strict=True), strict=True)),
+            getattr(env, "metadata", None) or {},
+        )
         self._actuators = [actuator(space) for space in does]
         self._seeded_by_reset = "seed" in inspect.signature(self._bare.reset).parameters
         self._state = next(
@@ -70,9 +69,6 @@ class AgentListEnvironment:
         self._allowed = mask_method(env)
         self._waiting: list[int] = []
         self._seen: dict[Agent, Any] = {}
-
-    def spaces(self, agent: Agent) -> tuple[Any, Any]:
-        return self._spaces[agent]
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
         steps = self._code.call("reset()", self._reset, seed)
@@ -84,7 +80,7 @@ class AgentListEnvironment:
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
         chosen = [
             actions[agent] if agent in actions else each.idle()
-            for agent, each in zip(self.possible_agents, self._actuators, strict=True)
+            for agent, each in zip(self._agents, self._actuators, strict=True)
         ]
         steps = self._shared(self._code.call("step()", self._step, chosen))
         self._count += 1
@@ -122,9 +118,11 @@ class AgentListEnvironment:
             returned = self._env.reset()
         observations: Any = returned
         info: Any = {}
-        if isinstance(returned, tuple) and len(returned) == 2 and _is_info(returned[1]):
-            observations, info = returned
-        return self._steps(observations, [0.0] * len(self.possible_agents), False, False, info)
+        if isinstance(returned, tuple) and len(returned) == 2:
+            each = returned[1] if isinstance(returned[1], list) else [returned[1]]
+            if each and all(isinstance(part, Mapping) for part in each):
+                observations, info = returned
+        return self._steps(observations, [0.0] * len(self._agents), False, False, info)
 
     def _seed_as_of_old(self, seed: int) -> None:
         """Seeds the environment, and what some of them draw from besides: ma-gym's TrafficJunction."""
@@ -163,7 +161,7 @@ class AgentListEnvironment:
         shared = as_number(rewards) if is_shared else 0.0
         own = [0.0] * len(seen) if is_shared else [*map(as_number, self._listed(rewards, "rewards"))]
         ends = list(zip(self._flags(terminated), self._flags(truncated), strict=True))
-        outcome = zip(self.possible_agents, seen, self._masks(info), own, ends, strict=True)
+        outcome = zip(self._agents, seen, self._masks(info), own, ends, strict=True)
         return [
             AgentStep(agent, observation, mask, reward, over, late and not over, shared)
             for agent, observation, mask, reward, (over, late) in outcome
@@ -186,19 +184,19 @@ class AgentListEnvironment:
         return [step._replace(reward=0.0, group_reward=step.group_reward + total) for step in steps]
 
     def _listed(self, values: Any, what: str) -> list[Any]:
-        agents = len(self.possible_agents)
+        agents = len(self._agents)
         if not _is_for_agents(values, agents):
             raise TypeError(f"expected {what} of {agents} agents, got {values!r:.60}")
         return list(values)
 
     def _flags(self, flags: Any) -> list[bool]:
         if np.ndim(flags) == 0:
-            return [bool(flags)] * len(self.possible_agents)
+            return [bool(flags)] * len(self._agents)
         return [bool(flag) for flag in self._listed(flags, "ends")]
 
     def _masks(self, info: Any) -> Sequence[Any]:
         """A mask for each agent, copied: out of one info for all or of one for each, or of the environment's method."""
-        agents = len(self.possible_agents)
+        agents = len(self._agents)
         masks: Any = mask_of_info(info, self._code)
         if _is_for_agents(info, agents) and not isinstance(info, Mapping):
             found = [mask_of_info(each, self._code) for each in info]
@@ -221,12 +219,6 @@ class AgentListEnvironment:
             return mask
         values = np.ravel(mask)
         return mask if np.any(values[sizes[agent] :]) else values[: sizes[agent]]
-
-
-def _is_info(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
-    )
 
 
 def _is_for_agents(values: Any, agents: int) -> bool:

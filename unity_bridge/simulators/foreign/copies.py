@@ -45,10 +45,7 @@ class Copies(Protocol):
         """Adds the state to every row from now on; only where ``environment`` is not None."""
 
     def reset(self, seed: int | None) -> Rows:
-        """Begins every copy anew, copy i with seed + 1000 i; None goes on with the random numbers at hand.
-
-        Returns the rows of all agents that are to act, by copy and in the environment's order.
-        """
+        """Begins every copy anew; seed: see ``copy_seed``. Returns the rows of all agents that are to act, in order."""
 
     def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
         """Acts in every copy, for the agents that were to act. A copy without agents that are left begins anew.
@@ -68,7 +65,7 @@ class SerialCopies:
 
     def __init__(self, code: ForeignCode, envs: Sequence[Environment], *, rendered: bool = False) -> None:
         """rendered: whether render() will be called, which draws the first one."""
-        self.description: Description = envs[0]
+        self.description = envs[0].description
         self.environment: Environment | None = envs[0]
         self._code = code
         self._envs = envs
@@ -100,20 +97,19 @@ class SerialCopies:
                 ended += self._rows(copy, leaving)
             if not staying:
                 if self._rendered and copy == 0:
-                    self._last_picture = copied(self._draw())
+                    self._last_picture = copied(self._code.call("render()", env.render))
                 staying = env.reset()
             waiting += self._rows(copy, staying)
         return ended, waiting
 
     def render(self) -> Any:
-        return self._draw() if self._last_picture is None else self._last_picture
+        if self._last_picture is None:
+            return self._code.call("render()", self._envs[0].render)
+        return self._last_picture
 
     def close(self) -> None:
         for env in self._envs:
             env.close()
-
-    def _draw(self) -> Any:
-        return self._code.call("render()", self._envs[0].render)
 
     def _rows(self, copy: int, steps: Sequence[AgentStep]) -> Rows:
         if not steps:

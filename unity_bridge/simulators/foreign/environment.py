@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -38,10 +39,7 @@ def agent_step(
     """Copies what an environment returned for an agent. To be called before any other call into the environment.
 
     An environment owns the arrays that it returned, and may write its next observation into them. An agent that is
-    both terminated and truncated is terminated.
-
-    Raises:
-        TypeError, ValueError: a reward that is no number.
+    both terminated and truncated is terminated. Raises TypeError or ValueError for a reward that is no number.
     """
     over = bool(terminated)
     return AgentStep(
@@ -77,26 +75,30 @@ def as_number(value: Any) -> float:
     return float(value.item() if isinstance(value, np.ndarray) else value)
 
 
-class Description(Protocol):
+@dataclass(frozen=True, slots=True)
+class Description:
     """The agents of an environment, and how they see and act."""
 
-    possible_agents: Sequence[Agent]
+    spaces: Mapping[Agent, tuple[Any, Any]]
+    """The observation and the action space of each possible agent, as Gymnasium has them."""
 
     metadata: Mapping[str, Any]
     """``render_fps`` and the like, as Gymnasium and PettingZoo have it."""
 
-    has_groups: bool
+    has_groups: bool = True
     """Whether the agents of an environment are a group."""
 
-    def spaces(self, agent: Agent) -> tuple[Any, Any]:
-        """An agent's observation space and action space, as Gymnasium has them."""
+    state_space: Any = None
+    """The declared space of the state; None where none is declared."""
 
 
-class Environment(Description, Protocol):
+class Environment(Protocol):
     """One environment, played episode by episode; its agents may leave early and come late.
 
     An episode ends when no agent is left; then the next one must be begun.
     """
+
+    description: Description
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
         """Begins an episode. Returns the steps of the agents that are to act, in the environment's order.
@@ -114,9 +116,6 @@ class Environment(Description, Protocol):
 
     def seen(self) -> Mapping[Agent, Any]:
         """The last observation of each agent that is there, and of those that left in the last step. Copied."""
-
-    state_space: Any
-    """The declared space of the state; None where none is declared."""
 
     def state(self) -> Any:
         """The state of the whole environment, copied. Raises NotImplementedError where it has none."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 
-from unity_bridge.simulators.foreign.environment import Agent, AgentStep, agent_step, copied
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, agent_step, copied
 from unity_bridge.simulators.foreign.masks import MASK, mask_method, mask_of_info
 from unity_bridge.simulators.third_party import ForeignCode
 
@@ -18,26 +18,18 @@ _RESET = ("observation", "info")
 _STEP = ("observation", "reward", "terminated", "truncated", "info")
 
 
-class SingleAgent:
-    """The description of an environment of one agent; see ``Description``."""
-
-    has_groups = False
-    possible_agents: Sequence[Agent] = (AGENT,)
-    metadata: Mapping[str, Any]
+def single_agent(observation_space: Any, action_space: Any, metadata: Mapping[str, Any]) -> Description:
+    """The description of an environment of one agent."""
+    return Description({AGENT: (observation_space, action_space)}, metadata or {}, has_groups=False)
 
 
-class GymnasiumEnvironment(SingleAgent):
+class GymnasiumEnvironment:
     """A ``gymnasium.Env`` behind the interface of ``Environment``."""
-
-    state_space = None
 
     def __init__(self, env: gymnasium.Env[Any, Any], code: ForeignCode) -> None:
         self._env = MaskInInfo.around(env)
         self._code = code
-        self.metadata = env.metadata
-
-    def spaces(self, agent: Agent) -> tuple[Any, Any]:
-        return self._env.observation_space, self._env.action_space
+        self.description = single_agent(env.observation_space, env.action_space, env.metadata)
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
         return [self._code.call("reset()", self._reset, seed)]

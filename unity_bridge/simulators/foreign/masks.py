@@ -55,9 +55,7 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
 def mask_method(env: Any, arguments: int = 0) -> Callable[..., Any] | None:
     """The method of an environment, or of one that it wraps, that returns what is allowed now; None without one.
 
-    Args:
-        env: of any library.
-        arguments: how many the method must take: 1 where it is asked for an agent.
+    arguments: how many the method must take: 1 where it is asked for an agent.
     """
     for holder in (env, getattr(env, "unwrapped", env)):
         for name in METHODS:
@@ -134,9 +132,7 @@ class MaskReader:
 
         A mask that does not fit, or that leaves an agent without a choice, allows everything, and is told once.
 
-        Args:
-            steps: of N agents.
-            deciding: whether they are to act now. The masks of others are used where they fit, and nothing is said.
+        deciding: whether the agents are to act now. Masks of others are used where they fit, and nothing is said.
         """
         allowed = np.ones((len(steps), self._actuator.spec.mask_size), np.bool_)
         if self._member is None and all(step.mask is None for step in steps):
@@ -201,14 +197,14 @@ def _without_padding(mask: Any, branches: Sequence[int]) -> Any:
 def _flat(mask: Any, space: Any) -> NDArray[np.float64]:
     """The values of a mask for a space, one after the other. Raises ValueError where they cannot be read."""
     if isinstance(space, spaces.Dict) and isinstance(mask, Mapping):
-        members = space.spaces
-        if unknown := [key for key in mask if key not in members]:
-            raise ValueError(
-                f"expected the members {', '.join(map(str, sorted(members)))}, got {unknown[0]!r}"
-            )
-        return _joined([_member(mask.get(key), members[key]) for key in sorted(members)])
-    if isinstance(space, spaces.Tuple) and isinstance(mask, tuple) and _has_parts(mask, len(space.spaces)):
-        return _joined([_member(part, member) for part, member in zip(mask, space.spaces, strict=True)])
+        if unknown := sorted(set(mask) - set(space.spaces)):
+            raise ValueError(f"expected the members {', '.join(sorted(space.spaces))}, got {unknown[0]!r}")
+        return _side_by_side([(mask.get(key), space.spaces[key]) for key in sorted(space.spaces)])
+    has_parts = isinstance(mask, tuple) and not any(
+        isinstance(part, (int, float, np.generic)) for part in mask
+    )
+    if isinstance(space, spaces.Tuple) and has_parts and len(mask) == len(space.spaces):
+        return _side_by_side(list(zip(mask, space.spaces, strict=True)))
     values = _numbers(mask)
     if isinstance(space, spaces.MultiBinary) and len(values) == np.prod(space.shape):
         if not np.isin(values, (0, 1, 2)).all():
@@ -217,25 +213,20 @@ def _flat(mask: Any, space: Any) -> NDArray[np.float64]:
     return values
 
 
-def _has_parts(mask: tuple[Any, ...], members: int) -> bool:
-    """Whether a tuple holds a mask for each member, and not one value for each choice."""
-    return len(mask) == members and not any(isinstance(part, (int, float, np.generic)) for part in mask)
-
-
-def _member(mask: Any, space: Any) -> NDArray[np.float64]:
-    """A mask for a member of nested actions; one that is missing allows everything."""
-    size = actuator(space).spec.mask_size
-    return np.ones(size) if mask is None or not size else _flat(mask, space)
+def _side_by_side(members: Sequence[tuple[Any, Any]]) -> NDArray[np.float64]:
+    """The values of the masks for several spaces; a mask that is missing allows everything."""
+    sizes = [actuator(space).spec.mask_size for _, space in members]
+    flat = [
+        np.ones(size) if mask is None or not size else _flat(mask, space)
+        for size, (mask, space) in zip(sizes, members, strict=True)
+    ]
+    return np.concatenate([np.zeros(0), *flat])
 
 
 def _numbers(mask: Any) -> NDArray[np.float64]:
-    parts = mask if isinstance(mask, (tuple, list)) else [mask]
+    if isinstance(mask, (tuple, list)):
+        return np.concatenate([np.zeros(0), *map(_numbers, mask)])
     try:
-        return _joined([_numbers(part) if isinstance(part, (tuple, list)) else np.ravel(np.asarray(part, np.float64))
-                        for part in parts])  # fmt: skip
+        return np.ravel(np.asarray(mask, np.float64))
     except (TypeError, ValueError):
         raise ValueError(f"expected zeros and ones, got {mask!r:.60}") from None
-
-
-def _joined(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.concatenate(parts) if parts else np.zeros(0)

@@ -16,6 +16,7 @@ from unity_bridge.simulators.foreign.copies import Copies, SerialCopies
 from unity_bridge.simulators.foreign.environment import Environment
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment, MaskInInfo
 from unity_bridge.simulators.foreign.lookup.ids import Maker
+from unity_bridge.simulators.foreign.lookup.pettingzoo_modules import PettingZooMaker
 from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper
 from unity_bridge.simulators.foreign.options import OPTIONS_OF_KIND, require_known
 from unity_bridge.simulators.foreign.scene import ForeignScene
@@ -31,27 +32,14 @@ vector environment; and ``rendered``, whether render() will be called."""
 def open_named(
     env: str, agents: int | None, kwargs: Mapping[str, Any], options: Mapping[str, Any], *, rendered: bool
 ) -> Scene:
-    """The environment of ``SCHEME:NAME``; what its name means is told by the module of ``lookup`` for its scheme.
-
-    Raises:
-        SceneError: there is no such environment, or as ``open_made``.
-    """
-    scheme, _, name = env.partition(":")
+    """The environment of ``SCHEME:NAME``. Raises SceneError if there is none, or as ``open_made``."""
+    scheme = env.partition(":")[0]
+    maker: Any = Maker(env, kwargs)
+    if scheme == "pettingzoo":
+        maker = PettingZooMaker(env, kwargs, in_turn=options.get("aec", False))
+    kind = {"gymma": "list", "pettingzoo": "pettingzoo"}.get(scheme)
     code = ForeignCode(env)
-    if scheme != "pettingzoo":
-        maker, kind = Maker(env, kwargs), "list" if scheme == "gymma" else None
-        return open_made(code, lambda made: maker.name, maker, agents, options, kind=kind, rendered=rendered)
-    from unity_bridge.simulators.foreign.lookup import pettingzoo_modules
-
-    make = pettingzoo_modules.find_maker(name, aec=options.get("aec", False))
-
-    def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
-        return code.call("make()", make, rendered=rendered, **kwargs)
-
-    behavior = name.rpartition(".")[2]
-    return open_made(
-        code, lambda made: behavior, make_one, agents, options, kind="pettingzoo", rendered=rendered
-    )
+    return open_made(code, lambda made: maker.name, maker, agents, options, kind=kind, rendered=rendered)
 
 
 def open_made(

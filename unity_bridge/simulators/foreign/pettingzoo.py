@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unity_bridge.simulators.foreign.environment import Agent, AgentStep, agent_step, copied
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, agent_step, copied
 from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
@@ -14,8 +14,6 @@ from unity_bridge.simulators.third_party import ForeignCode
 class PettingZooBase:
     """The parts that environments in turns and parallel ones have in common."""
 
-    has_groups = True
-
     def __init__(self, env: Any, code: ForeignCode) -> None:
         """Raises SceneError where the environment does not say which agents are possible."""
         if not getattr(env, "possible_agents", None):
@@ -23,12 +21,11 @@ class PettingZooBase:
         self._env = env
         self._code = code
         self._method = mask_method(env, arguments=1)
-        self.possible_agents: Sequence[Agent] = list(env.possible_agents)
-        self.metadata: Mapping[str, Any] = getattr(env, "metadata", None) or {}
-        self.state_space: Any = getattr(env, "state_space", None)
-
-    def spaces(self, agent: Agent) -> tuple[Any, Any]:
-        return self._env.observation_space(agent), self._env.action_space(agent)
+        spaces = {
+            agent: (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
+        }
+        metadata = getattr(env, "metadata", None) or {}
+        self.description = Description(spaces, metadata, state_space=getattr(env, "state_space", None))
 
     def state(self) -> Any:
         try:

@@ -81,8 +81,7 @@ def assign_roles(
     by its first agent. Names that are made here fit into a folder's name: what does not is replaced or shortened.
 
     Args:
-        env: what the agents are of.
-        name: of the environment.
+        env, name: the environment's description and name.
         code: takes warnings.
         wanted: patterns of agents' names (as in a shell) with the behavior that they shall have; the first that
             fits counts. If there are any, every agent must have one, and each must fit an agent.
@@ -90,7 +89,7 @@ def assign_roles(
     Raises:
         SceneError: agents without a behavior, different ones with the same, or a space that cannot be sent.
     """
-    seen = {agent: env.spaces(agent) for agent in env.possible_agents}
+    seen = env.spaces
     groups = _as_wanted(seen, wanted) if wanted else _alike(seen, name)
     prefix = ("observation",) if env.has_groups else ()
     return [_role(behavior, agents, seen[agents[0]], code, prefix) for behavior, agents in groups.items()]

@@ -36,9 +36,6 @@ class ForeignScene:
 
     With state, each agent has one more sensor, the last: the environment's ``state()``, or where there is none
     all agents' observations side by side.
-
-    Raises:
-        SceneError: a space that cannot be sent, or whatever the environment raised.
     """
 
     def __init__(
@@ -63,7 +60,7 @@ class ForeignScene:
         env = copies.description
         self._roles = code.call("spaces", assign_roles, env, name, code, behaviors)
         self._role_of = {agent: role for role in self._roles for agent in role.agents}
-        self._index = {agent: i for i, agent in enumerate(env.possible_agents)}
+        self._index = {agent: i for i, agent in enumerate(env.spaces)}
         self._state: State | None = None
         if copies.environment and (self._shows_state() if with_state is None else with_state):
             self._state = code.call("state", state_of, copies.environment, self._roles, code)
@@ -76,7 +73,7 @@ class ForeignScene:
 
     @property
     def frame_s(self) -> float:
-        return 1 / ((self._copies.description.metadata or {}).get("render_fps") or _DEFAULT_FPS)
+        return 1 / (self._copies.description.metadata.get("render_fps") or _DEFAULT_FPS)
 
     def reset(self, seed: int | None = None) -> Steps:
         return self._message([], self._copies.reset(seed))

@@ -99,10 +99,8 @@ def sensors(
     Texts beside something else, such as the mission of a MiniGrid, are left out with a warning that names them.
 
     Args:
-        space: of an agent.
-        code: takes the warnings of this call and of the sensors.
-        prefix: how names begin.
-        reserved: names that no sensor gets.
+        space, code: of an agent, and what takes the warnings of this call and of the sensors.
+        prefix, reserved: how names of sensors begin, and those that none gets.
 
     Raises:
         SceneError: nothing but texts, a graph, a sequence or another space that holds no vectors. Names it.
@@ -279,12 +277,13 @@ class _Membership:
         slack = 0.0 if self._is_whole else _ROUNDING
         self._least = self._low - slack * np.maximum(np.abs(self._low), 1)
         self._largest = self._high + slack * np.maximum(np.abs(self._high), 1)
+        self._allows_all_bytes = bool((self._low == 0).all() and (self._high == _BYTES).all())
         self._is_free = bool((self._low <= -UNBOUNDED).all() and (self._high >= UNBOUNDED).all())
         self._may_be_rounded = bool(max(np.abs(self._low).max(), np.abs(self._high).max()) > _LARGEST_EXACT)
 
     def check(self, values: NDArray[Any]) -> NDArray[Any]:
         """Returns the values as they are. Shape [N, *space.shape]. Raises SceneError."""
-        if values.dtype == np.uint8 and self._space.dtype == np.uint8 and self._allows_all_bytes():
+        if self._allows_all_bytes and values.dtype == np.uint8:
             return values
         if self._is_whole and self._may_be_rounded and (values.astype(np.float32) != values).any():
             self._code.warn(
@@ -299,9 +298,6 @@ class _Membership:
                 f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest of float32, become that one",
             )
         return values
-
-    def _allows_all_bytes(self) -> bool:
-        return bool((self._low == 0).all() and (self._high == _BYTES).all())
 
     def _require_inside(self, values: NDArray[Any]) -> None:
         outside = (values < self._least) | (values > self._largest)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -17,52 +18,41 @@ from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import GLOBAL_STATE
 
 
-class State(Protocol):
-    """A source of the state, read as a sensor."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """A source of the state."""
 
     sensor: Sensor
     """Reads what observe() returned."""
 
-    def observe(self, env: Environment) -> Any:
-        """The state of an environment as it stands."""
+    observe: Callable[[Environment], Any]
+    """Returns the state of an environment as it stands."""
 
 
-class OwnState:
-    """The state that the environment itself returns."""
+def _joined_observations(agents: Iterable[Agent], roles: Sequence[Role], code: ForeignCode) -> State:
+    """All agents' observations side by side, in the order of the possible agents; zeros for absent ones.
 
-    def __init__(self, space: Any, code: ForeignCode) -> None:
-        self.sensor = _state_sensor(space, code)
+    Raises:
+        SceneError: agents see pictures, which cannot be joined.
+    """
+    sensors_of = {agent: role.interface.sensors for role in roles for agent in role.agents}
+    places: dict[Agent, list[tuple[slice, Sensor]]] = {agent: [] for agent in agents}
+    size = 0
+    for agent, own in places.items():
+        for sensor in sensors_of[agent]:
+            if sensor.spec.is_picture:
+                raise SceneError(f"no state to show: agent '{agent}' sees pictures, which cannot be joined")
+            own.append((slice(size, size + sensor.spec.size), sensor))
+            size += sensor.spec.size
 
-    def observe(self, env: Environment) -> Any:
-        return env.state()
-
-
-class JoinedObservations:
-    """All agents' observations side by side, in the order of the possible agents; zeros for absent ones."""
-
-    def __init__(self, agents: Sequence[Agent], roles: Sequence[Role], code: ForeignCode) -> None:
-        """Raises SceneError where agents see pictures, which cannot be joined."""
-        sensors_of = {agent: role.interface.sensors for role in roles for agent in role.agents}
-        self._places: dict[Agent, list[tuple[slice, Sensor]]] = {}
-        size = 0
-        for agent in agents:
-            places = self._places[agent] = []
-            for sensor in sensors_of[agent]:
-                if sensor.spec.is_picture:
-                    raise SceneError(
-                        f"no state to show: agent '{agent}' sees pictures, which cannot be joined"
-                    )
-                places.append((slice(size, size + sensor.spec.size), sensor))
-                size += sensor.spec.size
-        self._size = size
-        self.sensor = _state_sensor(spaces.Box(-np.inf, np.inf, (size,), np.float64), code)
-
-    def observe(self, env: Environment) -> NDArray[np.float64]:
-        joined = np.zeros(self._size)
+    def observe(env: Environment) -> NDArray[np.float64]:
+        joined = np.zeros(size)
         for agent, observation in env.seen().items():
-            for place, sensor in self._places[agent]:
+            for place, sensor in places[agent]:
                 joined[place] = sensor.read_all([observation])[0]
         return joined
+
+    return State(_state_sensor(spaces.Box(-np.inf, np.inf, (size,), np.float64), code), observe)
 
 
 def state_of(env: Environment, roles: Sequence[Role], code: ForeignCode) -> State:
@@ -76,10 +66,10 @@ def state_of(env: Environment, roles: Sequence[Role], code: ForeignCode) -> Stat
     try:
         seen = np.asarray(env.state())
     except NotImplementedError:
-        return JoinedObservations(env.possible_agents, roles, code)
+        return _joined_observations(env.description.spaces, roles, code)
     if seen.dtype.kind not in "biuf":
         raise SceneError(f"state() returned {env.state()!r:.60}; expected an array of numbers")
-    space = env.state_space
+    space = env.description.state_space
     if not isinstance(space, spaces.Box) or space.shape != seen.shape:
         if space is not None:
             code.warn(
@@ -87,7 +77,7 @@ def state_of(env: Environment, roles: Sequence[Role], code: ForeignCode) -> Stat
                 f"state() returned shape {seen.shape} where state_space is {space!s:.80}; it is sent as it is",
             )
         space = spaces.Box(-np.inf, np.inf, seen.shape, np.float64)
-    return OwnState(space, code)
+    return State(_state_sensor(space, code), lambda env: env.state())
 
 
 def _state_sensor(space: Any, code: ForeignCode) -> Sensor:

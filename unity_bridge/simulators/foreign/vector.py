@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.copies import Row, Rows, copy_seed
-from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, Environment, copied
-from unity_bridge.simulators.foreign.gymnasium import AGENT, MaskInInfo, SingleAgent
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Environment, copied
+from unity_bridge.simulators.foreign.gymnasium import AGENT, MaskInInfo, single_agent
 from unity_bridge.simulators.foreign.masks import METHODS, mask_key, mask_method
 from unity_bridge.simulators.foreign.state import State
 from unity_bridge.simulators.scene import SceneError
@@ -44,9 +44,6 @@ class VectorCopies:
     - NEXT_STEP: it returns the last observation; the copy ignores its next action, and that step returns the first
       observation. So no agent decides on the last one, and no reward is taken from the step in between.
     - DISABLED: whoever steps it resets the copies that ended, with ``options={"reset_mask": ...}``.
-
-    Raises:
-        SceneError: it does not say how, leaves no last observation, or whatever it raised, in one line.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], code: ForeignCode) -> None:
@@ -54,7 +51,7 @@ class VectorCopies:
         self._code = code
         self._mode = _autoreset_mode(code, env)
         self._prepare_copies()
-        self.description: Description = _VectorMember(env)
+        self.description = single_agent(env.single_observation_space, env.single_action_space, env.metadata)
         self.environment: Environment | None = None
         self._actuator = code.call("spaces", actuator, env.single_action_space)
         self._batch = batch_space(env.single_observation_space, env.num_envs)
@@ -227,17 +224,6 @@ class VectorCopies:
                         f"the process of copy {i} ended by itself, with exit code {process.exitcode}"
                     ) from None
             raise
-
-
-class _VectorMember(SingleAgent):
-    """The description of a copy within a vector environment."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._vector = env
-        self.metadata = env.metadata
-
-    def spaces(self, agent: Agent) -> tuple[Any, Any]:
-        return self._vector.single_observation_space, self._vector.single_action_space
 
 
 def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:

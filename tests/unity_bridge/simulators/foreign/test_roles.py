@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from gymnasium import spaces
 from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
 
 from unity_bridge.names import name_problem
+from unity_bridge.simulators.foreign.environment import Description
 from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
 from unity_bridge.simulators.foreign.roles import Role
 from unity_bridge.simulators.foreign.roles import assign_roles as assign
@@ -19,10 +19,8 @@ from unity_bridge.simulators.third_party import ForeignCode
 SMALL, LARGE, TWO = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
 
 
-def env_of(seen: Mapping[Any, Any], done: Any = TWO) -> Any:
-    return SimpleNamespace(
-        possible_agents=list(seen), has_groups=True, spaces=lambda agent: (seen[agent], done)
-    )
+def env_of(seen: Mapping[Any, Any], done: Any = TWO) -> Description:
+    return Description({agent: (space, done) for agent, space in seen.items()}, {})
 
 
 def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) -> list[Role]:
@@ -43,7 +41,7 @@ def names(env: Any, *wanted: tuple[str, str]) -> dict[str, tuple[Any, ...]]:
     ],
 )
 def test_agents_with_equal_spaces_share_a_behavior(module: Any, expected: dict[str, int]) -> None:
-    found = names(ParallelEnvironment(module.parallel_env(), ForeignCode("pettingzoo:env")))
+    found = names(ParallelEnvironment(module.parallel_env(), ForeignCode("pettingzoo:env")).description)
     assert {behavior: len(agents) for behavior, agents in found.items()} == {
         f"{name}?team=0": count for name, count in expected.items()
     }
@@ -68,8 +66,7 @@ def test_names_stay_different_and_fit_into_a_folder(seen: Any, expected: Any) ->
 
 
 def test_action_spaces_tell_agents_apart_too() -> None:
-    env = env_of({"a": SMALL, "b": SMALL})
-    env.spaces = {"a": (SMALL, TWO), "b": (SMALL, spaces.Discrete(3))}.__getitem__
+    env = Description({"a": (SMALL, TWO), "b": (SMALL, spaces.Discrete(3))}, {})
     assert list(names(env)) == ["Env_a?team=0", "Env_b?team=0"]
 
 

@@ -16,8 +16,7 @@ def import_module(called: str, module: str, explain: Callable[[str], str] = lamb
     Args:
         called: as the user wrote the environment that wants it, for messages.
         module: as Python imports it.
-        explain: says of a module that is missing what to do; takes its name, and returns an empty text where there
-            is nothing special to say.
+        explain: takes the name of a module that is missing; returns what to do, or an empty text.
 
     Raises:
         SceneError: it cannot be imported.

@@ -79,7 +79,7 @@ def nearest_id(env_id: str) -> str:
 
 
 def _first_word(env_id: str) -> str:
-    return re.match(r"[A-Za-z]*", env_id).group()  # type: ignore[union-attr]  # it always matches
+    return re.split(r"[^A-Za-z]", env_id, maxsplit=1)[0]
 
 
 def library_called(module: str) -> Library | None:

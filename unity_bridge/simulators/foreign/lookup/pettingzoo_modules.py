@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import pkgutil
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from unity_bridge.simulators.foreign.lookup.imports import import_module
 from unity_bridge.simulators.scene import SceneError
-
-Maker = Callable[..., Any]
-"""Makes an environment of keyword arguments; ``rendered`` says whether render() will be called."""
+from unity_bridge.simulators.third_party import ForeignCode
 
 INSTALL = "run: pip install 'trainer-service[pettingzoo]'"
 _OF_THE_EXTRA = ("gymnasium", "mpe2", "pettingzoo", "pygame")
@@ -23,33 +21,49 @@ _FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
 """Packages within PettingZoo: ``classic.tictactoe_v3`` is ``pettingzoo.classic.tictactoe_v3``."""
 
 
-def find_maker(module: str, *, aec: bool = False) -> Maker:
-    """What makes the environment of a module.
+@dataclass(frozen=True, slots=True)
+class PettingZooMaker:
+    """What makes the environments of a module.
 
     A ``parallel_env`` has agents that act at the same time, an ``env`` agents that act in turn (AEC), which is taken
     where there is nothing else.
-
-    Args:
-        module: importable from here, such as ``mpe2.simple_spread_v3``; or without ``pettingzoo.`` before it.
-        aec: take ``env`` even where there is a ``parallel_env``.
-
-    Raises:
-        SceneError: there is no such module, it cannot be imported, or it makes no environments.
     """
-    called, full = f"pettingzoo:{module}", _full_name(module)
-    found = import_module(called, full, lambda missing: _missing(full, missing))
-    parallel, in_turn = getattr(found, "parallel_env", None), getattr(found, "env", None)
-    if callable(in_turn) and (aec or not callable(parallel)):
-        return partial(_made, in_turn)
-    if aec and callable(parallel):
-        raise SceneError(f"{called}: --aec: expected a function env in it, it has only parallel_env")
-    if callable(parallel):
-        return partial(_made, parallel)
-    raise SceneError(f"{called}: no PettingZoo module: expected a function parallel_env or env in it")
 
+    env: str
+    """``pettingzoo:MODULE``; importable from here, or without ``pettingzoo.`` before it."""
 
-def _made(make: Callable[..., Any], *, rendered: bool = False, **kwargs: Any) -> Any:
-    return make(**{**({"render_mode": "rgb_array"} if rendered else {}), **kwargs})
+    kwargs: Mapping[str, Any]
+    """Keyword arguments of the environment."""
+
+    in_turn: bool = False
+    """Take ``env`` even where there is a ``parallel_env``."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the module's name."""
+        return self.env.rpartition(".")[2].rpartition(":")[2]
+
+    def __call__(self, count: int | None = None, *, rendered: bool = False) -> Any:
+        """Makes an environment; rendered: whether render() will be called.
+
+        Raises:
+            SceneError: there is no such module, it makes no environments, or it raised something.
+        """
+        drawing = {"render_mode": "rgb_array"} if rendered else {}
+        return ForeignCode(self.env).call("make()", self._function(), **{**drawing, **self.kwargs})
+
+    def _function(self) -> Any:
+        full = _full_name(self.env.partition(":")[2])
+        found = import_module(self.env, full, lambda missing: _missing(full, missing))
+        parallel, in_turn = getattr(found, "parallel_env", None), getattr(found, "env", None)
+        make = in_turn if callable(in_turn) and (self.in_turn or not callable(parallel)) else parallel
+        if not callable(make):
+            raise SceneError(
+                f"{self.env}: no PettingZoo module: expected a function parallel_env or env in it"
+            )
+        if self.in_turn and make is parallel:
+            raise SceneError(f"{self.env}: --aec: expected a function env in it, it has only parallel_env")
+        return make
 
 
 def _full_name(module: str) -> str:
