@@ -24,9 +24,18 @@ class GroupLife:
     What an agent remembers is the number that it saw when it decided before.
     """
 
-    def __init__(self, seed: int, *, horizon: int = 4, together: bool = False, memory_size: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        horizon: int = 4,
+        together: bool = False,
+        memory_size: int = 0,
+        by_group: bool = True,
+    ) -> None:
         self.rng = np.random.default_rng(seed)
-        self.assembler = TrajectoryAssembler(SPEC, horizon, memory_size, by_group=True)
+        self.assembler = TrajectoryAssembler(SPEC, horizon, memory_size, by_group=by_group)
+        self.by_group = by_group
         self.memory_size = memory_size
         self.allocator = AgentIndexAllocator()
         self.together = together
@@ -83,7 +92,7 @@ class GroupLife:
 
     def observe(self, simulator: int, batch: StepBatch) -> Trajectories | None:
         membership = self.allocator.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, membership)
+        observed = self.assembler.observe(simulator, 0, batch, membership if self.by_group else None)
         first = batch.num_terminal
         numbers = batch.observations[0][first:, 0].astype(np.int64)
         decisions = Decisions(

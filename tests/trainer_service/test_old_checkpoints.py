@@ -3,6 +3,7 @@
 A folder of tests/checkpoints/VERSION is what a short run of that version left. Its said.json tells what that version
 made of it: the likeliest actions for some observations, and every tensor of its state after it was resumed, as
 ``summary`` tells it. Processors differ in the last bits of their sums, so tensors of floats are held to a tolerance.
+Tensors of v0.1's ppo were recorded anew when the scale of normalized rewards stopped to depend on ``time_horizon``.
 """
 
 from __future__ import annotations

@@ -51,8 +51,18 @@ class Collector:
         selector: ObservationSelector,
         algorithm: Algorithm,
         opponents: OpponentPolicies | None = None,
+        *,
+        first_agent: int = 0,
     ) -> None:
-        """opponents: the policies of teams under self-play; None where the algorithm acts for all."""
+        """
+        Args:
+            name: the behavior's.
+            settings: the behavior's.
+            selector: chooses what the algorithm sees of an agent's sensors.
+            algorithm: acts.
+            opponents: the policies of teams under self-play; None where the algorithm acts for all.
+            first_agent: the smallest number of an agent, see ``Trajectories.agents``.
+        """
         self._name = name
         self._selector = selector
         self._algorithm = algorithm
@@ -70,6 +80,7 @@ class Collector:
             algorithm.horizon,
             algorithm.memory_size,
             by_group=by_group,
+            first_agent=first_agent,
         )
         self._waiting: list[tuple[TeamSteps, _Waiting]] = []
         """Agents that wait for actions, with the tick that asked for them."""

@@ -35,8 +35,8 @@ class ExtrinsicSettings(RewardSignalSettings):
     """The task's own rewards, without a network."""
 
     normalize_rewards: Flag = False
-    """Whether rewards are divided by the running scale of their discounted returns (Engstrom et al. 2020), on policy
-    alone; what is reported stays in task units. Not in ML-Agents."""
+    """Whether rewards are divided by the running scale of their discounted sums (Engstrom et al. 2020), on policy
+    alone; the reported returns of episodes stay in task units. Not in ML-Agents."""
 
 
 class IntrinsicSettings(RewardSignalSettings):
@@ -46,7 +46,8 @@ class IntrinsicSettings(RewardSignalSettings):
     """Step size of the signal's own Adam."""
 
     normalize_rewards: Flag = False
-    """Whether rewards are divided by the running scale of their returns, so that strength alone sets their weight."""
+    """Whether rewards are divided by the running scale of their discounted sums, so that strength alone sets their
+    weight."""
 
 
 class CuriositySettings(IntrinsicSettings):

@@ -53,6 +53,8 @@ _MAX_LOG = 100
 
 _LOGGERS = ("trainer_service", "unity_bridge")
 _CPU = torch.device("cpu")
+_AGENTS_OF_WORKER = 2**40
+"""Numbers of agents that each worker has for its own (see ``Trajectories.agents``)."""
 
 
 class RolloutWorker:
@@ -141,7 +143,7 @@ class RolloutWorker:
         for name, published in request.policies.items():
             policy = self._policies.get(name)
             if policy is None:
-                policy = self._policies[name] = _PolicyCopy(name, published)
+                policy = self._policies[name] = _PolicyCopy(name, published, self._number * _AGENTS_OF_WORKER)
             policy.update(published, (share.number, self._number))
         if before is None:
             return
@@ -228,7 +230,7 @@ class RolloutWorker:
 class _PolicyCopy:
     """The copy of a behavior's policy, and the collector that acts with it."""
 
-    def __init__(self, name: str, published: PublishedPolicy) -> None:
+    def __init__(self, name: str, published: PublishedPolicy, first_agent: int) -> None:
         spec, settings = published.spec, published.settings
         selector = selector_for(spec, settings)
         compute = Compute(_CPU, published.seed, precision=published.precision)
@@ -240,7 +242,9 @@ class _PolicyCopy:
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None:
             self._opponents = OpponentPolicies(self, self._algorithm, compute, spec)
-        self.collector = Collector(name, settings, selector, self._algorithm, self._opponents)
+        self.collector = Collector(
+            name, settings, selector, self._algorithm, self._opponents, first_agent=first_agent
+        )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
         """Acts with this from now on. stream: of random numbers, the share and the worker."""

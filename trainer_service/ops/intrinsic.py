@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.returns import ragged_generalized_advantage
 
 
 def forward_error(predicted: Tensor, features: Tensor) -> Tensor:
@@ -43,37 +42,31 @@ def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 class ReturnScale(NamedTuple):
-    """Running mean square of a reward's discounted returns."""
+    """Running mean square of a reward's discounted sums over time."""
 
     rows: float
-    """Returns counted in."""
+    """Sums counted in."""
 
     mean_square: float
 
     @property
     def deviation(self) -> float:
-        """√(mean R²): how far returns are from zero. 0 before any was seen."""
+        """√(mean R²): how far the sums are from zero. 0 before any was seen."""
         return float(self.mean_square**0.5)
 
 
-def updated_scale(
-    scale: ReturnScale, rewards: NDArray[np.float32], lengths: NDArray[np.int64], *, discount: float
-) -> ReturnScale:
-    """The scale after the rewards of P trajectories, end to end, too.
+def updated_scale(scale: ReturnScale, sums: NDArray[np.float64]) -> ReturnScale:
+    """The scale after N more steps, from the discounted sums R_t = γ R_{t−1} + r_t at each of them.
 
-        R_t = Σ_k γ^k r_{t+k} to the trajectory's end ;  n' = n + N ;  m' = m + N (mean R² − m)/n'
+        n' = n + N ;  m' = m + N (mean R² − m)/n'
 
     After section 2.4 of Burda et al. 2019. Deviation from zero, not from the mean: a reward that never varies
     would be divided by nothing.
 
-    rewards: [S]; lengths: [P].
+    sums: see ``discounted_sums_so_far``. Shape [N].
     """
-    if len(rewards) == 0:
+    if len(sums) == 0:
         return scale
-    nothing = np.zeros_like(rewards)
-    returns = ragged_generalized_advantage(
-        rewards, nothing, np.zeros(len(lengths), rewards.dtype), lengths, discount=discount, gae_lambda=1.0
-    )
-    rows = scale.rows + len(rewards)
-    mean_square = float(np.square(returns, dtype=np.float64).mean())
-    return ReturnScale(rows, scale.mean_square + len(rewards) * (mean_square - scale.mean_square) / rows)
+    rows = scale.rows + len(sums)
+    mean_square = float(np.square(sums).mean())
+    return ReturnScale(rows, scale.mean_square + len(sums) * (mean_square - scale.mean_square) / rows)

@@ -76,6 +76,31 @@ def ragged_generalized_advantage(
     return flat
 
 
+def discounted_sums_so_far(
+    rewards: NDArray[np.float64], before: NDArray[np.float64], lengths: NDArray[np.int64], *, discount: float
+) -> NDArray[np.float64]:
+    """Discounted sums of the rewards that an agent has had so far: R_t = γ R_{t−1} + r_t.
+
+    Args:
+        rewards: of R runs of steps, end to end, [S].
+        before: R_{−1} of each run, [R].
+        lengths: steps of each run, at least one, [R].
+
+    Returns:
+        Shape [S].
+    """
+    # Backwards in time it is the recursion of Monte Carlo returns.
+    backwards = ragged_generalized_advantage(
+        rewards[::-1],
+        np.zeros_like(rewards),
+        before[::-1],
+        lengths[::-1],
+        discount=discount,
+        gae_lambda=1.0,
+    )
+    return backwards[::-1].astype(np.float64, copy=False)
+
+
 def standardize(values: AnyFloats) -> AnyFloats:
     """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros.
 

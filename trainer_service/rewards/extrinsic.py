@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainer_service.config.rewards import ExtrinsicSettings
 from trainer_service.networks.shard import ALONE, Part, Shard
-from trainer_service.ops.intrinsic import ReturnScale, updated_scale
+from trainer_service.rewards.reward_scale import RewardScale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
@@ -20,9 +20,8 @@ from unity_bridge.specs import BehaviorSpec
 class ExtrinsicReward:
     """The simulator's reward: the agent's own plus its group's.
 
-    Normalized, rewards are divided by the running root mean square of their discounted returns (Engstrom et al. 2020,
-    arXiv:2005.12729), all rollouts counting alike. They are not centered: what ends an episode early would be worth
-    something else then.
+    Normalized, rewards are divided by their ``RewardScale``. They are not centered: what ends an episode early would be
+    worth something else then.
     """
 
     name = "extrinsic"
@@ -36,19 +35,19 @@ class ExtrinsicReward:
         self.strength = settings.strength
         self.gamma = settings.gamma
         self._normalizes = settings.normalize_rewards
-        self._scale = ReturnScale(rows=0.0, mean_square=0.0)
+        self._scale = RewardScale(self.gamma)
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Returns the rewards of all steps, which are counted into their scale first. Shape [S]."""
         trajectories = experience.trajectories
         rewards = trajectories.rewards + trajectories.group_rewards
         if self._normalizes:
-            self._scale = updated_scale(self._scale, rewards, trajectories.lengths, discount=self.gamma)
+            self._scale.update(trajectories, rewards)
         return self.scaled(rewards)
 
     def scaled(self, rewards: NDArray[np.float32]) -> NDArray[np.float32]:
         """Returns task rewards in units of their scale, where they are normalized; else as they are. Shape [S]."""
-        # Without a return that ever differed from zero there is nothing to divide.
+        # Without a reward that ever differed from zero there is nothing to divide.
         if not self._normalizes or not self._scale.deviation:
             return rewards
         return rewards / np.float32(self._scale.deviation)
@@ -65,13 +64,13 @@ class ExtrinsicReward:
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale of returns; empty where rewards are as the simulator's."""
-        return {"scale": list(self._scale)} if self._normalizes else {}
+        """The scale of rewards; empty where they are as the simulator's."""
+        return self._scale.state_dict() if self._normalizes else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with the scale of returns."""
-        self._scale = ReturnScale(*state["scale"])
+        """Continues with the scale of rewards."""
+        self._scale.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes the scale of returns."""
-        self.load_state_dict(state)
+        """Takes the scale of rewards."""
+        self._scale.load_scale(state)

@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import in_chunks, observations_as_
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.shard import ALONE, Part, Shard
-from trainer_service.ops.intrinsic import ReturnScale, updated_scale
+from trainer_service.rewards.reward_scale import RewardScale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
@@ -26,7 +26,7 @@ class IntrinsicReward(ABC):
     """Pays for steps that its network predicts badly, and trains that network on them.
 
     Before it has learned for the first time it pays nothing, for what it says is the chance of its first weights.
-    It owns everything that this takes: network, optimizer, statistics of observations and of its own returns.
+    It owns everything that this takes: network, optimizer, statistics of observations and of its own rewards.
     No gradient reaches the policy. Episode ends are not its business: novelty is worth the same in the next
     episode, so values are bootstrapped past them, or agents would learn to fear what might end them.
     """
@@ -60,7 +60,7 @@ class IntrinsicReward(ABC):
             (each for each in network.parameters() if each.requires_grad), shard
         )
         self._optimizer = FlatAdam(self._parameters)
-        self._scale = ReturnScale(rows=0.0, mean_square=0.0)
+        self._scale = RewardScale(self.gamma)
         self._updates = 0
         self._chunk = rows_at_once(network)
 
@@ -81,7 +81,7 @@ class IntrinsicReward(ABC):
         return rewards
 
     def update_statistics(self, experience: Experience) -> None:
-        """Lets the normalizer see new steps, and the returns' scale what they are worth."""
+        """Lets the normalizer see new steps, and the rewards' scale what they are worth."""
         self._update_normalizer(experience)
         if self._updates and self._scales:
             self._prediction_errors(experience)
@@ -90,14 +90,13 @@ class IntrinsicReward(ABC):
         self._normalizer.update([self._tensor(sensor) for sensor in experience.trajectories.observations])
 
     def _prediction_errors(self, experience: Experience) -> Tensor:
-        """How badly every step was predicted, counted into the returns' scale. Shape [S]."""
+        """How badly every step was predicted, counted into the rewards' scale. Shape [S]."""
         chunks = in_chunks(len(experience), self._chunk)
         with torch.no_grad():
             parts = [self._errors(experience.take(chunk)) for chunk in chunks]
         errors = torch.cat(parts) if parts else torch.empty(0)
         if self._scales:
-            lengths = experience.trajectories.lengths
-            self._scale = updated_scale(self._scale, errors.cpu().numpy(), lengths, discount=self.gamma)
+            self._scale.update(experience.trajectories, errors.cpu().numpy())
         return errors
 
     def rewards(self, transitions: Transitions) -> Tensor:
@@ -126,20 +125,21 @@ class IntrinsicReward(ABC):
             "network": self._network.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "scale": list(self._scale),
+            **self._scale.state_dict(),
             "updates": self._updates,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
         self.load_weights(state)
+        self._scale.load_state_dict(state)
         self._optimizer.load_state_dict(state["optimizer"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes the network and statistics, without the optimizer's moments."""
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
-        self._scale = ReturnScale(*state["scale"])
+        self._scale.load_scale(state)
         self._updates = state["updates"]
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
@@ -148,7 +148,7 @@ class IntrinsicReward(ABC):
 
     def _scaled_rewards(self, errors: Tensor) -> Tensor:
         deviation = self._scale.deviation if self._scales else 1.0
-        # No return ever differed from zero: then all errors are zero too.
+        # No reward ever differed from zero: then all errors are zero too.
         scaled = errors / deviation if deviation else errors
         return scaled.clamp(max=self._most)
 

@@ -149,6 +149,27 @@ class AgentRows:
         return rows
 
 
+class FreeNumbers:
+    """Numbers that nobody has; the smallest is given away first."""
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+        self._returned: list[int] = []
+        """A heap."""
+
+    def take(self, count: int) -> NDArray[np.int64]:
+        """Gives so many away. Shape [count]."""
+        returned = [heapq.heappop(self._returned) for _ in range(min(count, len(self._returned)))]
+        fresh = range(self._next, self._next + count - len(returned))
+        self._next = fresh.stop
+        return np.array([*returned, *fresh], np.int64)
+
+    def give_back(self, numbers: NDArray[np.int64]) -> None:
+        """Takes numbers back."""
+        for number in numbers.tolist():
+            heapq.heappush(self._returned, number)
+
+
 MAX_SILENT_TICKS = 10_000
 """Ticks of its simulator that an agent may stay silent for."""
 

@@ -12,6 +12,7 @@ from trainer_service.rollout.agent_indices import GroupMembership
 from trainer_service.rollout.agents import (
     MAX_AGENTS,
     AgentRows,
+    FreeNumbers,
     Keys,
     TooManyAgents,
     agent_keys,
@@ -29,6 +30,7 @@ _Positions = slice | NDArray[np.intp]
 
 _FIRST_COLUMNS = 128
 _FIRST_ROWS = 16
+_NO_NUMBER = np.int64(-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,13 +131,27 @@ class TrajectoryAssembler:
     """
 
     def __init__(
-        self, spec: BehaviorSpec, horizon: int, memory_size: int = 0, *, by_group: bool = False
+        self,
+        spec: BehaviorSpec,
+        horizon: int,
+        memory_size: int = 0,
+        *,
+        by_group: bool = False,
+        first_agent: int = 0,
     ) -> None:
-        """memory_size: floats that the policy carries from one decision of an agent to the next."""
+        """
+        Args:
+            spec: the behavior as its learner sees it.
+            horizon: the most steps of a segment.
+            memory_size: floats that the policy carries from one decision of an agent to the next.
+            by_group: whether the segments of a group are cut and handed out together.
+            first_agent: the smallest of ``Trajectories.agents``.
+        """
         self._spec = spec
         self._horizon = horizon
         self._memory_size = memory_size
         self._agents = AgentRows()
+        self._free_numbers = FreeNumbers(first_agent)
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
         """No agent has acted yet."""
@@ -200,9 +216,10 @@ class TrajectoryAssembler:
         if self._agents.in_use > MAX_AGENTS:
             self._require_at_most_max_agents(simulator)
         found = [segment for segment in segments if segment is not None]
-        return Observed(
-            waiting, transitions, Trajectories.concatenate(found) if found else None, episodes, vanished
-        )
+        trajectories = Trajectories.concatenate(found) if found else None
+        if trajectories is not None and trajectories.agents is not None:
+            self._free_numbers.give_back(trajectories.agents[trajectories.ended])
+        return Observed(waiting, transitions, trajectories, episodes, vanished)
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
         """Returns what the agents of these rows remember. Shape [M, memory size]."""
@@ -253,7 +270,7 @@ class TrajectoryAssembler:
             self._clear(rows[rows < len(self._lengths)])
             self._waiting.pop(_team_key(simulator, team), None)
         if self._groups is not None:
-            self._groups.drop(simulator)
+            self._free_numbers.give_back(self._groups.drop(simulator))
         self._fit_rows()
 
     def tidy(self) -> None:
@@ -268,6 +285,7 @@ class TrajectoryAssembler:
         for name in _OF_AGENTS:
             column = getattr(self, name)
             column[have] = column[had]
+        self._numbers[had] = _NO_NUMBER
         if self._groups is not None:
             self._groups.move(had, have)
         self._clear(had)
@@ -416,6 +434,9 @@ class TrajectoryAssembler:
         def steps(store: NDArray[Any]) -> NDArray[Any]:
             return store.take(cells, axis=0)
 
+        numbers = self._numbers[rows]
+        begun = numbers == _NO_NUMBER
+        numbers[begun] = self._free_numbers.take(int(np.count_nonzero(begun)))
         segments = Trajectories(
             observations=tuple(steps(store) for store in self._observations),
             continuous_actions=steps(self._continuous),
@@ -434,11 +455,17 @@ class TrajectoryAssembler:
             if self._groups is None
             else GroupIndex(steps(self._ticks), seen.ticks, self._groups[rows], self._agent_indices[rows]),
             ended=np.full(len(rows), ended),
+            begun=begun,
+            agents=numbers,
         )
+        self._numbers[rows] = _NO_NUMBER if ended else numbers
         self._lengths[rows] = 0
         return segments
 
     def _clear(self, rows: Rows) -> None:
+        numbers = self._numbers[rows]
+        self._free_numbers.give_back(numbers[numbers != _NO_NUMBER])
+        self._numbers[rows] = _NO_NUMBER
         self._lengths[rows] = 0
         self._episode_lengths[rows] = 0
         self._returns[rows] = 0.0
@@ -495,6 +522,8 @@ class TrajectoryAssembler:
         """Actions in the unfinished segment."""
         self._episode_lengths = np.zeros(rows, np.int64)
         self._returns = np.zeros(rows, np.float64)
+        self._numbers = np.full(rows, _NO_NUMBER)
+        """The number of each agent of whose episode a segment was cut: see ``Trajectories.agents``."""
         self._pending = np.zeros(rows, np.bool_)
         """An action was sent and its consequence is not known yet."""
         self._memory = np.zeros((rows, self._memory_size), np.float32)
@@ -537,7 +566,16 @@ class TrajectoryAssembler:
 _OF_STEPS = (
     "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards", "_ticks",
 )  # fmt: skip
-_OF_AGENTS = ("_asked", "_agent_indices", "_lengths", "_episode_lengths", "_returns", "_pending", "_memory")
+_OF_AGENTS = (
+    "_asked",
+    "_agent_indices",
+    "_lengths",
+    "_episode_lengths",
+    "_returns",
+    "_numbers",
+    "_pending",
+    "_memory",
+)
 _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
 
 

@@ -101,14 +101,18 @@ class GroupTrajectoryAssembler:
         self._group_of[had[known]] = -1
         self._group_of[have[have < len(self._group_of)]] = groups[have < len(self._group_of)]
 
-    def drop(self, simulator: int) -> None:
-        """Forgets a simulator's groups, and what waited for them."""
+    def drop(self, simulator: int) -> NDArray[np.int64]:
+        """Forgets a simulator's groups, and what waited for them. Returns the numbers of agents that had ended."""
         groups = self._groups.drop(simulator)
         known = groups[groups < len(self._present)]
         self._present[known] = 0
         self._group_of[np.isin(self._group_of, groups)] = -1
+        numbers = [np.empty(0, np.int64)]
         for group in groups.tolist():
-            self._waiting.pop(group, None)
+            for kept in self._waiting.pop(group, ()):
+                if kept.agents is not None:
+                    numbers.append(kept.agents[(_groups_of(kept) == group) & kept.ended])
+        return np.concatenate(numbers)
 
     def _keep(self, segments: Trajectories) -> None:
         for group in np.unique(_groups_of(segments)).tolist():

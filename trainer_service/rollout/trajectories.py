@@ -82,6 +82,12 @@ class Trajectories:
     ended: NDArray[np.bool_] | None = None
     """The episode was over after the last step, terminated or not; otherwise it was only cut. Shape [P]."""
 
+    begun: NDArray[np.bool_] | None = None
+    """The episode began with the first step; otherwise an earlier trajectory was cut there. Shape [P]."""
+
+    agents: NDArray[np.int64] | None = None
+    """The agent's number: one for a whole episode, and different ones for agents that live at a time. Shape [P]."""
+
     def __post_init__(self) -> None:
         if int(self.lengths.sum()) != len(self.rewards):
             raise ValueError(f"lengths {self.lengths.tolist()} do not add up to {len(self.rewards)} steps")
@@ -107,8 +113,11 @@ class Trajectories:
         )
         of_segments = {name: part(name, segments) for name in _OF_SEGMENTS}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}
-        ended = None if self.ended is None else self.ended[segments]
-        return Trajectories(**of_segments, **of_steps, group_index=group_index, ended=ended)
+        known = {name: getattr(self, name) for name in _OPTIONAL_OF_SEGMENTS}
+        optional: dict[str, Any] = {
+            name: None if value is None else value[segments] for name, value in known.items()
+        }
+        return Trajectories(**of_segments, **of_steps, **optional, group_index=group_index)
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
@@ -144,9 +153,11 @@ class Trajectories:
 _OF_SEGMENTS = (
     "lengths", "final_observations", "final_allowed_actions", "final_memories", "terminated",
 )  # fmt: skip
-_OPTIONAL = ("group_index", "ended")
+_OPTIONAL_OF_SEGMENTS = ("ended", "begun", "agents")
+OPTIONAL = ("group_index", *_OPTIONAL_OF_SEGMENTS)
+"""Fields that may be None."""
 _OF_STEPS = tuple(
-    field.name for field in fields(Trajectories) if field.name not in (*_OF_SEGMENTS, *_OPTIONAL)
+    field.name for field in fields(Trajectories) if field.name not in (*_OF_SEGMENTS, *OPTIONAL)
 )
 
 
@@ -170,9 +181,10 @@ def _side_by_side(parts: Sequence[Trajectories]) -> Trajectories:
                 for field in fields(GroupIndex)
             )
         )
-    ends = [part.ended for part in parts if part.ended is not None]
-    if len(ends) == len(parts):
-        joined["ended"] = np.concatenate(ends)
+    for name in _OPTIONAL_OF_SEGMENTS:
+        known = [value for part in parts if (value := getattr(part, name)) is not None]
+        if len(known) == len(parts):
+            joined[name] = np.concatenate(known)
     return Trajectories(**joined)
 
 

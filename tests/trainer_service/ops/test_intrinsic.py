@@ -43,29 +43,15 @@ def test_an_inverse_error_of_one_action_kind_is_that_alone() -> None:
     assert certain.item() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_a_scale_is_the_root_mean_square_of_returns() -> None:
-    # γ = ½. Returns of 2, 4 are 2 + 2 = 4 and 4; of the trajectory of one step: 8. (16 + 16 + 64)/3 = 32.
-    rewards, lengths = np.array([2.0, 4.0, 8.0], np.float32), np.array([2, 1])
-    scale = updated_scale(ReturnScale(0.0, 0.0), rewards, lengths, discount=0.5)
+def test_a_scale_is_the_root_mean_square_of_sums() -> None:
+    scale = updated_scale(ReturnScale(0.0, 0.0), np.array([4.0, 4.0, 8.0]))
     assert scale == (3.0, 32.0)
     assert scale.deviation == pytest.approx(math.sqrt(32.0))
-    # One more return, of 0: (96 + 0)/4 = 24.
-    assert updated_scale(scale, np.zeros(1, np.float32), np.array([1]), discount=0.5) == (4.0, 24.0)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_scale_is_independent_of_how_rows_are_split(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 9, 12)
-    rewards = rng.exponential(size=int(lengths.sum())).astype(np.float32)
-    at_once = updated_scale(ReturnScale(0.0, 0.0), rewards, lengths, discount=0.9)
-    cut, steps = 5, int(lengths[:5].sum())
-    scale = updated_scale(ReturnScale(0.0, 0.0), rewards[:steps], lengths[:cut], discount=0.9)
-    assert updated_scale(scale, rewards[steps:], lengths[cut:], discount=0.9) == pytest.approx(at_once)
+    # One more, of 0: (96 + 0)/4 = 24.
+    assert updated_scale(scale, np.zeros(1)) == (4.0, 24.0)
 
 
 def test_nothing_new_leaves_a_scale_as_it_is() -> None:
     scale = ReturnScale(2.0, 3.0)
-    nothing = updated_scale(scale, np.empty(0, np.float32), np.empty(0, np.int64), discount=0.9)
-    assert nothing == scale
+    assert updated_scale(scale, np.empty(0)) == scale
     assert ReturnScale(0.0, 0.0).deviation == 0.0

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from trainer_service.ops.returns import (
+    discounted_sums_so_far,
     generalized_advantage,
     ragged_generalized_advantage,
     standardize,
@@ -109,3 +110,13 @@ def test_standardized_values_have_mean_zero_and_deviation_one() -> None:
 
 def test_a_constant_standardizes_to_zeros_not_to_nan() -> None:
     np.testing.assert_array_equal(standardize(np.full(4, 7.0)), np.zeros(4))
+
+
+def test_discounted_sums_go_on_from_those_before() -> None:
+    # γ = ½. The first run: ½·8 + 1 = 5, ½·5 + 2 = 4.5; the second one begins at 0.
+    sums = discounted_sums_so_far(
+        np.array([1.0, 2.0, 3.0]), np.array([8.0, 0.0]), np.array([2, 1]), discount=0.5
+    )
+    assert sums.tolist() == [5.0, 4.5, 3.0]
+    nothing = discounted_sums_so_far(np.empty(0), np.empty(0), np.empty(0, np.int64), discount=0.5)
+    assert len(nothing) == 0

@@ -51,14 +51,14 @@ def test_an_agent_gets_its_own_reward_and_its_groups() -> None:
     assert source.rewards(experience.take(torch.tensor([2, 0]))).tolist() == [18.0, 1.0]
 
 
-def test_normalized_rewards_are_in_units_of_their_returns() -> None:
+def test_normalized_rewards_are_in_units_of_their_discounted_sums() -> None:
     source = make(gamma=0.5, normalize_rewards=True)
-    # Episodes of two steps and of one: returns 1 + 10/2 = 6, 10 and 18, so a mean square of (36 + 100 + 324)/3.
+    # Episodes of two steps and of one: sums of 1, 1/2 + 10 = 10.5 and 18.
     experience = Experience(three_steps((2, 1)), torch.device("cpu"))
-    first = (460 / 3) ** 0.5
+    first = ((1 + 10.5**2 + 18**2) / 3) ** 0.5
     assert source.record(experience) == pytest.approx(np.array([1.0, 10.0, 18.0]) / first, rel=1e-6)
-    # One of three steps: 1 + 14/2 + ... = 10.5, 10 + 18/2 = 19 and 18, counted beside the others.
-    both = ((460 + 10.5**2 + 19**2 + 18**2) / 6) ** 0.5
+    # One of three steps: sums of 1, 10.5 and 10.5/2 + 18 = 23.25, counted beside the others.
+    both = ((1 + 10.5**2 + 18**2 + 1 + 10.5**2 + 23.25**2) / 6) ** 0.5
     experience = Experience(three_steps(), torch.device("cpu"))
     assert source.record(experience) == pytest.approx(np.array([1.0, 10.0, 18.0]) / both, rel=1e-6)
     assert source.scaled(np.array([both], np.float32)) == pytest.approx(1.0)

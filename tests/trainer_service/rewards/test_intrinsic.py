@@ -147,12 +147,12 @@ def test_normalized_rewards_do_not_depend_on_the_size_of_errors(
     experience = Experience(trajectories, CPU)
     learn(source, experience, 1)
     rewards = source.record(experience)
-    # By itself a first rollout has returns whose root mean square is 1.
-    returns = np.zeros(20)
+    # By itself a first rollout has discounted sums whose root mean square is 1.
+    sums = np.zeros(20)
     squares = []
-    for step in reversed(range(32)):
-        returns = rewards.reshape(20, 32)[:, step] + 0.9 * returns
-        squares.append(np.square(returns))
+    for step in range(32):
+        sums = rewards.reshape(20, 32)[:, step] + 0.9 * sums
+        squares.append(np.square(sums))
     assert np.sqrt(np.mean(squares)) == pytest.approx(1.0, rel=1e-3)
 
 

@@ -98,6 +98,7 @@ class PPO(OnPolicyLearner):
             "Policy/KL Divergence": kl,
             **importance,
             **estimates[0],
+            **self._episode_rewards.metrics(rollout.trajectories, rollout.rewards),
             **self._update_others(experience, step),
         }
 
@@ -180,7 +181,6 @@ class PPO(OnPolicyLearner):
             )
             label = source.name.capitalize()
             metrics[f"Policy/{label} Value Estimate"] = float(values[:, head].mean())
-            metrics[f"Policy/{label} Reward"] = float(rewards.sum() / len(trajectories.lengths))
         # Normalized over the rollout: in small minibatches the mean would be mostly noise. Signals add up before
         # that, so their strengths decide how they weigh against each other.
         advantage = self._tensor(standardize(advantages.sum(axis=1)))

@@ -30,7 +30,6 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     GroupRollout,
     JointStepBatch,
     joint_step_batches,
-    reward_metrics,
 )
 from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
@@ -165,7 +164,7 @@ class GroupLearner(OnPolicyLearner):
             "Policy/Beta": scheduled.beta,
             **importance,
             **critic_targets.metrics,
-            **reward_metrics(rollout, self._rewards),
+            **self._episode_rewards.metrics(rollout.trajectories, rollout.rewards),
             **self._update_others(experience, step),
         }
 

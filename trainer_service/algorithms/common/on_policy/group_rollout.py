@@ -252,12 +252,3 @@ def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> 
     new_numbers = torch.full_like(numbers, -1)
     new_numbers[present] = torch.arange(int(present.sum()), device=members.device)
     return [sensor[numbers[present]] for sensor in observations], new_numbers.view(members.shape)
-
-
-def reward_metrics(rollout: GroupRollout, sources: Sequence[RewardSource]) -> dict[str, float]:
-    """Mean reward of each source per trajectory, by tag."""
-    segments = len(rollout.trajectories.lengths)
-    return {
-        f"Policy/{source.name.capitalize()} Reward": float(rewards.sum() / segments)
-        for source, rewards in zip(sources, rollout.rewards, strict=True)
-    }

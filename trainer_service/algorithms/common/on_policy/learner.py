@@ -22,6 +22,7 @@ from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.on_policy.episode_rewards import EpisodeRewards
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
@@ -36,7 +37,7 @@ from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rewards import Experience
 from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.trajectories import GroupIndex, OnPolicyBuffer, Trajectories
+from trainer_service.rollout.trajectories import OPTIONAL, GroupIndex, OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
@@ -77,6 +78,7 @@ class OnPolicyLearner(AlgorithmBase):
             )
             critic = self._make_critic(len(self._rewards))
             self._critic = None if critic is None else critic.to(self._device)
+        self._episode_rewards = EpisodeRewards(self._rewards)
         self._learned_rewards = [source for source in self._rewards if source.learns]
         self.memory_size = self._policy.memory_size
         self._normalizer = self._make_normalizer().to(self._device)
@@ -235,6 +237,7 @@ class OnPolicyLearner(AlgorithmBase):
             "acting": self._acting.get_state(),
             "shuffling": self._shuffling.get_state(),
             **reward_models.state_dict(self._rewards, self._cloning),
+            "episode_rewards": self._episode_rewards.state_dict(),
             "collected": None if collected is None else to_tensors(collected),
         }
 
@@ -246,6 +249,8 @@ class OnPolicyLearner(AlgorithmBase):
         for key, optimizer in self._optimizers().items():
             optimizer.load_state_dict(state[key])
         restore_streams({"acting": self._acting, "shuffling": self._shuffling}, state)
+        if "episode_rewards" in state:  # those of earlier versions have none
+            self._episode_rewards.load_state_dict(state["episode_rewards"])
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
@@ -300,7 +305,7 @@ def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
     """The trajectories that ``to_tensors`` packed. Raises KeyError where a field is missing."""
     unpacked: dict[str, Any] = {}
     for field in fields(Trajectories):
-        if field.name in ("group_index", "ended") and field.name not in packed:
+        if field.name in OPTIONAL and field.name not in packed:
             continue
         value = packed[field.name]
         if isinstance(value, Mapping):

@@ -1,0 +1,60 @@
+"""The scale that ``normalize_rewards`` divides a signal's rewards by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.ops.intrinsic import ReturnScale, updated_scale
+from trainer_service.ops.returns import discounted_sums_so_far
+from trainer_service.rollout.episode_runs import EpisodeRuns, EpisodeValues
+from trainer_service.rollout.trajectories import Trajectories
+
+
+class RewardScale:
+    """The running root mean square of a signal's discounted sums, R_t = γ R_{t−1} + r_t over an agent's episode.
+
+    The sums begin at 0 with an episode and go on where ``time_horizon`` cuts its trajectories, so the scale does not
+    depend on where these are cut. After Engstrom et al. 2020 (arXiv:2005.12729); all steps count alike.
+    """
+
+    def __init__(self, discount: float) -> None:
+        self._discount = discount
+        self._scale = ReturnScale(rows=0.0, mean_square=0.0)
+        self._sums = EpisodeValues()
+
+    @property
+    def deviation(self) -> float:
+        """The scale; 0 before any reward differed from zero."""
+        return self._scale.deviation
+
+    def update(self, trajectories: Trajectories, rewards: NDArray[np.float32]) -> None:
+        """Counts the rewards of all steps of some trajectories in. rewards: [S]."""
+        if len(rewards) == 0:
+            return
+        runs = EpisodeRuns.of(trajectories)
+        sums = discounted_sums_so_far(
+            rewards[runs.steps].astype(np.float64),
+            self._sums.before(runs)[:, 0],
+            runs.lengths,
+            discount=self._discount,
+        )
+        self._sums.update(runs, sums[np.cumsum(runs.lengths) - 1, None])
+        self._scale = updated_scale(self._scale, sums)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, and the sums of episodes that go on."""
+        return {"scale": list(self._scale), "sums": self._sums.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there. Checkpoints of earlier versions have no sums: these begin at 0."""
+        self.load_scale(state)
+        if "sums" in state:
+            self._sums.load_state_dict(state["sums"])
+
+    def load_scale(self, state: Mapping[str, Any]) -> None:
+        """Takes the scale alone, for a run with other episodes."""
+        self._scale = ReturnScale(*state["scale"])

@@ -1,0 +1,83 @@
+"""Quantities that are added up over an agent's episode, though its steps come in several trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_service.rollout.trajectories import StepRanges, Trajectories
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeRuns:
+    """R unbroken runs of one agent in one episode: P trajectories, joined where one goes on with another."""
+
+    steps: NDArray[np.int64]
+    """The trajectories' steps in the order of the runs. Shape [S]."""
+
+    lengths: NDArray[np.int64]
+    """Steps of each run. Shape [R]."""
+
+    agents: NDArray[np.int64]
+    """The number of each run's agent. Shape [R]."""
+
+    begun: NDArray[np.bool_]
+    """The episode began with the run's first step. Shape [R]."""
+
+    ended: NDArray[np.bool_]
+    """The episode was over after the run's last step. Shape [R]."""
+
+    @classmethod
+    def of(cls, trajectories: Trajectories) -> EpisodeRuns:
+        """The runs of trajectories in the order of time. Where agents are unknown, each is an episode."""
+        lengths, agents = trajectories.lengths, trajectories.agents
+        begun, ended = trajectories.begun, trajectories.ended
+        if agents is None or begun is None or ended is None:
+            whole = np.ones(len(lengths), np.bool_)
+            return cls(np.arange(len(trajectories)), lengths, np.arange(len(lengths)), whole, whole)
+        order = np.argsort(agents, kind="stable")
+        agents, begun, ended = agents[order], begun[order], ended[order]
+        first, last = np.ones(len(order), np.bool_), np.ones(len(order), np.bool_)
+        first[1:] = last[:-1] = (agents[1:] != agents[:-1]) | begun[1:] | ended[:-1]
+        ranges = StepRanges(np.cumsum(lengths) - lengths, lengths).select(order)
+        run_ends = np.cumsum(ranges.lengths)[last]
+        return cls(ranges.steps(), np.diff(run_ends, prepend=0), agents[first], begun[first], ended[last])
+
+
+class EpisodeValues:
+    """A number for each agent whose episode goes on, or several: what was added up over it so far."""
+
+    def __init__(self, size: int = 1) -> None:
+        """size: numbers of an agent."""
+        self._size = size
+        self._values: dict[int, NDArray[np.float64]] = {}
+
+    def before(self, runs: EpisodeRuns) -> NDArray[np.float64]:
+        """The values of the agents at the runs' first steps: zeros where an episode begins. Shape [R, size]."""
+        nothing = np.zeros(self._size)
+        known = [self._values.get(agent, nothing) for agent in runs.agents.tolist()]
+        values = np.array(known, np.float64).reshape(-1, self._size)
+        values[runs.begun] = 0.0
+        return values
+
+    def update(self, runs: EpisodeRuns, values: NDArray[np.float64]) -> None:
+        """Takes the values after the runs' last steps. Those of episodes that ended are forgotten. Shape [R, size]."""
+        for agent, ended, value in zip(runs.agents.tolist(), runs.ended.tolist(), values, strict=True):
+            if ended:
+                self._values.pop(agent, None)
+            else:
+                self._values[agent] = value
+
+    def state_dict(self) -> dict[str, Any]:
+        """All values, and the numbers of their agents."""
+        agents = sorted(self._values)
+        return {"agents": agents, "values": [self._values[agent].tolist() for agent in agents]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there. Raises KeyError or ValueError where it does not fit."""
+        values = np.array(state["values"], np.float64).reshape(-1, self._size)
+        self._values = dict(zip(state["agents"], values, strict=True))
