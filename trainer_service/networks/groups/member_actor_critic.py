@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -63,19 +63,16 @@ class MemberActors(nn.Module):
         outputs = self.members.of_agents(observations, lambda actors, seen: actors.outputs(seen))
         return self.actions.forward(outputs)
 
-    def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+    def group_policy(
+        self, observations: Sequence[Tensor], histories: Histories | None = None
+    ) -> ActionParameters:
         """As that of StackedActors."""
-        outputs = self.members.of_groups(observations, lambda _, actors, seen: actors.group_outputs(seen))
-        return self.actions.forward(outputs)
 
-    def recall(self, observations: Sequence[Tensor], histories: Histories) -> ActionParameters:
-        """As that of RecurrentActors."""
-
-        def of_member(view: MemberView, actors: RecurrentActors, seen: list[Tensor]) -> Tensor:
-            own = histories.of(view.agents)
-            if own is None:
+        def of_member(view: MemberView, actors: StackedActors, seen: list[Tensor]) -> Tensor:
+            own = None if histories is None else histories.of(view.agents)
+            if histories is not None and own is None:
                 return seen[0].new_zeros((len(histories.selected), seen[0].shape[1], actors.actions.size))
-            return actors.recalled_outputs(seen, own)
+            return actors.group_outputs(seen, own)
 
         return self.actions.forward(self.members.of_groups(observations, of_member))
 
@@ -98,14 +95,17 @@ class MemberCritics(nn.Module):
         """agent_spec: as for the actors."""
         super().__init__()
         views = member_views(agent_spec, ())
-        make = StackedCritics
+        make: Callable[..., StackedCritics | RecurrentCritics] = StackedCritics
         if settings.memory is not None:
-            make = cast(type[StackedCritics], partial(RecurrentCritics, memory=settings.memory))
+            make = partial(RecurrentCritics, memory=settings.memory)
         everyone = views[-1].agents.stop
-        self.members = nn.ModuleList(
+        each = [
             make(agent_spec, settings, num_agents=everyone, shared=True, critics=view.agents)
             for view in views
-        )
+        ]
+        self.members = nn.ModuleList(each)
+        self.values_absent_agents = each[0].values_absent_agents
+        """Whether the values of absent agents mean anything."""
 
     def forward(
         self,
@@ -114,11 +114,7 @@ class MemberCritics(nn.Module):
         actions: Tensor,
         histories: Histories | None = None,
     ) -> Tensor:
-        """Values [B, n]; see StackedCritics, and with memory RecurrentCritics."""
-        values = [
-            each.forward(observations, present, actions)
-            if histories is None
-            else each.forward(observations, histories, present, actions)
-            for each in self.members
-        ]
-        return torch.cat(values, dim=1)
+        """Values [B, n]; arguments as for StackedCritics."""
+        return torch.cat(
+            [each.forward(observations, present, actions, histories) for each in self.members], dim=1
+        )

@@ -45,17 +45,17 @@ class RecurrentActors(StackedActors):
         self.memory_size = self.policy_memory_size = self.memory.size
         self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
 
-    def recall(self, observations: Sequence[Tensor], histories: Histories) -> ActionParameters:
-        """Returns the parameters of whole groups' actions after all before them, [B, n, …]; see GroupInput."""
-        return self.actions.forward(self.recalled_outputs(observations, histories))
-
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
         outputs, kept = self.step_outputs(observations, memories)
         return self.actions.forward(outputs), kept
 
-    def recalled_outputs(self, observations: Sequence[Tensor], histories: Histories) -> Tensor:
-        """Numbers before tanh and logits, side by side. [B, n, C + K]"""
+    def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
+        """Numbers before tanh and logits, side by side, after all that came before. [B, n, C + K]
+
+        Raises ValueError without histories.
+        """
+        histories = _required(histories)
         seen = torch.cat(list(observations), dim=2)
         features = each_through(self.body, seen, self._shared, self._ids)
         remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
@@ -88,6 +88,9 @@ class RecurrentCritics(nn.Module):
     while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.
     """
 
+    values_absent_agents = False
+    """Whether the values of absent agents mean anything: they have no memory of their own to be valued after."""
+
     def __init__(
         self,
         agent_spec: BehaviorSpec,
@@ -111,13 +114,14 @@ class RecurrentCritics(nn.Module):
         self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
 
     def forward(
-        self, observations: Sequence[Tensor], histories: Histories, present: Tensor, actions: Tensor
+        self,
+        observations: Sequence[Tensor],
+        present: Tensor,
+        actions: Tensor,
+        histories: Histories | None = None,
     ) -> Tensor:
-        """Values [B, critics]; of absent agents they mean nothing.
-
-        observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
-        actions: as StackedCritics takes them, [B, n critics or 1, n, C + K].
-        """
+        """Values [B, critics]; arguments as for StackedCritics. Raises ValueError without histories."""
+        histories = _required(histories)
         shown = self.joint.done(actions, present, self._critics)
         own = histories.of(self._critics)
         if own is None:
@@ -128,3 +132,9 @@ class RecurrentCritics(nn.Module):
         remembered = self.memory.unroll(features, own.without_memories(self.memory.size))
         joined = each_through(self.joined, torch.cat([remembered[own.selected], shown], dim=2), self._shared)
         return each_through(self.value, joined, self._shared).squeeze(2)
+
+
+def _required(histories: Histories | None) -> Histories:
+    if histories is None:
+        raise ValueError("networks with memory are shown sequences")
+    return histories

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
+from trainer_service.networks.groups.histories import Histories
 from trainer_service.networks.groups.stacked import (
     StackedBody,
     StackedLinear,
@@ -68,9 +69,11 @@ class StackedActors(nn.Module):
         """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
         return self.actions.forward(self.outputs(observations))
 
-    def group_policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns the parameters of whole groups' actions, [B, n, …]. observations: what each member sees itself."""
-        return self.actions.forward(self.group_outputs(observations))
+    def group_policy(
+        self, observations: Sequence[Tensor], histories: Histories | None = None
+    ) -> ActionParameters:
+        """Returns the parameters of whole groups' actions, [B, n, …]. observations, histories: see GroupInput."""
+        return self.actions.forward(self.group_outputs(observations, histories))
 
     def outputs(self, observations: Sequence[Tensor]) -> Tensor:
         """Numbers before tanh and logits, side by side, of M single agents. [M, C + K]"""
@@ -87,8 +90,8 @@ class StackedActors(nn.Module):
         outputs = self.output.forward(self.body.forward(everyone))
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
-    def group_outputs(self, observations: Sequence[Tensor]) -> Tensor:
-        """The same of all agents of B groups. [B, n, C + K]"""
+    def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
+        """Numbers before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]"""
         seen = torch.cat(list(observations), dim=2)
         outputs = _each(self.body, self.output, seen, self._shared, self._ids)
         return outputs if self.has_action is None else outputs * self.has_action
@@ -157,6 +160,9 @@ class JointInputs(nn.Module):
 class StackedCritics(nn.Module):
     """Critics Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
 
+    values_absent_agents = True
+    """Whether the values of absent agents mean anything."""
+
     def __init__(
         self,
         agent_spec: BehaviorSpec,
@@ -179,10 +185,16 @@ class StackedCritics(nn.Module):
         self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
-    def forward(self, observations: Sequence[Tensor], present: Tensor, actions: Tensor) -> Tensor:
+    def forward(
+        self,
+        observations: Sequence[Tensor],
+        present: Tensor,
+        actions: Tensor,
+        histories: Histories | None = None,
+    ) -> Tensor:
         """Values [B, critics].
 
-        observations: what members see, zeros for absent ones, one [B, n, …] per sensor; present: bool [B, n];
+        observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
         actions: everyone's, as each critic is given them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
         """
         seen, shown = self.joint.seen(observations, present), self.joint.done(actions, present, self._critics)

@@ -150,7 +150,7 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
         batch = algorithm._minibatches.build(sample)
         assert isinstance(algorithm._policy, RecurrentActors)
         assert batch.inputs.histories is not None
-        found = algorithm._policy.recall(batch.inputs.observations, batch.inputs.histories)
+        found = algorithm._policy.group_policy(*batch.inputs)
     steps = {tuple(row): number for number, row in enumerate(trajectories.observations[0].tolist())}
     rows, agents = np.nonzero(sample.present)
     order = [steps[tuple(each)] for each in sample.observations[0][rows, agents].tolist()]
@@ -195,7 +195,7 @@ def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, shar
         shown = [sensor.clone() for sensor in observations]
         shown[0][changed] += by
         with torch.inference_mode():
-            return rule._critics.forward(shown, histories, batch.present, done)[:, 0]
+            return rule._critics.forward(shown, batch.present, done, histories)[:, 0]
 
     moved = (values(second, 1.0) - values(second, 0.0)).abs() > 1e-7
     assert moved[[second, third]].all()

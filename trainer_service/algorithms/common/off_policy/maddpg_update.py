@@ -27,6 +27,8 @@ from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_soft
 from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
 
+_Critics = StackedCritics | RecurrentCritics | MemberCritics
+
 
 class CriticReport(NamedTuple):
     """Errors of the critics on a minibatch, before their step."""
@@ -121,7 +123,7 @@ class MADDPGUpdate:
         joint_actions: [B, n, C + K]; allowed: bool [B, n, K], or None where everything is; noise: draws of an
         exponential distribution, in the shape of what it is given.
         """
-        parameters = _policy(self.actors, batch.inputs)
+        parameters = self.actors.group_policy(*batch.inputs)
         present = batch.present.to(joint_actions.dtype)
         own = torch.eye(self._num_agents, dtype=torch.bool, device=joint_actions.device).unsqueeze(-1)
         # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
@@ -151,7 +153,7 @@ class MADDPGUpdate:
         if self._hyper.reward_mode == "individual":
             return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
         # A dead agent is still worth what the others earn, for as long as one of them is left.
-        if isinstance(critics, RecurrentCritics):
+        if not critics.values_absent_agents:
             values = torch.where(batch.next_present, values, _means_of(values, batch.next_present))
         ended = ~batch.next_present.any(dim=1, keepdim=True)
         return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, ended)
@@ -162,8 +164,8 @@ class MADDPGUpdate:
 
     @property
     def _learns_present_only(self) -> bool:
-        """Whether values are of agents that are there: of the others critics with memory know nothing."""
-        return self._hyper.reward_mode == "individual" or isinstance(self._critics, RecurrentCritics)
+        """Whether only values of agents that are there are learned."""
+        return self._hyper.reward_mode == "individual" or not self._critics.values_absent_agents
 
     def _value_counts(self, batch: JointMinibatch) -> Tensor:
         """How many values of each agent are learned, as ``decisions`` counts. [n]"""
@@ -173,7 +175,7 @@ class MADDPGUpdate:
 
     def _target_actions(self, batch: JointMinibatch) -> Tensor:
         """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
-        parameters = _policy(self._target_actors.network, batch.next_inputs)
+        parameters = self._target_actors.network.group_policy(*batch.next_inputs)
         numbers = torch.tanh(parameters.mean)
         if not self._branches:
             return numbers
@@ -229,7 +231,7 @@ def _make_actors(
 
 def _make_critics(
     agent_spec: BehaviorSpec, network: NetworkSettings, hyper: MADDPGSettings, num_agents: int
-) -> StackedCritics | RecurrentCritics | MemberCritics:
+) -> _Critics:
     share = hyper.sharing
     if agent_spec.members and share == "group":
         return MemberCritics(agent_spec, network)
@@ -239,27 +241,9 @@ def _make_critics(
     return make(agent_spec, network, num_agents=num_agents, shared=share != "none")
 
 
-def _policy(actors: StackedActors | MemberActors, seen: GroupInput) -> ActionParameters:
-    """The parameters of the actions of whole groups. [B, n, …]"""
-    if isinstance(actors, RecurrentActors | MemberActors) and seen.histories is not None:
-        return actors.recall(seen.observations, seen.histories)
-    return actors.group_policy(seen.observations)
-
-
-def _values(
-    critics: StackedCritics | RecurrentCritics | MemberCritics,
-    seen: GroupInput,
-    present: Tensor,
-    actions: Tensor,
-) -> Tensor:
+def _values(critics: _Critics, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
     """Values [B, n] of everyone's actions, as StackedCritics takes them."""
-    if isinstance(critics, StackedCritics):
-        return critics.forward(seen.observations, present, actions)
-    if isinstance(critics, MemberCritics):
-        return critics.forward(seen.observations, present, actions, seen.histories)
-    if seen.histories is None:
-        raise ValueError("critics with memory are shown sequences")
-    return critics.forward(seen.observations, seen.histories, present, actions)
+    return critics.forward(seen.observations, present, actions, seen.histories)
 
 
 def _means_of(values: Tensor, there: Tensor) -> Tensor:
