@@ -1,8 +1,8 @@
 """Agents that are not there: whatever stands in their place moves no learner of groups, alike or unlike, with memory
 or without.
 
-Each learner lives twice through the same lives of agents that come late, die early and are cut off. Before the second one
-learns, all that belongs to absent agents is overwritten.
+Each learner lives twice through the same lives of agents that come late, die early and are cut off. Before it learns
+for the second time, all that belongs to absent agents is overwritten.
 """
 
 from __future__ import annotations
@@ -150,12 +150,10 @@ def live(behavior: Behavior, ticks: int) -> None:
 def noise(sensors: tuple[Observation, ...], absent: np.ndarray) -> tuple[Observation, ...]:
     """Sensors with something else where nobody is."""
     rng = np.random.default_rng(5)
-    changed = []
-    for sensor in sensors:
-        sensor = sensor.copy()
+    changed = tuple(sensor.copy() for sensor in sensors)
+    for sensor in changed:
         sensor[absent] = rng.normal(3.0, 2.0, sensor[absent].shape)
-        changed.append(sensor)
-    return tuple(changed)
+    return changed
 
 
 def overwritten(sample: JointSample) -> JointSample:
