@@ -25,6 +25,7 @@ from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
 from trainer_service.plugins import CALLBACK_PLUGINS
 from trainer_service.rollout.episode_scores import Evaluation
+from trainer_service.rollout.group_returns import counted_returns
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.side_channels import Aggregation, StatMessage
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -92,6 +93,14 @@ class EndedEpisodes:
 
     group_returns: NDArray[np.float64]
     """Returns of groups: the group's raw reward and its members' own. Shape [G]; empty without groups."""
+
+    in_group: NDArray[np.bool_]
+    """Whether each of these agents is of a group. Shape [E]."""
+
+    @property
+    def counted_returns(self) -> NDArray[np.float64]:
+        """The returns that lessons and lists of checkpoints count: those of groups, and of agents without a group."""
+        return counted_returns(self.returns, self.in_group, self.group_returns)
 
     @staticmethod
     def concatenate(parts: Sequence[EndedEpisodes]) -> EndedEpisodes:

@@ -93,7 +93,7 @@ class Behavior:
         self._was_finished = self.finished
         """Whether it was finished at the last summary."""
         self._returns_since_save: dict[str, tuple[float, int]] = {}
-        """Sum and number of the returns, by behavior: of all agents, and of those of each member of a team."""
+        """Sum and number of the returns that count, and of those of each member of a team, by behavior."""
         self._returns_since_progress: list[float] = []
         self._agent_members = np.array(spec.agent_members, np.int64)
         """The number of the member that each agent index belongs to, in a team."""
@@ -190,9 +190,11 @@ class Behavior:
                 if len(of_member):
                     self._count_since_save(member.behavior, of_member)
                     self._statistics.add(f"{MEMBER_REWARD}{member.behavior}", of_member)
-            self._count_since_save(self.name, returns)
+        counted = episodes.counted_returns
+        if len(counted):
+            self._count_since_save(self.name, counted)
             if self._is_watched:
-                self._returns_since_progress.extend(returns.tolist())
+                self._returns_since_progress.extend(counted.tolist())
         if len(episodes.group_returns):
             self._statistics.add_group_episodes(episodes.group_returns)
         self._callbacks.on_episode_end(self.name, episodes)
@@ -265,7 +267,7 @@ class Behavior:
     def drain_mean_returns(self) -> dict[str, float]:
         """Mean returns of the episodes since the last call, for the lists of checkpoints: see ``models`` for names.
 
-        Absent where none ended; of a team also that of all its agents, under its own name.
+        Absent where none ended. Of a member of a team they are its agents' own, else those that count.
         """
         found, self._returns_since_save = self._returns_since_save, {}
         return {name: total / count for name, (total, count) in found.items()}

@@ -232,7 +232,8 @@ def _ended_episodes(
     if episodes is not None:
         returns, lengths, ended = episodes.returns, episodes.lengths, episodes.rows
     agent_indices = reported_agent_indices(steps.batch, membership)[ended]
-    return EndedEpisodes(returns, lengths, agent_indices, groups.returns), ended
+    in_group = steps.batch.group_ids[ended] != 0
+    return EndedEpisodes(returns, lengths, agent_indices, groups.returns, in_group), ended
 
 
 def _concatenated(parts: Sequence[_Waiting]) -> _Waiting:

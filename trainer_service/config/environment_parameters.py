@@ -144,7 +144,8 @@ class CompletionCriteria(Section):
     """Name of the behavior to watch."""
 
     measure: Literal["reward", "progress"] = "reward"
-    """``reward``: mean return of the last episodes. ``progress``: the fraction of max_steps used."""
+    """``reward``: mean return of the last episodes, of groups where there are groups. ``progress``: the fraction of
+    max_steps used."""
 
     threshold: Number = 0.0
     """Value that the measure must exceed."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
-from trainer_service.rollout.group_returns import GroupReturns
+from trainer_service.rollout.group_returns import GroupReturns, counted_returns
 from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
@@ -81,8 +81,11 @@ class Score:
 
     @property
     def value(self) -> float | None:
-        """The one number to compare policies by: the mean group return, the mean return without groups."""
-        return _mean(self.group_returns or self.returns)
+        """The one number to compare policies by: the mean of the returns that count, see ``counted_returns``."""
+        # The agents of a team have indices without a group, too.
+        indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
+        in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
+        return _mean(counted_returns(np.array(self.returns), in_group, groups))
 
     def to_json(self) -> dict[str, Any]:
         """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
@@ -298,8 +301,8 @@ def _described(returns: Sequence[float]) -> dict[str, Any]:
     return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+def _mean(values: Sequence[float] | NDArray[np.float64]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
 
 
 def _std(values: Sequence[float]) -> float | None:

@@ -162,6 +162,16 @@ def _joined(first: GroupEpisodes, second: GroupEpisodes) -> GroupEpisodes:
     )
 
 
+def counted_returns(
+    own: NDArray[np.float64], in_group: NDArray[np.bool_], groups: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The returns that a behavior is judged by: those of its groups, and those of agents without a group.
+
+    own: of agents, [E]; in_group: whether each of them is of a group, [E]; groups: of groups, [G]. At most [E + G].
+    """
+    return np.concatenate([own[~in_group], groups])
+
+
 def game_results(
     batch: StepBatch, team: int, ended: NDArray[np.intp], ended_groups: NDArray[np.int64]
 ) -> NDArray[np.float64]:

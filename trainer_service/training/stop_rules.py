@@ -138,6 +138,8 @@ class _Scores:
     step: int = 0
     best: float = float("-inf")
     best_step: int = 0
+    has_groups: bool = False
+    """Whether an episode of a group has ended."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     """Episodes and mean return of the newest summaries."""
 
@@ -149,7 +151,9 @@ class _Scores:
     def over_episodes(self, row: Mapping[str, Any]) -> float | None:
         """The mean return over the newest summaries that have enough episodes together; None if there are too few."""
         group_return = row.get("mean_group_return")
-        mean = row.get("mean_return") if group_return is None else group_return
+        self.has_groups |= group_return is not None
+        # Agents may die long before their group's episode ends: their own returns are not the group's.
+        mean = group_return if self.has_groups else row.get("mean_return")
         if mean is None or not row.get("episodes"):
             return None
         self.recent.append((row["episodes"], mean))

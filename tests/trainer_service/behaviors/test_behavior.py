@@ -10,8 +10,11 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import EndedEpisodes
 from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import parse_run_options
+from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
+from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 VECTOR = ObservationSpec("v", (2,))
@@ -36,7 +39,7 @@ def test_a_budget_of_episodes_ends_learning_before_the_steps_do() -> None:
     for ended in (2, 0, 2):
         returns = np.ones(ended)
         zeros = np.zeros(ended, np.int64)
-        episodes = EndedEpisodes(returns, zeros + 5, zeros - 1, np.zeros(0))
+        episodes = EndedEpisodes(returns, zeros + 5, zeros - 1, np.zeros(0), zeros > 0)
         ball.add(SampleBatch(team=0, transitions=10, episodes=episodes))
         said.append((ball.step, ball.episodes, ball.finished))
     assert said == [(10, 2, False), (20, 2, False), (30, 4, True)]
@@ -54,6 +57,39 @@ def test_the_longest_episode_is_known_and_estimated_after_a_resume() -> None:
     resumed = behavior(VECTOR)
     resumed.restore(ball.checkpoint())
     assert resumed.longest_episode == 16 // 3
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "poca"])
+def test_returns_of_groups_and_of_agents_without_one_count(trainer_type: str) -> None:
+    ball = behavior(VECTOR, trainer_type=trainer_type)
+
+    def observe(
+        ids: list[int], groups: list[int], own: list[float], ended: int, group_reward: float = 0.0
+    ) -> None:
+        rows = np.arange(len(ids))
+        batch = step_batch(
+            [np.zeros((len(ids), 2), np.float32)],
+            np.array(own, np.float32),
+            agent_ids=np.array(ids),
+            group_ids=np.array(groups),
+            group_rewards=np.where(np.array(groups) > 0, group_reward, 0.0).astype(np.float32),
+            allowed_actions=np.ones((len(ids), 0), np.bool_),
+            terminated=rows < ended,
+        )
+        ball.observe(TeamSteps(0, 0, batch))
+        ball.act()
+
+    # Two of a group and one alone. One of the group dies before the other.
+    observe([1, 2, 3], [5, 5, 0], [0.0, 0.0, 0.0], ended=0)
+    observe([2, 1, 3], [5, 5, 0], [8.0, 1.0, 2.0], ended=1, group_reward=10.0)
+    assert ball.drain_progress() == Progress(3 / 500_000, [])
+    observe([1, 3], [5, 0], [1.0, 4.0], ended=2, group_reward=10.0)
+    assert ball.drain_progress() == Progress(5 / 500_000, [6.0, 30.0])
+    assert ball.drain_mean_returns() == {"B": 18.0}
+    # Summaries have both.
+    stats = ball.summarize(1.0).stats
+    assert sorted(stats.returns) == [2.0, 6.0, 8.0]
+    assert stats.group_returns.tolist() == [30.0]
 
 
 def test_who_only_acts_has_no_budget() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainer_service.rollout.episode_scores import Score
 
 
@@ -20,3 +22,12 @@ def test_a_printed_score_of_groups_has_theirs() -> None:
 
 def test_a_score_of_no_episodes_can_be_printed() -> None:
     assert repr(Score((), (), ())) == "Score(episodes=0)"
+
+
+def test_the_value_counts_groups_and_agents_without_one() -> None:
+    own = {"returns": (1.0, 2.0, 7.0), "lengths": (4, 4, 4), "teams": (0, 0, 0)}
+    groups = {"group_returns": (3.0,), "group_teams": (0,)}
+    assert Score(**own, **groups, agent_indices=(0, 1, -1)).value == 5.0
+    assert Score(**own, **groups).value == 3.0
+    assert Score(**own, agent_indices=(0, 1, -1)).value == pytest.approx(10 / 3)
+    assert Score((), (), ()).value is None

@@ -71,6 +71,13 @@ def test_returns_of_groups_go_before_those_of_agents() -> None:
     assert stop.met(behaviors())
 
 
+def test_own_returns_of_a_groups_early_dead_are_no_score() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 1.0, groups=np.array([2.0])))
+    stop.write(summary(2000, 9.0))  # agents died, and no group's episode ended
+    assert not stop.met(behaviors())
+
+
 def test_summaries_without_episodes_or_training_are_no_score() -> None:
     stop = rules(target_return=5.0)
     stop.write(summary(1000, 0.0, episodes=0))
