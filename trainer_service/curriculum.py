@@ -7,9 +7,9 @@ at least ``min_lesson_length`` of its episodes have ended, and
     m > threshold                    (measure ``reward``; m is the mean of the last returns),
     s > threshold                    (the same with ``signal_smoothing``: s ← ¼ s + ¾ m with every episode).
 
-Returns are raw: of groups where there are groups, else of agents (``counted_returns``). ``m`` reaches back as far as the
-longest ``min_lesson_length`` of any lesson that watches the behavior. Whenever a parameter moves on, all returns are
-dropped and counted anew, those for other parameters too: returns of another task say nothing about this one.
+Returns are raw: of groups where there are groups, else of agents (``counted_returns``). ``m`` reaches back as far as
+the longest ``min_lesson_length`` of any lesson that watches the behavior. Whenever a parameter moves on, all returns
+are dropped and counted anew, those for other parameters too: returns of another task say nothing about this one.
 
 ML-Agents smooths once for every message of a simulator, ended episode or not, and begins from zero. So its ``s``
 is ``m`` after a few messages, but until then a negative return looks better than it was, and the ``s`` of the lesson
