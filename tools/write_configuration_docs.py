@@ -109,12 +109,15 @@ def _rows(models: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _row(key: str, models: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """One key, with a column for each model; None for a key that is only accepted for its age."""
+    """One key, with its default in each model that it matters to; None for a key that is only accepted for its age."""
     found = [model["properties"][key] for model in models.values() if key in model["properties"]]
     if any("deprecationMessage" in schema for schema in found):
         return None
     described = next((schema for schema in found if "description" in schema), {})
-    defaults = [_default(key, model) for model in models.values()]
+    defaults = [
+        ABSENT if kind in HYPERPARAMETERS and key in HYPERPARAMETERS[kind].unused else _default(key, model)
+        for kind, model in models.items()
+    ]
     cells = [f"`{key}`", _value(found[0]), *defaults, described.get("description", "")]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 

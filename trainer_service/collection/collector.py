@@ -69,7 +69,7 @@ class Collector:
         self._opponents = opponents
         self.threads: Threads | None = None
         """Torch's threads for its decisions; None leaves them as they are."""
-        self._deterministic = settings.network_settings.deterministic
+        self._deterministic = settings.acts_greedily
         self._groups = GroupReturns()
         by_group = settings.hyperparameters.learns_by_group
         members = selector.spec.members

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from trainer_service.config.section import Section, require_choice
+from trainer_service.config.section import Remark, Section, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
 from unity_bridge.plugins import PluginGroup
 
@@ -84,13 +85,20 @@ class NetworkSettings(Section):
     """Encoder of picture observations."""
 
     goal_conditioning_type: Literal["hyper", "none"] = "hyper"
-    """How goal observations act: ``hyper`` lets them generate weights, ``none`` treats them as any input."""
+    """How goal observations act: ``hyper`` lets them generate weights, ``none`` treats them as any input. Always
+    ``none`` for maddpg, for learners that communicate and, among value learners of groups, with ``share: none``."""
 
     deterministic: Flag = False
-    """Whether the policy takes its most likely action instead of drawing one."""
+    """Whether the policy takes its most likely action instead of drawing one. Without effect on the training of trainer
+    types whose policies draw none: those learn from a replay buffer, all but ``sac``, and explore."""
 
     memory: MemorySettings | None = None
     """Null for a policy without memory."""
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yields settings that are accepted, yet do not do what they say."""
+        if not self.keep_scale and not self.layer_norm:
+            yield Remark(("keep_scale",), "has no effect without layer_norm")
 
     @field_validator("layer_norm")
     @classmethod

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Section
+from trainer_service.config.section import Remark, Section
 from trainer_service.config.values import (
     Flag,
     Number,
@@ -30,9 +30,22 @@ class RewardSignalSettings(Section):
     network_settings: NetworkSettings = NetworkSettings()
     """The signal's own network, where it has one."""
 
+    def remarks(self) -> Iterator[Remark]:
+        """Yields settings that are accepted, yet do not do what they say."""
+        yield from (remark.below("network_settings") for remark in self.network_settings.remarks())
+        if self.network_settings.deterministic:
+            text = "has no effect: no actions are drawn from a signal's network"
+            yield Remark(("network_settings", "deterministic"), text)
+
 
 class ExtrinsicSettings(RewardSignalSettings):
     """The task's own rewards, without a network."""
+
+    def remarks(self) -> Iterator[Remark]:
+        default = NetworkSettings()
+        for key in NetworkSettings.model_fields:
+            if getattr(self.network_settings, key) != getattr(default, key):
+                yield Remark(("network_settings", key), "has no effect: the task's rewards need no network")
 
     normalize_rewards: Flag = False
     """Whether rewards are divided by the running scale of their discounted sums (Engstrom et al. 2020), on policy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,20 @@ Location = tuple[str | int, ...]
 """Keys and list positions from the top of a configuration down to a value."""
 
 _Built = TypeVar("_Built")
+
+
+class Remark(NamedTuple):
+    """A setting that is accepted, yet does not do what it says."""
+
+    location: Location
+    """Path of the key below the section that says so."""
+
+    text: str
+    """What it does instead, or nothing, and why."""
+
+    def below(self, *above: str) -> Remark:
+        """The remark as a section says it that has this one at some keys."""
+        return Remark((*above, *self.location), self.text)
 
 
 class Section(BaseModel):

@@ -23,7 +23,14 @@ from trainer_service.config.rewards import (
     leading_signal,
     reward_signal_settings,
 )
-from trainer_service.config.section import Section, build_each, error_at, require_choice, unknown_key_message
+from trainer_service.config.section import (
+    Remark,
+    Section,
+    build_each,
+    error_at,
+    require_choice,
+    unknown_key_message,
+)
 from trainer_service.config.self_play import SelfPlaySettings
 from trainer_service.config.values import (
     Count,
@@ -212,6 +219,26 @@ class TrainerSettings(Section):
         if found:
             raise ValidationError.from_exception_data("section", found)
         return self
+
+    @property
+    def acts_greedily(self) -> bool:
+        """Whether the policy takes its most likely action instead of drawing one, in training too."""
+        return self.network_settings.deterministic and self.hyperparameters.draws_actions
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yields settings that are accepted, yet do not do what they say."""
+        yield from (remark.below("hyperparameters") for remark in self.hyperparameters.remarks())
+        yield from (remark.below("network_settings") for remark in self.network_settings.remarks())
+        for name, signal in self.reward_signals.items():
+            yield from (remark.below("reward_signals", name) for remark in signal.remarks())
+        if self.threaded:
+            yield Remark(("threaded",), "has no effect: simulators never wait for a trainer thread here")
+        if self.network_settings.deterministic and not self.hyperparameters.draws_actions:
+            yield Remark(
+                ("network_settings", "deterministic"),
+                f"has no effect while {self.trainer_type} trains: its policy draws no actions, it explores as its "
+                "hyperparameters say",
+            )
 
     def _not_learned(self) -> Iterator[Contradiction]:
         """Yields sections and keys that this trainer type does not support."""

@@ -80,6 +80,9 @@ class COMA(GroupLearner):
 
     @property
     def _exploration(self) -> float:
+        """The share of random actions now."""
+        if self._settings.acts_greedily:
+            return 0.0
         hyper = self._hyper
         return linear_decay(
             hyper.exploration_initial, hyper.exploration_final, self._env_steps, hyper.exploration_steps

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Location, Section
+from trainer_service.config.section import Location, Remark, Section
 from trainer_service.config.values import (
     Flag,
     NonNegative,
@@ -71,6 +71,12 @@ class Hyperparameters(Section):
     supports_layer_norm: ClassVar[bool] = True
     """Whether ``network_settings.layer_norm`` may be true."""
 
+    draws_actions: ClassVar[bool] = True
+    """Whether the policy is a distribution that actions are drawn from, so that ``deterministic`` means something."""
+
+    unused: ClassVar[Mapping[str, str]] = {}
+    """Keys that have no effect, with the reason and the key to write instead."""
+
     supports_stale_rollouts: ClassVar[bool] = False
     """Whether it may learn from what an older policy than the present one collected."""
 
@@ -127,6 +133,15 @@ class Hyperparameters(Section):
             location = ("network_settings", "memory", "sequence_length")
             most = f"at most the batch_size of {self.batch_size}"
             yield Contradiction(location, most, network.memory.sequence_length)
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yields settings that are accepted, yet do not do what they say."""
+        for key, reason in self.unused.items():
+            default = (
+                type(self).model_fields[key].get_default(call_default_factory=True, validated_data=dict(self))
+            )
+            if getattr(self, key) != default:
+                yield Remark((key,), f"has no effect: {reason}")
 
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:

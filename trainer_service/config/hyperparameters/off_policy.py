@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -31,6 +31,10 @@ class RandomSettings(Hyperparameters):
     """Random actions and no learning, as a baseline. None of its keys matters."""
 
     learns: ClassVar[bool] = False
+    draws_actions: ClassVar[bool] = False
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        Hyperparameters.model_fields, "random actions learn nothing"
+    )
     needs_actions: ClassVar[bool] = False
     supports_memory: ClassVar[bool] = False
     supports_reward_models: ClassVar[bool] = False
@@ -133,6 +137,7 @@ class OffPolicyHyperparameters(ReplayHyperparameters):
     """Hyperparameters of all learners from a replay buffer but sac."""
 
     one_value: ClassVar[bool] = True
+    draws_actions: ClassVar[bool] = False
 
     learning_rate: Positive = 1e-3
     """Step size of Adam at the start."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -15,6 +15,7 @@ from trainer_service.config.hyperparameters.common import (
     Sharing,
 )
 from trainer_service.config.network import NetworkSettings
+from trainer_service.config.section import Remark
 from trainer_service.config.values import (
     Flag,
     LogStd,
@@ -159,6 +160,15 @@ class HAPPOSettings(MAPPOSettings):
             why = "'once', as each agent learns from what those before it have become"
             yield Contradiction(("hyperparameters", "advantage_estimates"), why, "'every_epoch'")
 
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        if self.share in ("full", "group"):
+            yield Remark(
+                ("share",),
+                f"{self.share}: agents that share an actor change each other's policy before their turn, so what happo "
+                "guarantees does not hold; write 'share: none', or use mappo",
+            )
+
 
 class POCASettings(GroupOnPolicySettings):
     """Posthumous credit assignment for groups of agents (Cohen et al. 2021)."""
@@ -179,6 +189,12 @@ class POCASettings(GroupOnPolicySettings):
 
 class COMASettings(CentralCriticSettings):
     """Counterfactual multi-agent policy gradients (Foerster et al. 2018). Discrete actions of one branch."""
+
+    unused: ClassVar[Mapping[str, str]] = {
+        "epsilon": "coma clips by ratio_clip",
+        "epsilon_schedule": "coma clips by ratio_clip, which does not change over the run",
+        "log_std_init": "coma is for discrete actions",
+    }
 
     beta: NonNegative = 0.0
     """Weight of the entropy bonus at the start."""

@@ -32,10 +32,8 @@ def _about_behavior(location: Location, settings: TrainerSettings) -> Iterator[P
             (*location, "hyperparameters", "batch_size"),
             f"{tuning.batch_size} is more than the buffer_size of {tuning.buffer_size}: {effect}",
         )
-    if settings.threaded:
-        yield Problem(
-            (*location, "threaded"), "has no effect: simulators never wait for a trainer thread here"
-        )
+    for remark in settings.remarks():
+        yield Problem((*location, *remark.location), remark.text)
     if settings.self_play and not 0 <= settings.self_play.play_against_latest_model_ratio <= 1:
         where = (*location, "self_play", "play_against_latest_model_ratio")
         yield Problem(where, "is a probability and should lie between 0 and 1")

@@ -31,6 +31,38 @@ Load = Callable[..., LoadedOptions]
             "1: behaviors.A.hyperparameters: no trainer_type is given, so these are read as ppo's",
         ),
         (
+            "behaviors: {A: {trainer_type: coma, hyperparameters: {epsilon: 0.1}}}",
+            "1: behaviors.A.hyperparameters.epsilon: has no effect: coma clips by ratio_clip",
+        ),
+        (
+            "behaviors: {A: {trainer_type: coma, hyperparameters: {epsilon_schedule: constant}}}",
+            "1: behaviors.A.hyperparameters.epsilon_schedule: has no effect: coma clips by ratio_clip",
+        ),
+        (
+            "behaviors: {A: {trainer_type: happo, hyperparameters: {share: full}}}",
+            "1: behaviors.A.hyperparameters.share: full: agents that share an actor change each other's policy",
+        ),
+        (
+            "behaviors: {A: {trainer_type: random, hyperparameters: {batch_size: 2}}}",
+            "1: behaviors.A.hyperparameters.batch_size: has no effect: random actions learn nothing",
+        ),
+        (
+            "behaviors: {A: {trainer_type: td3, network_settings: {deterministic: true}}}",
+            "1: behaviors.A.network_settings.deterministic: has no effect while td3 trains",
+        ),
+        (
+            "behaviors: {A: {network_settings: {keep_scale: false}}}",
+            "1: behaviors.A.network_settings.keep_scale: has no effect without layer_norm",
+        ),
+        (
+            "behaviors: {A: {reward_signals: {extrinsic: {network_settings: {hidden_units: 64}}}}}",
+            "1: behaviors.A.reward_signals.extrinsic.network_settings.hidden_units: has no effect",
+        ),
+        (
+            "behaviors: {A: {reward_signals: {rnd: {network_settings: {deterministic: true}}}}}",
+            "1: behaviors.A.reward_signals.rnd.network_settings.deterministic: has no effect",
+        ),
+        (
             "behaviors: {A: {}}\ncheckpoint_settings: {load_model: true}",
             "2: checkpoint_settings.load_model: the --load option is deprecated",
         ),
@@ -46,5 +78,6 @@ def test_legal_but_odd_settings_cause_a_warning(load: Load, text: str, advice: s
 
 
 def test_an_ordinary_configuration_draws_no_advice(load: Load) -> None:
-    text = "behaviors: {A: {trainer_type: ppo, threaded: false}}\ncheckpoint_settings: {load_model: false}"
+    behavior = "{trainer_type: coma, hyperparameters: {epsilon: 0.2}, threaded: false}"
+    text = f"behaviors: {{A: {behavior}}}\ncheckpoint_settings: {{load_model: false}}"
     assert load(text).warnings == ()

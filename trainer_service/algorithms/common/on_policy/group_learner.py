@@ -160,7 +160,7 @@ class GroupLearner(OnPolicyLearner):
         return {
             **metrics,
             "Policy/Learning Rate": scheduled.learning_rate,
-            "Policy/Epsilon": scheduled.epsilon,
+            **({} if "epsilon" in self._hyper.unused else {"Policy/Epsilon": scheduled.epsilon}),
             "Policy/Beta": scheduled.beta,
             **importance,
             **critic_targets.metrics,
