@@ -58,6 +58,8 @@ class Behaviors(Mapping[str, Behavior]):
         """Time when the last source that had a team left."""
         self._logged_unfinished: list[str] = []
         self._has_self_play = False
+        self._without_opponents: set[str] = set()
+        """Behaviors under self-play of which a warning said that nobody plays against them."""
 
     def __getitem__(self, name: str) -> Behavior:
         return self._by_name[name]
@@ -168,7 +170,23 @@ class Behaviors(Mapping[str, Behavior]):
         ]
         for each, self_play in players:
             self_play.choose_opponents(each.step)
+            if self_play.is_alone and each.name not in self._without_opponents:
+                self._warn_without_opponent(each)
         return any(changes)
+
+    def _warn_without_opponent(self, behavior: Behavior) -> None:
+        """Warns, once, where no opponent has come by the behavior's first summary, swap of opponents or last step."""
+        settings, self_play = behavior.settings, behavior.settings.self_play
+        if self_play is None or behavior.step < min(
+            settings.summary_freq, max(self_play.swap_steps, 1), settings.max_steps
+        ):
+            return
+        self._without_opponents.add(behavior.name)
+        _logger.warning(
+            "behavior '%s': self_play has no effect, as all agents are of one team after %d steps; expected two teams. "
+            "Give each side a team id: '%s?team=0' and '%s?team=1' are two teams of one behavior (docs/self-play.md).",
+            behavior.name, behavior.step, behavior.name, behavior.name,
+        )  # fmt: skip
 
     def _remove_absent_teams(self) -> bool:
         """Removes teams without agents: their turns would never end. Returns whether another team learns now."""

@@ -47,6 +47,11 @@ class TurnScheduler:
         """Whether the learning team has used its step budget, and others have not."""
         return self.learning not in (unfinished := self._unfinished_teams()) and bool(unfinished)
 
+    @property
+    def has_one_side(self) -> bool:
+        """Whether all agents of all players are of one team."""
+        return len(self._teams) < 2
+
     def register_team(self, player: SelfPlay, team: int) -> None:
         """Lets a team of the player's behavior take part from now on."""
         players = self._teams.setdefault(team, [])
@@ -184,6 +189,11 @@ class SelfPlay:
             self._teams.discard(team)
             self._opponents.pop(team, None)
         return changed
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other team has come that it could play against."""
+        return self._scheduler.has_one_side
 
     def learns(self, team: int) -> bool:
         """Whether the team's trajectories are learned from."""

@@ -373,3 +373,33 @@ def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
     assert behaviors.advance_turns()
     assert rules.learns(1)
     assert not behaviors.advance_turns()
+
+
+@pytest.mark.parametrize(("teams", "warnings"), [((0,), 1), ((0, 1), 0)])
+def test_self_play_of_one_team_is_told_once(
+    make_behavior, caplog: pytest.LogCaptureFixture, teams: tuple[int, ...], warnings: int
+) -> None:
+    rules = {"swap_steps": 100}
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules)
+    )
+    for team in teams:
+        behaviors.connect(0, f"Walker?team={team}", SPEC)
+    for step, told in ((99, 0), (100, warnings), (200, warnings)):
+        behaviors["Walker"].step = step
+        behaviors.advance_turns()
+        assert len(caplog.messages) == told
+    assert all("all agents are of one team after 100 steps" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("settings", [{"summary_freq": 50}, {"max_steps": 50}])
+def test_self_play_of_one_team_is_told_by_a_runs_end(
+    make_behavior, caplog: pytest.LogCaptureFixture, settings: dict[str, int]
+) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play={}, **settings)
+    )
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors["Walker"].step = 50
+    behaviors.advance_turns()
+    assert len(caplog.messages) == 1
