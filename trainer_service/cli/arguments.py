@@ -92,11 +92,21 @@ def _add_learn(commands: Any) -> None:
     )  # fmt: skip
     run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    run.add_argument("--seed", type=int, metavar="N", help="-1 chooses one")
+    run.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="-1 chooses one; on one CPU a run with one simulator repeats bit for bit",
+    )
     run.add_argument("--debug", action="store_true", help="log everything")
     run.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
     simulators = learn.add_argument_group("simulators")
-    simulators.add_argument("--num-envs", type=int, metavar="N", help="how many to start")
+    simulators.add_argument(
+        "--num-envs",
+        type=int,
+        metavar="N",
+        help="how many to start; with two or more, runs of one seed differ",
+    )
     simulators.add_argument("--num-areas", type=int, metavar="N", help="training areas in each")
     simulators.add_argument(
         "--base-port", type=int, metavar="PORT", help="first port; else the system chooses"

@@ -97,7 +97,7 @@ class EnvironmentSettings(Section):
     ML-Agents counts from 5005."""
 
     num_envs: PositiveCount = 1
-    """Number of simulators to start."""
+    """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts."""
 
     num_areas: PositiveCount = 1
     """Copies of the training area in each simulator."""
@@ -112,7 +112,7 @@ class EnvironmentSettings(Section):
     """Seconds to wait for a simulator."""
 
     seed: Seed = -1
-    """Seed of the run; −1 chooses one from 0 to 9999."""
+    """Seed of the run; −1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit."""
 
     max_lifetime_restarts: CountOrUnlimited = 10
     """How often one simulator may be restarted; −1 means without limit."""
