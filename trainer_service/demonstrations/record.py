@@ -11,9 +11,9 @@ from typing import Self
 
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
+from trainer_service.evaluation.episode_limit import LimitedBatch
 from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.loop import EpisodeLoop, Tally
-from trainer_service.rollout.episode_limit import LimitedBatch
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
 from unity_bridge.server.bridge import Departure, Tick

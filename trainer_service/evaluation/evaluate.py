@@ -10,9 +10,9 @@ from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
+from trainer_service.evaluation.episode_limit import EpisodeLimit
 from trainer_service.evaluation.loop import EpisodeLoop, Tally
 from trainer_service.policy import Policy
-from trainer_service.rollout.episode_limit import EpisodeLimit
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.server.bridge import Tick

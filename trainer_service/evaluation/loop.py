@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_service.errors import UserError
+from trainer_service.evaluation.episode_limit import EpisodeLimit
 from trainer_service.rollout.agents import MAX_SILENT_TICKS
-from trainer_service.rollout.episode_limit import EpisodeLimit
 from trainer_service.rollout.episode_scores import EpisodeLedger
 from trainer_service.rollout.games import GameLedger
 from trainer_service.rollout.whole_episodes import WholeEpisodes

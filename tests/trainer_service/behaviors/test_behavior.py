@@ -51,7 +51,7 @@ def test_the_longest_episode_is_known_and_estimated_after_a_resume() -> None:
     ball = behavior(VECTOR)
     for lengths in ([3, 8], [5]):
         steps = np.array(lengths)
-        episodes = EndedEpisodes(steps / 1.0, steps, 0 * steps - 1, np.zeros(0))
+        episodes = EndedEpisodes(steps / 1.0, steps, 0 * steps - 1, np.zeros(0), steps < 0)
         ball.add(SampleBatch(team=0, transitions=int(steps.sum()), episodes=episodes))
     assert ball.longest_episode == 8
     resumed = behavior(VECTOR)

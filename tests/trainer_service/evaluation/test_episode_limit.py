@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainer_service.rollout.episode_limit import EpisodeLimit, LimitedBatch
+from trainer_service.evaluation.episode_limit import EpisodeLimit, LimitedBatch
 from trainer_service.rollout.episode_scores import EpisodeLedger
 from trainer_service.rollout.games import GameLedger
 from trainer_service.rollout.whole_episodes import WholeEpisodes
