@@ -230,7 +230,7 @@ class RolloutWorker:
 class _PolicyCopy:
     """The copy of a behavior's policy, and the collector that acts with it."""
 
-    def __init__(self, name: str, published: PublishedPolicy, first_agent: int) -> None:
+    def __init__(self, name: str, published: PublishedPolicy, first_agent: int = 0) -> None:
         spec, settings = published.spec, published.settings
         selector = selector_for(spec, settings)
         compute = Compute(_CPU, published.seed, precision=published.precision)

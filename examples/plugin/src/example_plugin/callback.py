@@ -16,8 +16,9 @@ class BestReturn(Callback):
 
     def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
         """Compares the returns of the episodes that just ended."""
-        if len(episodes.returns):
-            self.best[behavior] = max(float(episodes.returns.max()), self.best.get(behavior, -float("inf")))
+        if len(episodes.counted_returns):
+            best = float(episodes.counted_returns.max())
+            self.best[behavior] = max(best, self.best.get(behavior, -float("inf")))
 
     def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
         """Shows the best return so far in TensorBoard."""
