@@ -48,6 +48,10 @@ class EpisodeRuns:
         return cls(ranges.steps(), np.diff(run_ends, prepend=0), agents[first], begun[first], ended[last])
 
 
+_MOST_AGENTS = 1 << 20
+"""Agents that are remembered, sixteen times as many as one simulator may have of a behavior."""
+
+
 class EpisodeValues:
     """A number for each agent whose episode goes on, or several: what was added up over it so far."""
 
@@ -67,10 +71,12 @@ class EpisodeValues:
     def update(self, runs: EpisodeRuns, values: NDArray[np.float64]) -> None:
         """Takes the values after the runs' last steps. Those of episodes that ended are forgotten. Shape [R, size]."""
         for agent, ended, value in zip(runs.agents.tolist(), runs.ended.tolist(), values, strict=True):
-            if ended:
-                self._values.pop(agent, None)
-            else:
+            self._values.pop(agent, None)
+            if not ended:
                 self._values[agent] = value
+        # Agents whose simulators left in mid-episode never end: those that were silent for longest are forgotten.
+        while len(self._values) > _MOST_AGENTS:
+            del self._values[next(iter(self._values))]
 
     def state_dict(self) -> dict[str, Any]:
         """All values, and the numbers of their agents."""

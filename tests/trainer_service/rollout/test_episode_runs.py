@@ -7,8 +7,9 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from group_lives import GroupLife
 
-from tests.helpers.group_lives import GroupLife
+from trainer_service.rollout import episode_runs
 from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
 from trainer_service.rollout.episode_runs import EpisodeRuns, EpisodeValues
 from trainer_service.rollout.trajectories import Trajectories
@@ -123,3 +124,14 @@ def test_values_go_on_from_their_state() -> None:
     assert values.state_dict() == {"agents": [3], "values": [[1.5, 2.0]]}
     other.load_state_dict(values.state_dict())
     assert other.before(runs).tolist() == [[1.5, 2.0], [0.0, 0.0]]
+
+
+def test_agents_that_never_end_are_forgotten_one_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_runs, "_MOST_AGENTS", 2)
+    values = EpisodeValues()
+    for agent in (7, 8, 7, 9):  # 8 has been silent for longest
+        run = EpisodeRuns(
+            np.arange(1), np.ones(1, np.int64), np.array([agent]), np.zeros(1, bool), np.zeros(1, bool)
+        )
+        values.update(run, np.array([[float(agent)]]))
+    assert values.state_dict() == {"agents": [7, 9], "values": [[7.0], [9.0]]}
