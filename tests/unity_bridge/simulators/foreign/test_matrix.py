@@ -281,16 +281,16 @@ def test_masks_that_cannot_be_respected_are_told_once(way: str, trouble: str, ca
     assert "mask" in told[0]
 
 
-def test_the_matrix_says_how_large_it_is(record_testsuite_property: Any) -> None:
-    ways = len(WAYS)
+def test_the_matrix_says_how_large_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     cells = {
-        "observations": ways * len(CONTENTS),
-        "actions": ways * len(CONTROLS),
-        "masks": ways * (len(MASKS) + 6),
+        "observations and ends": len(WAYS) * len(CONTENTS),
+        "actions and rewards": len(WAYS) * len(CONTROLS),
+        "masks": len(WAYS) * (len(MASKS) + 6),
         "in processes": len(IN_PROCESSES) * 4,
-        "outside their space": len(OUTSIDE),
-        "masks that do not fit": ways * len(BAD_MASKS),
+        "observations outside their space": len(OUTSIDE),
+        "masks that do not fit": len(WAYS) * len(BAD_MASKS),
     }
-    record_testsuite_property("matrix", f"{sum(cells.values())} cells: {cells}")
-    assert ways == 18
-    assert len(list(itertools.chain(CONTENTS, CONTROLS))) == 16
+    with capsys.disabled():
+        print(f"\n{len(WAYS) + len(IN_PROCESSES)} ways in, {sum(cells.values())} cells: {cells}")
+    assert len(WAYS) == 18
+    assert min(cells.values()) > 0
