@@ -236,7 +236,7 @@ def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
         }
         each: list[Any] = [{key: member[i] for key, member in members.items()} for i in range(copies)]
     else:
-        each = list(masks) if len(masks) == copies else [masks] * copies
+        each = list(masks) if hasattr(masks, "__len__") and len(masks) == copies else [masks] * copies
     return (
         each
         if offered is None
@@ -247,10 +247,8 @@ def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
 def _mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
     """What returns the masks of all copies, by a method of the vector environment or of processes; None without one."""
     inner = env.unwrapped
-    if isinstance(inner, AsyncVectorEnv):
-        for name in METHODS:
-            if all(inner.call("has_wrapper_attr", name)):
-                return functools.partial(inner.call, name)
+    if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", METHODS[0])):
+        return functools.partial(inner.call, METHODS[0])  # whose arguments cannot be looked at from here
     return mask_method(env)
 
 
