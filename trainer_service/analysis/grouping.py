@@ -25,7 +25,7 @@ _OF_THE_PROCESS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 """Settings that say where and how a run was made, not what it learned from."""
 
-_REPORTING = frozenset({"debug", "track"})
+_REPORTING = frozenset({"debug", "track", "log_format", "metrics_port"})
 """Sections that say what a run reports."""
 
 _SEED = "seed"

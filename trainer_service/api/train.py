@@ -110,7 +110,12 @@ def train(
         if console is None:
             from trainer_service.metrics.console import Console
 
-            console = Console(tty=False, notebook=in_notebook(), debug=loaded.options.debug)
+            console = Console(
+                tty=False,
+                notebook=in_notebook(),
+                debug=loaded.options.debug,
+                log_format=loaded.options.log_format,
+            )
             stack.enter_context(console)
         if stop is None:
             # A person who works in this process would lose more than the run.

@@ -99,6 +99,13 @@ def _add_learn(commands: Any) -> None:
         help="-1 chooses one; on one CPU a run with one simulator repeats bit for bit",
     )
     run.add_argument("--debug", action="store_true", help="log everything")
+    run.add_argument(
+        "--log-format", metavar="FORMAT", help="of the lines on standard output: text or json (default text)"
+    )
+    run.add_argument(
+        "--metrics-port", type=int, metavar="PORT",
+        help="answer Prometheus and health checks there, on this machine only (docs/on-a-server.md)",
+    )  # fmt: skip
     run.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
     simulators = learn.add_argument_group("simulators")
     simulators.add_argument(

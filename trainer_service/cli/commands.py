@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from trainer_service.cli.arguments import build_parser
 from trainer_service.cli.output import (
     print_error,
-    print_results,
+    print_lines,
     print_scores,
     print_warning,
     progress_printer,
+    result_lines,
     silence_output,
 )
 from trainer_service.errors import UserError
@@ -115,7 +116,7 @@ def _learn(parsed: argparse.Namespace) -> int:
                 print_warning(f"The command line argument --{flag} was removed.")
         loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
         callbacks = _callbacks(given.get("callbacks", []))
-        with Console(debug=loaded.options.debug) as console:
+        with Console(debug=loaded.options.debug, log_format=loaded.options.log_format) as console:
             _log_warnings(loaded)
             outcome = train(
                 loaded.options,
@@ -126,8 +127,11 @@ def _learn(parsed: argparse.Namespace) -> int:
                 callbacks=callbacks,
                 stop=stop,
             )
-        if not loaded.options.checkpoint_settings.inference:
-            print_results(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            results = result_lines(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            if loaded.options.log_format == "json" and results:
+                console.log("\n".join(results).strip())
+        if loaded.options.log_format == "text":
+            print_lines(results)
     return 0
 
 
@@ -337,7 +341,7 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         present = {flag: given[flag] for flag in flags if flag in given}
         if present:
             overrides[section] = present
-    for flag in ("debug", "deterministic", "track"):
+    for flag in ("debug", "deterministic", "log_format", "metrics_port", "track"):
         if flag in given:
             overrides[flag] = given[flag]
     return overrides

@@ -203,6 +203,10 @@ class TorchSettings(Section):
     behind the encoders, checkpoints and models stay float32. An addition to ML-Agents."""
 
 
+LogFormat = Literal["text", "json"]
+"""The form of the lines that a run logs on standard output."""
+
+
 class EvaluationSettings(Section):
     """Evaluations of the current policies on a simulator of their own, without influence on training.
 
@@ -273,6 +277,14 @@ class RunOptions(Section):
 
     debug: Flag = False
     """Whether debug messages are logged."""
+
+    log_format: LogFormat = "text"
+    """``json`` logs one JSON object a line on standard output, with the metrics of each summary, and draws no table. An
+    addition to ML-Agents."""
+
+    metrics_port: Port | None = None
+    """A port of this machine on which the run answers Prometheus (``/metrics``) and health checks (``/health``); null
+    for none. It needs the package prometheus-client. An addition to ML-Agents."""
 
     plugins: dict[str, Text] = Field(default_factory=dict)
     """Plugins that the run was made with, each with its distribution and version. Written by the trainer, which names

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
 from trainer_service.metrics import Summary, format_return
+from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.untrusted_text import harmless
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-_LOGGERS = ("trainer_service", "unity_bridge")
+    from trainer_service.config.run_options import LogFormat
+
+LOGGERS = ("trainer_service", "unity_bridge")
+"""The roots of the loggers of our packages."""
 _REFRESH_INTERVAL_S = 0.5  # drawing takes about 2 ms: half a percent of the time
 _NARROW_COLUMNS = 100
 
@@ -46,6 +50,7 @@ class Console:
         tty: bool | None = None,
         notebook: bool = False,
         debug: bool = False,
+        log_format: LogFormat = "text",
         stream: TextIO | None = None,
     ) -> None:
         """Prepares, without output.
@@ -54,10 +59,12 @@ class Console:
             tty: whether to draw the table on a terminal; None asks the stream.
             notebook: whether to draw the table in a notebook.
             debug: also show debug messages, and of each message when and where it was logged.
+            log_format: ``json`` writes one JSON object a line, and draws no table.
             stream: where to write; None is standard output.
         """
-        self._tty = tty
-        self._notebook = notebook
+        self._is_json = log_format == "json"
+        self._tty = False if self._is_json else tty
+        self._notebook = notebook and not self._is_json
         self._debug = debug
         self._stream = stream
         self._handler: logging.Handler | None = None
@@ -91,6 +98,8 @@ class Console:
             with contextlib.suppress(OSError):
                 self._live.stop()
             self._live = None
+        if self._is_json and isinstance(error, Exception) and self._handler is not None:
+            self._handler.handle(record_of_end(error))
         for name, level in self._previous_levels.items():
             logger = logging.getLogger(name)
             logger.setLevel(level)
@@ -100,7 +109,7 @@ class Console:
     def banner(self, *, communicator_api: str, pytorch: str) -> None:
         """Says which versions are at work, in lines that begin as ML-Agents' do."""
         compatible = f"{COMPATIBLE_MLAGENTS_VERSION} (compatible)"
-        self._print(
+        text = (
             " Version information:\n"
             f"  trainer-service: {__version__},\n"
             f"  ml-agents: {compatible},\n"
@@ -108,6 +117,10 @@ class Console:
             f"  Communicator API: {communicator_api},\n"
             f"  PyTorch: {pytorch}"
         )
+        if self._is_json:
+            self.log(text.strip())
+        else:
+            self._print(text)
 
     def log(self, message: str, level: int = logging.INFO) -> None:
         """Logs one line."""
@@ -161,13 +174,15 @@ class Console:
 
     def _start_logging(self, stream: TextIO) -> None:
         handler = _TableHandler(self._terminal) if self._terminal is not None else _LineHandler(stream)
-        if self._debug:
+        if self._is_json:
+            handler.setFormatter(JsonFormatter())
+        elif self._debug:
             line_format = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
             handler.setFormatter(_Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
         else:
             handler.setFormatter(_Formatter("[%(levelname)s] %(message)s"))
         self._handler = handler
-        for name in _LOGGERS:
+        for name in LOGGERS:
             logger = logging.getLogger(name)
             self._previous_levels[name] = logger.level
             logger.setLevel(logging.DEBUG if self._debug else logging.INFO)

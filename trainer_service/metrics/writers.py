@@ -12,6 +12,9 @@ from trainer_service.metrics.timers import Timers
 RunEnd = Literal["finished", "interrupted", "failed"]
 """How a run ended: by itself or by a stop rule, by a signal, by an error."""
 
+SUMMARY_OF_RECORD = "summary"
+"""The attribute of a log record that holds the summary that its line is of."""
+
 _logger = logging.getLogger(__name__)
 
 
@@ -52,8 +55,8 @@ class ConsoleWriter(SummaryWriter):
     """A writer that logs one line per summary, in the words that ML-Agents' users grep for."""
 
     def write(self, summary: Summary) -> None:
-        """Logs ``summary_line``."""
-        _logger.info("%s", summary_line(summary))
+        """Logs ``summary_line``, with the summary itself for handlers that write more than its text."""
+        _logger.info("%s", summary_line(summary), extra={SUMMARY_OF_RECORD: summary})
 
 
 class GaugeWriter(SummaryWriter):

@@ -21,7 +21,11 @@ _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
 _ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html")
 _FILM = re.compile(r"film-(\d+)\.gif")
-_LOG_FILES = ("training_status.json", "timers.json", "Player-*.log", "tracker-*.json")
+OLDER_LOGS = 3
+"""Log files of the trainer that are kept beside the newest."""
+_LOG_FILES = (
+    "training_status.json", "timers.json", "Player-*.log", "tracker-*.json", "trainer.log", "trainer.log.[0-9]",
+)  # fmt: skip
 _BEHAVIOR_FILES = (
     "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
 )  # fmt: skip
@@ -46,6 +50,7 @@ class RunLayout:
           report.html                               what ``report`` makes of all this
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
+          run_logs/trainer.log                      what the trainer logged; older parts are trainer.log.1 and so on
           run_logs/Player-<worker>.log              output of each launched simulator
           run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
           <behavior>.onnx                           final model
@@ -109,6 +114,11 @@ class RunLayout:
     def timers(self) -> Path:
         """Time per part of the run, JSON."""
         return self.run_logs / "timers.json"
+
+    @property
+    def trainer_log(self) -> Path:
+        """Everything that the trainer logged, with times."""
+        return self.run_logs / "trainer.log"
 
     def player_log(self, worker: int) -> Path:
         """Output of the launched simulator number ``worker``."""

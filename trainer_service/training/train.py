@@ -22,6 +22,7 @@ from trainer_service.config import (
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics.console import Console
+from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.runs.folder import RunFolder
@@ -128,7 +129,11 @@ def train(
                 inference=saved.inference,
             )
         )
-        console = console or stack.enter_context(Console(tty=False, debug=options.debug))
+        console = console or stack.enter_context(
+            Console(tty=False, debug=options.debug, log_format=options.log_format)
+        )
+        if folder.writable:
+            stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
         _log_plugins(options)
         stop = stop or stack.enter_context(StopSignals())
         warm_starts = read_warm_starts(options, folder)

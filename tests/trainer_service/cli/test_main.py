@@ -60,6 +60,7 @@ def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
         "metrics.jsonl",
         "run_logs/training_status.json",
         "run_logs/timers.json",
+        "run_logs/trainer.log",
         "run_logs/Player-0.log",
         "run_logs/Player-1.log",
         "Basic/checkpoint.pt",
@@ -69,6 +70,28 @@ def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
         "Basic/Basic-800.onnx",
         "Basic.onnx",
     }
+
+
+def test_the_trainer_keeps_its_own_log(finished: tuple[Path, str]) -> None:
+    run, said = finished
+    log = (run / "run_logs" / "trainer.log").read_text()
+    told = [line.removeprefix("[INFO] ") for line in said.splitlines() if line.startswith("[INFO] ")]
+    assert [line for line in told if f" INFO {line}\n" not in log] == []
+
+
+def test_json_lines_are_all_that_standard_output_gets(mlagents_style, configure) -> None:
+    configure("Basic", max_steps=200, summary_freq=100)
+    learn = ("learn", "config.yaml", "--env=sim:basic", "--log-format=json")
+    spoken = mlagents_style(*learn)
+    assert spoken.code == 0
+    lines = [json.loads(line) for line in spoken.out.splitlines()]
+    assert all({"time", "level", "message"} <= set(line) for line in lines)
+    assert [line["metrics"]["step"] for line in lines if "metrics" in line] == [100, 200]
+    assert lines[-1]["message"].startswith("Finished. Everything is in results")
+    refused = mlagents_style(*learn)
+    assert refused.code == 2
+    assert json.loads(refused.out.splitlines()[-1])["level"] == "ERROR"
+    assert "is taken" in refused.err
 
 
 def test_metrics_have_a_line_per_summary(finished: tuple[Path, str]) -> None:

@@ -36,6 +36,8 @@ OURS = (
     "run_logs/training_status.json",
     "run_logs/timers.json",
     "run_logs/Player-0.log",
+    "run_logs/trainer.log",
+    "run_logs/trainer.log.1",
     "Ball/checkpoint.pt",
     "Ball/Ball-500.pt",
     "Ball/Ball-500.onnx",

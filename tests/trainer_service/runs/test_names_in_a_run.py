@@ -19,8 +19,8 @@ from unity_bridge.names import LONGEST_NAME, name_problem, same_folder
 REPOSITORY = Path(__file__).parents[3]
 RUN = RunLayout(Path("results/run"))
 OF_A_RUN = {
-    "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "player_log",
-    "tracker", "next_set_aside",
+    "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "trainer_log",
+    "player_log", "tracker", "next_set_aside",
 }  # fmt: skip
 OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "numbered", "final_model"}
 
@@ -28,7 +28,8 @@ OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "numbered", "final_
 def paths_of_a_run(layout: RunLayout) -> Iterator[Path]:
     """What a run writes whatever its behaviors are called."""
     yield from (layout.lock, layout.configuration, layout.metrics, layout.evaluations, layout.report)
-    yield from (layout.run_logs, layout.status, layout.timers, layout.player_log(0), layout.tracker("wandb"))
+    yield from (layout.run_logs, layout.status, layout.timers, layout.trainer_log)
+    yield from (layout.player_log(0), layout.tracker("wandb"))
     yield from (layout.film(0), layout.film(500_000), layout.next_set_aside(), layout.path / "set-aside-12")
     yield layout.path / "wandb"
 
