@@ -65,7 +65,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.behaviors",),
     ("trainer_service.evaluation",),
     ("trainer_service.distributed", "trainer_service.distributed.learners"),
-    ("trainer_service.training",),
+    ("trainer_service.training", "trainer_service.monitoring"),
     ("trainer_service.demonstrations", "trainer_service.doctor", "trainer_service.analysis"),
     ("trainer_service.api",),
     ("trainer_service.cli",),

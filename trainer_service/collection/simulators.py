@@ -108,6 +108,13 @@ class Simulators:
         self._pending: list[_Declaration] = []
         self._handle_messages = partial(channels.handle, add_stat=learners.add_stat)
         self._throttled = ThrottledLogger(_logger)
+        self.num_restarts = 0
+        """How often a launched simulator was started again."""
+
+    @property
+    def num_simulators(self) -> int:
+        """Simulators that are connected."""
+        return len(self._bridge.simulators)
 
     def collect(self) -> None:
         """Waits for simulators, though not for long, and delivers what their agents completed.
@@ -190,6 +197,7 @@ class Simulators:
 
     def _handle_departure(self, departure: Departure) -> None:
         if departure.restarted:
+            self.num_restarts += 1
             _logger.warning("%s", departure.reason)  # as often as its budget allows
         else:
             why = departure.reason.partition(": ")[2]

@@ -138,6 +138,16 @@ class RolloutWorkers:
         """Whether workers collect while the learner learns."""
         return self._settings.collection == "async"
 
+    @property
+    def num_simulators(self) -> int:
+        """Workers that can be asked."""
+        return len(self._pool.ready())
+
+    @property
+    def num_restarts(self) -> int:
+        """How often a worker's process ended."""
+        return sum(worker.losses for worker in self._workers.values())
+
     def collect(self) -> None:
         """Waits for results, though not for long, and gives the behaviors what is complete.
 

@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer_service.doctor.ports import holder_of
 from trainer_service.doctor.report import Finding
 from unity_bridge.errors import BridgeError, PortInUse
 from unity_bridge.server.bridge import Bridge, BridgeSettings
+from unity_bridge.transport.ports import holder_of
 
 _LITTLE_SPACE = 10**9
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")

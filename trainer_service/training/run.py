@@ -91,6 +91,16 @@ class Source(Protocol):
         """Lets everything that waits go on, with the policies as they are now."""
         ...
 
+    @property
+    def num_simulators(self) -> int:
+        """Simulators, or rollout workers, that are there now."""
+        ...
+
+    @property
+    def num_restarts(self) -> int:
+        """How often one of them was started again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Run:

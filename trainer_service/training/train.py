@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView, plugins_among
 from trainer_service.collection.launching import command_of
@@ -46,6 +47,9 @@ from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.simulators import is_hosted
 from unity_bridge.transport.endpoint import is_loopback
+
+if TYPE_CHECKING:
+    from trainer_service.monitoring.run_monitor import RunMonitor
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -119,6 +123,7 @@ def train(
     writers = [*make_trackers(options), *plugin_writers(options)]
     saved = options.checkpoint_settings
     with ExitStack() as stack:
+        monitor = _monitor(options, stack)
         folder = stack.enter_context(
             RunFolder.open(
                 saved.results_dir,
@@ -154,6 +159,9 @@ def train(
             listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
             simulators = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
             make_source = stack.enter_context(simulators)
+        if monitor is not None:
+            writers.append(monitor)
+            make_source = monitor.watching(make_source)
         # Only now: simulators start up while torch is being loaded, which takes longer.
         from trainer_service.networks.allocator import keep_freed_memory
         from trainer_service.training.compute import choose_device, warn_of_slow_precision
@@ -219,6 +227,15 @@ def _check_options(options: RunOptions, program: Command | None, *, side_channel
         missing += missing_demonstrations(options)
     if missing:
         raise ConfigError(*missing)
+
+
+def _monitor(options: RunOptions, stack: ExitStack) -> RunMonitor | None:
+    """What answers questions about the run for as long as the stack lasts; None where nobody is to ask."""
+    if options.metrics_port is None:
+        return None
+    from trainer_service.monitoring.endpoint import monitoring
+
+    return stack.enter_context(monitoring(options))
 
 
 def _log_plugins(options: RunOptions) -> None:

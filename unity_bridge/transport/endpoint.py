@@ -5,20 +5,19 @@ Bytes go in and out as they are; the reader of the inbox parses them.
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import logging
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.errors import BridgeError
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.ports import address_of, require_free
 from unity_bridge.transport.service import Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
@@ -76,7 +75,7 @@ class Endpoint:
             BridgeError: the address cannot be bound for another reason.
         """
         if port:
-            _require_free(host, port)
+            require_free(host, port)
         self.host = host
         self._inbox = inbox
         self._throttled = ThrottledLogger(LOGGER)
@@ -84,7 +83,7 @@ class Endpoint:
         try:
             self._server = serve(
                 Service(
-                    address=_address(host, port),
+                    address=address_of(host, port),
                     name=SERVICE,
                     method=METHOD,
                     options=limits.channel_options(capacity),
@@ -95,13 +94,13 @@ class Endpoint:
                 inbox,
             )
         except RuntimeError as error:
-            raise BridgeError(f"{_address(host, port)}: cannot listen: {error}") from error
+            raise BridgeError(f"{address_of(host, port)}: cannot listen: {error}") from error
         self.port = self._server.port
 
     @property
     def address(self) -> str:
         """The host and port on which it listens."""
-        return _address(self.host, self.port)
+        return address_of(self.host, self.port)
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
@@ -136,28 +135,3 @@ def is_loopback(host: str) -> bool:
 def readable(peer: str) -> str:
     """Returns a peer, as gRPC names it, for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
     return unquote(peer).partition(":")[2]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _require_free(host: str, port: int) -> None:
-    """Binds the port for a moment, because gRPC does not tell why it could not bind it."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            if os.name == "posix":  # on Windows the option would let us take the port from its owner
-                # As gRPC does, so that connections of an earlier run that still linger do not count.
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen(1)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise PortInUse(
-                f"{_address(host, port)} is in use by another process: stop that one (another training run?) "
-                "or use another port"
-            ) from error
-        raise BridgeError(f"{_address(host, port)}: cannot listen: {error.strerror or error}") from error

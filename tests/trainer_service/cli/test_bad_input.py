@@ -126,13 +126,20 @@ def port_in_use():
 def test_a_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
     configure("Basic")
     message = refused("learn", "config.yaml", f"--port={port_in_use}")
-    assert f"127.0.0.1:{port_in_use} is in use by another process" in message
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
 
 
 def test_a_base_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
     configure("Basic")
     message = refused("learn", "config.yaml", "--env=sim:basic", f"--base-port={port_in_use}")
-    assert f"127.0.0.1:{port_in_use} is in use by another process" in message
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+
+
+def test_a_metrics_port_that_is_in_use(refused, configure, workplace: Path, port_in_use: int) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", "--env=sim:basic", f"--metrics-port={port_in_use}")
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+    assert not (workplace / "results").exists()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])

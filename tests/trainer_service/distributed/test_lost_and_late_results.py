@@ -93,7 +93,8 @@ def test_others_collect_what_a_lost_worker_was_asked_for(
     assert run.steps == {"A": 301} == {"A": counted(run)}
     assert learned.steps == collected(run)
     assert killed
-    assert total(run, "Restarts") == 1
+    assert total(run, "Restarts") == run.source.num_restarts == 1
+    assert run.source.num_simulators == 1 + comes_back
     assert [total(run, "Lost Steps")] == owed
     assert (run.pool.asked[-1][0] == 1 or run.pool.asked[-2][0] == 1) == comes_back
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -16,7 +17,7 @@ SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 def test_a_port_in_use_is_named(make_bridge: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as owner:
         port = owner.getsockname()[1]
-        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use by another process"):
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{port} is in use by process {os.getpid()} "):
             make_bridge().listen(port=port)
 
 

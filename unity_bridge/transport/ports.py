@@ -1,0 +1,65 @@
+"""Whether a port is free, and which process listens there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from unity_bridge.errors import BridgeError, PortInUse
+
+if TYPE_CHECKING:
+    import psutil
+
+
+def require_free(host: str, port: int) -> None:
+    """Binds a port for a moment: gRPC does not tell why it could not.
+
+    Raises:
+        PortInUse: another process listens there.
+        BridgeError: the address cannot be bound for another reason.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            if os.name == "posix":  # on Windows the option would let us take the port from its owner
+                # As gRPC does, so that connections of an earlier run that still linger do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"{address_of(host, port)} is in use by {holder_of(port) or 'another process'}: stop that one (another "
+                "training run?) or use another port"
+            ) from error
+        raise BridgeError(f"{address_of(host, port)}: cannot listen: {error.strerror or error}") from error
+
+
+def address_of(host: str, port: int) -> str:
+    """The host and port in one text."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def holder_of(port: int) -> str:
+    """The process that listens on ``port``: its id and command; empty if that is another user's, or cannot be told."""
+    try:
+        import psutil
+    except ImportError:  # a broken installation, of which the doctor tells
+        return ""
+    for process in psutil.process_iter():
+        try:
+            sockets = process.net_connections(kind="tcp")
+            if any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in sockets):
+                return _named(process)
+        except psutil.Error:
+            continue
+    return ""
+
+
+def _named(process: psutil.Process) -> str:
+    command = " ".join(process.cmdline()).strip()
+    return f"process {process.pid}" + (f" ({command[:100]})" if command else "")
