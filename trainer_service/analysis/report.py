@@ -19,7 +19,7 @@ from trainer_service.analysis.line_chart import Line, line_chart
 from trainer_service.analysis.run_record import RunRecord, is_number
 from trainer_service.analysis.run_status import BehaviorProgress, Ending, RunStatus, run_status
 from trainer_service.errors import UserError
-from trainer_service.metrics import format_return, read_rows
+from trainer_service.metrics import format_duration, format_return, read_rows
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RunLayout
 
@@ -50,7 +50,7 @@ _METADATA: Mapping[str, str] = {
     "end_time_seconds": "Ended",
     "command_line_arguments": "Command",
 }
-_NO_METADATA = frozenset({"timer_format_version", "stats_format_version", "ended_by"})
+_NO_METADATA = frozenset({"timer_format_version", "stats_format_version", "end", "ended_by"})
 
 _ENDINGS: Mapping[Ending, str] = {
     Ending.RUNNING: "It was still running when this page was made.",
@@ -58,6 +58,7 @@ _ENDINGS: Mapping[Ending, str] = {
     Ending.FINISHED: "It used all of its steps.",
     Ending.STOPPED: "It was stopped, by hand or by a rule, before its steps were used; all that it learned is saved.",
     Ending.BROKEN_OFF: "It ended without its last save: killed or cut off. --resume continues what was saved last.",
+    Ending.FAILED: "An error ended it; all that it had learned is saved.",
     Ending.UNKNOWN: "It is still running, or was broken off: ML-Agents writes down its end only.",
 }
 
@@ -97,7 +98,7 @@ def _header(run: RunRecord, status: RunStatus, now: datetime.datetime) -> Elemen
     facts = {
         "Environment": "–" if run.options is None else str(env or "simulators that attached"),
         "Agent steps": f"{steps:,}",
-        "Time": _duration(status.seconds),
+        "Time": format_duration(status.seconds),
         "Seed": "–" if run.seed is None else str(run.seed),
         "Trainer": run.trainer,
     }
@@ -312,13 +313,6 @@ def _time(key: str, value: str) -> str:
         return datetime.datetime.fromtimestamp(float(value), datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
         return value
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def _text(value: Any) -> str:

@@ -28,6 +28,7 @@ class Ending(Enum):
     NOTHING = "nothing learned"
     FINISHED = "finished"
     STOPPED = "stopped early"
+    FAILED = "failed"
     BROKEN_OFF = "broken off"
     UNKNOWN = "not ended"
 
@@ -85,10 +86,11 @@ def run_status(run: RunRecord) -> RunStatus:
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
     timers = _read_object(layout.timers)
     metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
-    ending = _ending(run, behaviors, is_locked(layout.lock))
+    locked = is_locked(layout.lock)
+    end, ended_by = ("", "") if locked else _end(layout, metadata)
     return RunStatus(
-        ending=ending,
-        ended_by="" if ending is Ending.RUNNING else _ended_by(layout, metadata),
+        ending=_ending(run, behaviors, locked, failed=end == "failed"),
+        ended_by=ended_by,
         behaviors=behaviors,
         seconds=max(
             (curve.seconds[-1] for own in run.curves.values() for curve in own.values()), default=0.0
@@ -101,7 +103,9 @@ def run_status(run: RunRecord) -> RunStatus:
     )
 
 
-def _ending(run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: bool) -> Ending:
+def _ending(
+    run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: bool, *, failed: bool
+) -> Ending:
     if locked:
         return Ending.RUNNING
     if not behaviors:
@@ -110,18 +114,19 @@ def _ending(run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: b
         return Ending.FINISHED
     ended = all(each.saved_at_end for each in behaviors.values())
     if ended:
-        return Ending.STOPPED
+        return Ending.FAILED if failed else Ending.STOPPED
     return Ending.BROKEN_OFF if run.trainer == OURS else Ending.UNKNOWN  # theirs locks nothing
 
 
-def _ended_by(layout: RunLayout, metadata: Any) -> str:
-    """What ended the run, unless it was resumed and then killed: its timers are of the earlier end then."""
+def _end(layout: RunLayout, metadata: Any) -> tuple[str, str]:
+    """How the run ended and by what, unless it was resumed and then killed: its timers are of the earlier end then."""
     try:
         is_old = layout.timers.stat().st_mtime < layout.metrics.stat().st_mtime
     except OSError:  # no summary was written, or no end
         is_old = False
-    told = metadata.get("ended_by") if isinstance(metadata, dict) else None
-    return told if isinstance(told, str) and not is_old else ""
+    told = metadata if isinstance(metadata, dict) and not is_old else {}
+    end, ended_by = (value if isinstance(value := told.get(key), str) else "" for key in ("end", "ended_by"))
+    return end, ended_by
 
 
 def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProgress:

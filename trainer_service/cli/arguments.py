@@ -37,6 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_evaluate(commands)
     _add_compare(commands)
     _add_report(commands)
+    _add_status(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
     _add_simulate(commands)
@@ -175,8 +176,11 @@ def _add_learn(commands: Any) -> None:
     )
     distributed.add_argument("--num-learners", type=int, metavar="K", help="learner ranks (default 1)")
     # Removed or deprecated in ML-Agents; old scripts still pass them.
-    learn.add_argument("--load", dest="load_model", action="store_true", help=argparse.SUPPRESS)
-    # Its beginnings stand here whole, since --track shares them.
+    # Beginnings of ML-Agents' flags that flags of ours share stand here whole.
+    learn.add_argument(
+        "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
+    )
+    learn.add_argument("--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS)
     learn.add_argument(
         "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
     )
@@ -299,6 +303,19 @@ def _add_report(commands: Any) -> None:
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
     )
     report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+
+
+def _add_status(commands: Any) -> None:
+    status = commands.add_parser(
+        "status", help="what a run is doing, or how it ended",
+        description="Tells from a run's folder what it is doing, or how it ended. Exit code 0: it is running, or it "
+        "ended well; 1: it failed, was broken off, learned nothing, or is a run of ML-Agents without an end; 2: there "
+        "is no such run.",
+    )  # fmt: skip
+    status.set_defaults(command="status", parser=status)
+    status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
+    status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
 def _add_record_demo(commands: Any) -> None:

@@ -230,6 +230,12 @@ def _report(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _status(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.status import print_status
+
+    return print_status(parsed)
+
+
 def _record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.demonstrations import record_demo
 
@@ -359,6 +365,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "evaluate": _evaluate,
     "compare": _compare,
     "report": _report,
+    "status": _status,
     "record-demo": _record_demo,
     "demo-info": _demo_info,
     "simulate": _simulate,

@@ -8,6 +8,7 @@ from trainer_service.metrics.summary import (
     EpisodeStats,
     Series,
     Summary,
+    format_duration,
     format_return,
     summary_line,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "Summary",
     "SummaryWriter",
     "TensorBoardWriter",
+    "format_duration",
     "format_return",
     "json_key",
     "read_rows",

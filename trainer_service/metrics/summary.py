@@ -186,6 +186,17 @@ def format_return(value: float, spread: float | None = None) -> str:
     return f"{value:.3f}" if scale == 0 or 0.01 <= scale < 1e6 else f"{value:.4g}"
 
 
+def format_duration(seconds: float) -> str:
+    """Formats a duration in words: ``40 s``, ``12 min``, ``3 h 05 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min"
+
+
 def summary_line(summary: Summary) -> str:
     """Returns the summary as ML-Agents words it: ``B. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: …``."""
     stats = summary.stats

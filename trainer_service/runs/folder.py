@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Self
 from trainer_service.config.names import validate_run_id
 from trainer_service.errors import UserError
 from trainer_service.runs.files import SaveError, remove_leftovers, write_atomic
-from trainer_service.runs.layout import RunLayout, numbered_name
+from trainer_service.runs.layout import RunLayout, near_run, numbered_name
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
 from trainer_service.runs.status import TrainingStatus, read_status
 
@@ -166,14 +165,11 @@ class RunFolder(RunLayout):
 
 
 def _not_found(results: Path, run_id: str) -> str:
-    runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
-    if run_id in runs:
+    if (results / run_id).is_dir():
         return (
             f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
         )
-    nearest = difflib.get_close_matches(run_id, runs, n=1)
-    hint = f" (did you mean '{nearest[0]}'?)" if nearest else ""
-    return f"no run '{run_id}' in '{results}'{hint}"
+    return f"no run '{run_id}' in '{results}'{near_run(results, run_id)}"
 
 
 def _source(results: Path, run_id: str, initialize_from: str | None, *, overwritten: bool) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import itertools
 import os
@@ -35,6 +36,13 @@ def run_path(run: str | os.PathLike[str]) -> Path:
     """The folder of a run that is named by its id, if it is in ``results``, or by its folder; nothing need be there."""
     path, usual = Path(run), RESULTS / run
     return usual if path.name == os.fspath(run) and (usual.is_dir() or not path.is_dir()) else path
+
+
+def near_run(results: Path, run_id: str) -> str:
+    """A hint at the run in a folder whose id is nearest to this one; empty where none is near."""
+    runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
+    nearest = difflib.get_close_matches(run_id, runs, n=1)
+    return f" (did you mean '{nearest[0]}'?)" if nearest else ""
 
 
 class RunLayout:

@@ -41,7 +41,7 @@ class FileLock:
         try:
             self._lock.acquire()
         except filelock.Timeout:
-            raise AlreadyLockedError(_holder(path)) from None
+            raise AlreadyLockedError(holder_of_lock(path)) from None
         except OSError as error:
             if error.errno not in _CANNOT_LOCK:
                 raise
@@ -64,7 +64,8 @@ class FileLock:
             self._path.unlink()
 
 
-def _holder(path: Path) -> int | None:
+def holder_of_lock(path: Path) -> int | None:
+    """The process id that stands in a lock's file; None where there is none. It may be left over."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(_HOLDER)

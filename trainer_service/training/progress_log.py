@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.metrics import Summary, SummaryWriter, format_return
+from trainer_service.metrics import Summary, SummaryWriter, format_duration, format_return
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 
@@ -93,7 +93,7 @@ class ProgressLog(SummaryWriter):
         if advice := self._hint(now, sum(each.step for each in behaviors.values() if each.training)):
             _logger.info("%s", advice)
         left_s = [left for each in behaviors.values() if (left := self._remaining_s(each, now)) is not None]
-        forecast = [f"About {_duration(max(left_s))} left"] if left_s else []
+        forecast = [f"About {format_duration(max(left_s))} left"] if left_s else []
         if forecast and now >= self._forecast_s:
             self._forecast_s = now + FORECAST_S
             if not self._console.has_table:
@@ -139,10 +139,10 @@ class ProgressLog(SummaryWriter):
         self._last_line_s = now
         parts = [behavior.name, _steps(behavior)]
         if behavior.step == before.step:
-            parts.append(f"No step came for {_duration(now - before.at_s)}")
+            parts.append(f"No step came for {format_duration(now - before.at_s)}")
         elif (rate := self._rate(behavior, now)) is not None:
             left = self._remaining_s(behavior, now)
-            about = "" if left is None else f", about {_duration(left)} left"
+            about = "" if left is None else f", about {format_duration(left)} left"
             self._forecast_s = now + FORECAST_S
             parts.append(f"{rate:,.{0 if rate >= 10 else 1}f} steps/s{about}")
         parts += _episodes(partial_summary)
@@ -210,17 +210,6 @@ def _collected(behavior: Behavior) -> str:
     """A phrase on how many of the steps for the next update are there; empty where updates wait for none."""
     collected = behavior.collected
     return "" if collected is None else f"{collected[0]:,} of {collected[1]:,} steps for the next update"
-
-
-def _duration(seconds: float) -> str:
-    """A duration in words: ``40 s``, ``12 min``, ``3 h 05 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min"
 
 
 class ExchangeHint:

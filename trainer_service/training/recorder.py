@@ -148,7 +148,8 @@ class Recorder:
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
                     failures.append(error)
             try:
-                self._folder.write_timers(self._timers.to_json({**_versions(), "ended_by": ended_by}))
+                ending = {"end": end, "ended_by": ended_by}
+                self._folder.write_timers(self._timers.to_json({**_versions(), **ending}))
             except SaveError as error:
                 failures.append(error)
         for writer in self._writers:

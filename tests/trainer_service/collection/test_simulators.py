@@ -25,8 +25,8 @@ def test_restarts_are_counted_and_departures_are_not(caplog: pytest.LogCaptureFi
     class Collectors(list[Any]):
         remove = staticmethod(forget)
 
-    channels = SimpleNamespace(drop=forget, handle=None)
-    learners = SimpleNamespace(remove=forget, add_stat=None)
+    channels = SimpleNamespace(drop=forget, handle=forget)
+    learners = SimpleNamespace(remove=forget, add_stat=forget)
     simulators = Simulators(bridge, Collectors(), channels, learners)  # type: ignore[arg-type]
     with caplog.at_level(logging.CRITICAL):
         simulators.collect()

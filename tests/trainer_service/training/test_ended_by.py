@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainer_service.analysis.run_record import read_run
-from trainer_service.analysis.run_status import run_status
+from trainer_service.analysis.run_status import Ending, run_status
 from trainer_service.behaviors.behavior import Behavior
 
 RUN = Path("results/ppo")
@@ -52,6 +52,7 @@ def test_a_signal_is_kept_by_its_name(learn, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Behavior, "update", update)
     learn()
     assert ended_by() == "SIGTERM"
+    assert run_status(read_run(RUN)).ending is Ending.STOPPED
 
 
 def test_an_error_is_kept_in_its_words(learn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +63,7 @@ def test_an_error_is_kept_in_its_words(learn, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ZeroDivisionError):
         learn()
     assert ended_by() == "ZeroDivisionError: unexpected"
+    assert run_status(read_run(RUN)).ending is Ending.FAILED
 
 
 def test_a_simulator_that_is_gone_for_good_is_kept(mlagents_style, configure, actor) -> None:

@@ -1,0 +1,129 @@
+"""The command ``status``: what a run is doing, or how it ended, from its folder only."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trainer_service.analysis.run_record import RunRecord
+
+
+def print_status(parsed: argparse.Namespace) -> int:
+    """Prints how a run stands. Returns 0 where it is running or ended well, else 1."""
+    from trainer_service.analysis.run_record import find_run, read_run
+
+    status = status_of(read_run(find_run(parsed.run, parsed.results_dir)))
+    if parsed.json:
+        print(json.dumps(status, allow_nan=False))
+    else:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a behavior's name may be beyond the terminal
+        for line in _lines(status):
+            print(line)
+    return 0 if status["ok"] else 1
+
+
+def status_of(run: RunRecord) -> dict[str, Any]:
+    """How a run stands, as the object that ``status --json`` prints. Ages are in seconds; None is unknown."""
+    from trainer_service.analysis.run_status import Ending, run_status
+    from trainer_service.runs.layout import RunLayout
+    from trainer_service.runs.lock import holder_of_lock
+
+    layout, status = RunLayout(run.path), run_status(run)
+    seconds = {name: _seconds(run, name) for name in status.behaviors}
+    summary_age_s = _age_s(layout.metrics)
+    newest_s = max((each for each in seconds.values() if each is not None), default=0.0)
+    behaviors = {}
+    for name, progress in status.behaviors.items():
+        own_s = seconds[name]
+        behaviors[name] = {
+            "step": progress.step,
+            "max_steps": progress.max_steps,
+            "mean_return": _last(run, name, "mean_return"),
+            "mean_group_return": _last(run, name, "mean_group_return"),
+            "steps_per_s": _last(run, name, "steps_per_s"),
+            "last_summary_age_s": None
+            if summary_age_s is None or own_s is None
+            else round(summary_age_s + newest_s - own_s, 3),
+            "checkpoint_step": progress.saved_step,
+            "checkpoint_age_s": _age_s(layout.checkpoint(name)),
+        }
+    running = status.ending is Ending.RUNNING
+    ages = [_age_s(path) for path in (layout.metrics, layout.evaluations, layout.trainer_log)]
+    return {
+        "run": run.name,
+        "folder": str(run.path),
+        "state": status.ending.value,
+        "ok": status.ending in (Ending.RUNNING, Ending.FINISHED, Ending.STOPPED),
+        "process": holder_of_lock(layout.lock) if running else None,
+        "ended_by": status.ended_by,
+        "last_line_age_s": min((age for age in ages if age is not None), default=None),
+        "training_s": round(status.seconds, 3),
+        "log": str(layout.trainer_log) if layout.trainer_log.is_file() else None,
+        "behaviors": behaviors,
+    }
+
+
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """The status in words."""
+    from trainer_service.metrics import format_duration
+    from unity_bridge.untrusted_text import harmless
+
+    head = [f"{status['run']}: {status['state']}"]
+    if status["process"] is not None:
+        head.append(f"process {status['process']}")
+    if status["ended_by"]:
+        head.append(f"ended by {status['ended_by']}")
+    if (age_s := status["last_line_age_s"]) is not None:
+        head.append(f"last line {format_duration(age_s)} ago")
+    yield harmless(", ".join(head))
+    for name, behavior in status["behaviors"].items():
+        yield harmless(f"  {name}: {', '.join(_words(behavior))}")
+    if status["log"] is not None:
+        yield f"  log: {status['log']}"
+
+
+def _words(behavior: Mapping[str, Any]) -> Iterator[str]:
+    from trainer_service.metrics import format_duration, format_return
+
+    step, most = behavior["step"], behavior["max_steps"]
+    yield f"{step:,} steps" if not most else f"{step:,} of {most:,} steps ({100 * step // most} %)"
+    for key, what in (("mean_return", "mean return"), ("mean_group_return", "of groups")):
+        if behavior[key] is not None:
+            yield f"{what} {format_return(behavior[key])}"
+    if behavior["steps_per_s"] is not None:
+        yield f"{behavior['steps_per_s']:,.0f} steps/s"
+    if (age_s := behavior["last_summary_age_s"]) is not None:
+        yield f"last summary {format_duration(age_s)} ago"
+    if behavior["checkpoint_step"] is not None:
+        yield f"last checkpoint at step {behavior['checkpoint_step']:,}"
+    if (age_s := behavior["checkpoint_age_s"]) is not None:
+        yield f"saved {format_duration(age_s)} ago"
+
+
+def _last(run: RunRecord, behavior: str, metric: str) -> float | None:
+    """The newest value of a metric."""
+    curve = run.curves.get(behavior, {}).get(metric)
+    return None if curve is None else float(curve.values[-1])
+
+
+def _seconds(run: RunRecord, behavior: str) -> float | None:
+    """The time of a behavior's newest summary on the run's clock."""
+    curves = run.curves.get(behavior, {})
+    own = [curve.seconds[-1] for metric, curve in curves.items() if not metric.startswith("evaluation/")]
+    return max(map(float, own), default=None)
+
+
+def _age_s(path: Path) -> float | None:
+    """Seconds since a file was written; None without one."""
+    try:
+        return round(max(time.time() - path.stat().st_mtime, 0.0), 3)
+    except OSError:
+        return None
