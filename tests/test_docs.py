@@ -18,7 +18,7 @@ import yaml
 import trainer_service
 from trainer_service._version import __version__
 from trainer_service.cli import commands as cli
-from trainer_service.cli.arguments import build_parser
+from trainer_service.cli.arguments import _REMOVED, build_parser
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
 from unity_bridge.programs.executables import Command
@@ -38,7 +38,7 @@ CODE_SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
 SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
-    "learn", "check", "evaluate", "compare", "report", "record-demo", "demo-info", "simulate", "export",
+    "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
     "import-checkpoint", "schema", "doctor", "configs", "alias",
 )  # fmt: skip
 GROUPS = {group.group for group in PLUGIN_GROUPS}
@@ -121,6 +121,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
     of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
     of_others |= {"--builds"}  # of benchmarks/versus_mlagents.py
+    of_others |= set(_REMOVED)  # of older ML-Agents
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend
     unknown = set(FLAG.findall(spans)) - known - of_others - hidden
     assert not unknown, f"no command of ours has {sorted(unknown)}"

@@ -19,6 +19,30 @@ _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
 
 
+_REMOVED = {
+    "--cpu": ("in ML-Agents 0.24", "write --torch-device cpu instead"),
+    "--curriculum": ("by ML-Agents 0.17", "write lessons under environment_parameters in the configuration instead"),
+    "--docker-target-name": ("by ML-Agents 0.16", "write --results-dir DIR and the configuration's path instead"),
+    "--keep-checkpoints": ("by ML-Agents 0.17", "write keep_checkpoints: N in the configuration of a behavior instead"),
+    "--lesson": ("in ML-Agents 0.17", "write --resume instead, which goes on in the lesson that the run has reached"),
+    "--multi-gpu": ("in ML-Agents 0.15", "write --num-learners K instead, for K GPUs"),
+    "--num-runs": ("in ML-Agents 0.14", "write a command for each run instead, with its own --run-id and --seed"),
+    "--sampler": ("by ML-Agents 0.17", "write samplers under environment_parameters in the configuration instead"),
+    "--save-freq": ("in ML-Agents 0.17", "write checkpoint_interval: N in the configuration of a behavior instead"),
+    "--slow": ("in ML-Agents 0.13", "write --time-scale 1 instead"),
+}  # fmt: skip
+"""Flags of older ML-Agents: when each was removed, and what to do."""
+
+
+def removed_flag(unknown: Sequence[str]) -> str:
+    """A message on the first flag among unknown arguments that ML-Agents once had; empty where there is none."""
+    for word in unknown:
+        if (flag := word.partition("=")[0]) in _REMOVED:
+            when, instead = _REMOVED[flag]
+            return f"{flag} was removed {when}; {instead}"
+    return ""
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.cli.arguments import build_parser
+from trainer_service.cli.arguments import build_parser, removed_flag
 from trainer_service.cli.output import (
     print_error,
     print_lines,
@@ -65,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if unknown:
+        if parsed.command == "learn" and (removed := removed_flag(unknown)):
+            print_error(removed)
+            return 2
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if getattr(parsed, "no_plugins", False):
         from unity_bridge.plugins import SWITCH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ import torch
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
+from trainer_service.config.section import nearest_choice
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.networks.encoders.precision import is_fast
 from trainer_service.networks.threads import Threads
@@ -41,6 +43,12 @@ def choose_device(name: str | None) -> torch.device:
     chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(chosen)
+    except RuntimeError:  # its own message lists twenty kinds
+        meant = re.sub("gpu|nvidia", "cuda", chosen.lower())
+        near = meant if re.fullmatch(r"cuda(:\d+)?", meant) else nearest_choice(meant, ("cpu", "cuda", "mps"))
+        hint = f"; did you mean {near}?" if near else ""
+        raise UserError(f"torch device '{chosen}': expected cpu, cuda, cuda:N or mps{hint}") from None
+    try:
         torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, is none
     except (RuntimeError, AssertionError) as error:
         reason = str(error).strip().splitlines()[0]

@@ -111,6 +111,7 @@ def train(
         return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
     options = resumed_after_restart(options)
     _check_options(options, program, side_channels=bool(side_channels))
+    _require_device(options.torch_settings.device)
     command = program or command_of(options)
     if command is None:
         _require_permission_to_listen(host, insecure_listen)
@@ -236,6 +237,17 @@ def _monitor(options: RunOptions, stack: ExitStack) -> RunMonitor | None:
     from trainer_service.monitoring.endpoint import monitoring
 
     return stack.enter_context(monitoring(options))
+
+
+def _require_device(name: str | None) -> None:
+    """Raises UserError for a device that is not there.
+
+    To know this of the CPU, or where nobody named one, torch need not be loaded.
+    """
+    if name not in (None, "cpu"):
+        from trainer_service.training.compute import choose_device
+
+        choose_device(name)
 
 
 def _log_plugins(options: RunOptions) -> None:

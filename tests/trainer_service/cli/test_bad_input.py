@@ -183,11 +183,25 @@ def test_an_environment_that_cannot_be_started(refused, configure, env: str, exp
     assert expected in message
 
 
-@pytest.mark.parametrize("device", ["abacus", "cuda:77", "meta"])
-def test_a_device_that_is_not_there(refused, configure, device: str) -> None:
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("abacus", "torch device 'abacus': expected cpu, cuda, cuda:N or mps\n"),
+        ("gpu", "torch device 'gpu': expected cpu, cuda, cuda:N or mps; did you mean cuda?\n"),
+        ("GPU:1", "torch device 'GPU:1': expected cpu, cuda, cuda:N or mps; did you mean cuda:1?\n"),
+        ("cuba", "torch device 'cuba': expected cpu, cuda, cuda:N or mps; did you mean cuda?\n"),
+        ("cuda:77", "torch device 'cuda:77' cannot be used here: "),
+        ("meta", "torch device 'meta' cannot be used here: "),
+    ],
+)
+def test_a_device_that_is_not_there(
+    mlagents_style, configure, workplace: Path, device: str, expected: str
+) -> None:
     configure("Basic")
-    message = refused("learn", "config.yaml", "--env=sim:basic", f"--torch-device={device}")
-    assert f"torch device '{device}' cannot be used here" in message
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", f"--torch-device={device}")
+    assert (said.code, said.out) == (2, ""), "refused before any simulator starts"
+    assert said.err.startswith(f"mlagents-style: error: {expected}")
+    assert not (workplace / "results").exists()
 
 
 @posix_only

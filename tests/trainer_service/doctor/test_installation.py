@@ -110,7 +110,7 @@ def test_a_device_that_is_not_there_fails() -> None:
     assert installation.torch_device("cpu").verdict == "ok"
     finding = installation.torch_device("abacus")
     assert finding.verdict == "fail"
-    assert "'abacus' cannot be used here" in finding.found
+    assert "'abacus': expected cpu, cuda" in finding.found
 
 
 def test_another_grpc_core_is_slower_but_works(monkeypatch: pytest.MonkeyPatch) -> None:
