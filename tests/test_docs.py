@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import functools
 import importlib
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +26,7 @@ from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import _REMOVED, build_parser
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
+from trainer_service.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
@@ -67,8 +73,8 @@ def command_lines(program: str) -> list[list[str]]:
     text = everything()
     lines = [match["line"] for match in COMMAND_LINE.finditer(text)]
     lines += [match["text"] for match in CODE_SPAN.finditer(text)]
-    # Two blanks or more before a '#' begin a comment; '>' and what follows is the shell's.
-    bare = [re.split(r"\s{2,}#|\s>\s", line)[0] for line in lines if line.startswith(f"{program} ")]
+    # Two blanks or more before a '#' begin a comment; '>' or '|' and what follows is the shell's.
+    bare = [re.split(r"\s{2,}#|\s[>|]\s", line)[0] for line in lines if line.startswith(f"{program} ")]
     return [shlex.split(line)[1:] for line in bare]
 
 
@@ -121,10 +127,76 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
     of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
     of_others |= {"--builds"}  # of benchmarks/versus_mlagents.py
+    of_others |= {"--stop-timeout", "--network"}  # of Docker
     of_others |= set(_REMOVED)  # of older ML-Agents
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend
     unknown = set(FLAG.findall(spans)) - known - of_others - hidden
     assert not unknown, f"no command of ours has {sorted(unknown)}"
+
+
+def test_the_page_on_servers_names_the_metrics_that_there_are(tmp_path: Path) -> None:
+    from trainer_service.metrics import EpisodeStats, Summary
+    from trainer_service.monitoring.prometheus import RunMetrics
+    from trainer_service.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
+    from trainer_service.runs.layout import RunLayout
+
+    for name in ("checkpoint.pt", "Ball-5.pt"):
+        (tmp_path / "Ball").mkdir(exist_ok=True)
+        (tmp_path / "Ball" / name).touch()
+    monitor = RunMonitor(RunLayout(tmp_path))
+    source: Any = SimpleNamespace(num_simulators=1, num_restarts=0)
+    monitor.tick(source, {})  # type: ignore[arg-type]
+    monitor.state = RunState(1, 0, {"Ball": BehaviorState(5, 10, 1.0, 1)})
+    one = np.ones(1)
+    stats = EpisodeStats(one, one, one)
+    monitor.write(Summary(behavior="Ball", step=5, wall_s=1.0, steps_per_s=1.0, stats=stats))
+    text = RunMetrics(monitor, "walker").text().decode()
+    made = set(re.findall(r"^(trainer_service_\w+)[{ ]", text, re.MULTILINE))
+    page = text_of(REPOSITORY / "docs" / "on-a-server.md")
+    assert set(re.findall(r"trainer_service_\w+", page)) == made
+
+
+def test_files_on_the_page_on_servers_are_well_formed() -> None:
+    page = REPOSITORY / "docs" / "on-a-server.md"
+    scrape, rules = map(yaml.safe_load, blocks(page, "yml"))
+    assert [each["job_name"] for each in scrape["scrape_configs"]] == ["trainer"]
+    assert all({"alert", "expr"} <= set(rule) for rule in rules["groups"][0]["rules"])
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(blocks(page, "ini")[0])
+    flags = unit["Service"]["ExecStart"].partition("%i ")[2]
+    _, unknown = build_parser().parse_known_args(["learn", *shlex.split(flags)])
+    assert not unknown
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+@pytest.mark.parametrize(
+    ("there", "resumes"),
+    [
+        ([], False),
+        ([".lock", "configuration.yaml", "run_logs"], False),
+        ([".lock", "configuration.yaml", "run_logs", "metrics.jsonl"], True),
+        (["configuration.yaml", "Walker"], True),
+    ],
+)
+def test_the_script_for_servers_resumes_what_is_a_run(
+    tmp_path: Path, there: list[str], resumes: bool
+) -> None:
+    for name in there:
+        (tmp_path / "results" / "walker" / name).mkdir(parents=True)
+    assert RunLayout(tmp_path / "results" / "walker").has_run() is resumes
+    (tmp_path / "start_run.sh").write_text(blocks(REPOSITORY / "docs" / "on-a-server.md", "sh")[0])
+    (tmp_path / "mlagents-style").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "mlagents-style").chmod(0o755)
+    said = subprocess.run(
+        ["sh", "start_run.sh", "walker", "--env=a b"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    expected = ["learn", "walker.yaml", "--run-id=walker", "--env=a b", *(["--resume"] if resumes else [])]
+    assert said.stdout.splitlines() == expected
 
 
 @pytest.mark.parametrize("target", sorted({words[0] for words in command_lines("make") if words}))
