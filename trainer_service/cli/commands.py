@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_service.cli.arguments import build_parser, removed_flag
 from trainer_service.cli.output import (
     print_error,
-    print_lines,
+    print_results,
     print_scores,
     print_warning,
     progress_printer,
@@ -130,11 +130,13 @@ def _learn(parsed: argparse.Namespace) -> int:
                 callbacks=callbacks,
                 stop=stop,
             )
-            results = result_lines(loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
-            if loaded.options.log_format == "json" and results:
-                console.log("\n".join(results).strip())
-        if loaded.options.log_format == "text":
-            print_lines(results)
+            results = (loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            writes = not loaded.options.checkpoint_settings.inference
+            is_json = loaded.options.log_format == "json"
+            if writes and is_json:
+                console.log("\n".join(result_lines(*results)).strip())
+        if writes and not is_json:
+            print_results(*results)
     return 0
 
 

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,24 +87,18 @@ def _mean_text(mean: float, deviation: float) -> str:
     return f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Prints lines, unless the output is closed."""
+def print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> None:
+    """Prints where a run's results are, unless the output is closed."""
     with _ignoring_closed_output():
-        for line in lines:
+        for line in result_lines(options, folder, behaviors, interrupted):
             print(line)
         sys.stdout.flush()
 
 
-def result_lines(options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool) -> list[str]:
-    """Lines on where a run's results are; none for a run that writes nothing."""
-    if options.checkpoint_settings.inference:
-        return []
-    return list(_result_lines(options, folder, behaviors, interrupted))
-
-
-def _result_lines(
+def result_lines(
     options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool
 ) -> Iterator[str]:
+    """Yields lines on where a run's results are."""
     if not behaviors:
         yield "\nStopped before any simulator came; there is nothing to save."
         return
