@@ -91,3 +91,18 @@ def test_a_member_called_like_the_state_is_an_ordinary_sensor(
     assert "not shown" not in said.out
     policy = load_policy("results/t")
     assert [sensor.name for sensor in policy.spec.observation_specs] == ["eyes", "observation.global_state"]
+
+
+def test_a_state_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
+    """The program is the example of a scene, whose agents without a group get a state beside their number."""
+    source = (Path(__file__).parents[3] / "docs/examples/sign_scene.py").read_text()
+    source = source.replace(
+        'vector_sensor("number", 1),)', 'vector_sensor("global_state", 1), vector_sensor("number", 1))'
+    ).replace("[self._numbers],", "[self._numbers, self._numbers],")
+    program = workplace / "sign.py"
+    program.write_text(source.replace("/usr/bin/env python3", sys.executable))
+    program.chmod(0o755)
+    configure("Sign", max_steps=50)
+    said = mlagents_style("learn", "config.yaml", f"--env={program}", "--run-id=t")
+    assert said.code == 0, said
+    assert said.out.count("'Sign': the sensor 'global_state' is not shown to the policy") == 1
