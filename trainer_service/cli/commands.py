@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from trainer_service.cli.output import (
     silence_output,
 )
 from trainer_service.errors import UserError
+from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
@@ -52,15 +54,7 @@ _SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
-    from unity_bridge.errors import (
-        BridgeError,
-        DeclarationError,
-        DemonstrationError,
-        LaunchError,
-        PluginError,
-        PortInUse,
-    )
-
+    open_standard_streams()
     _limit_spinning()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
@@ -73,6 +67,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unity_bridge.plugins import SWITCH
 
         os.environ[SWITCH] = "off"  # simulators and workers, which are processes of their own, inherit it
+    # A result waits for its reader, as everywhere; a run waits for nobody.
+    with unblocked_standard_streams() if parsed.command == "learn" else nullcontext():
+        return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from unity_bridge.errors import (
+        BridgeError,
+        DeclarationError,
+        DemonstrationError,
+        LaunchError,
+        PluginError,
+        PortInUse,
+    )
+
     try:
         return _COMMANDS[parsed.command](parsed)
     except UserError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import sys
@@ -18,6 +17,7 @@ from trainer_service.metrics import Summary, format_return
 from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
+from unity_bridge.unblocked_output import drain, open_standard_streams, unblocked
 from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class Console:
             notebook: whether to draw the table in a notebook.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
-            stream: where to write; None is standard output.
+            stream: where to write; None is standard output, whose reader nobody waits for: if it stops, lines are
+                dropped, and counted.
         """
         self._is_json = log_format == "json"
         self._tty = False if self._is_json else tty
@@ -78,10 +79,10 @@ class Console:
         self._details: Sequence[str] = ()
 
     def __enter__(self) -> Self:
-        stream = sys.stdout if self._stream is None else self._stream
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a behavior's name may be beyond an old terminal
-        self._stream = stream
+        if self._stream is None:
+            open_standard_streams()
+            (self._stream,) = unblocked(sys.stdout)
+        stream = self._stream
         self._started_s = time.monotonic()
         if self._notebook:
             self._live = NotebookTable(self._table)
@@ -105,6 +106,8 @@ class Console:
             logger.setLevel(level)
             if self._handler is not None:
                 logger.removeHandler(self._handler)
+        if self._stream is not None:
+            drain(self._stream)
 
     def banner(self, *, communicator_api: str, pytorch: str) -> None:
         """Says which versions are at work, in lines that begin as ML-Agents' do."""

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from processes import wait_until
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.training import stop_signals as stopping
 from trainer_service.training.stop_signals import StopSignals
 
+fcntl = pytest.importorskip("fcntl")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others")
@@ -158,6 +160,22 @@ def test_a_terminal_that_closes_saves_and_ends_the_run(configure, program, resum
     assert os.waitstatus_to_exitcode(status) == 0
     assert saved_step() >= 180
     resume()
+
+
+def test_a_run_whose_output_nobody_reads_trains_saves_and_ends(
+    processes, workplace: Path, configure, program
+) -> None:
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=18, checkpoint_interval=10**6)
+    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
+    metrics = Path("results/ppo/metrics.jsonl")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        assert run.stdout is not None
+        held = fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096) if hasattr(fcntl, "F_SETPIPE_SZ") else 65_536
+        lines = held // 80  # a summary's line on the console is longer
+        wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3 * lines, "summaries")
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 0
+    assert saved_step() >= 18 * 3 * lines
 
 
 BUSY = """
