@@ -118,7 +118,7 @@ def _learn(parsed: argparse.Namespace) -> int:
     if serves_rank_0():
         return serve_rank_0()
     given = vars(parsed)
-    with StopSignals() as stop:  # first, for what follows takes a second to load
+    with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train
         from trainer_service.config import load_run_options
         from trainer_service.metrics.console import Console

@@ -44,6 +44,8 @@ def learn(run: Run) -> None:
                 run.callbacks.on_evaluations(evaluated)
         for behavior in behaviors.values():
             run.recorder.write_due(behavior)
+        if run.stop.take_save_request() and run.recorder.autosave(behaviors.values()):
+            _logger.info("Saved, as SIGUSR1 asked. The run goes on.")
         run.progress.update(behaviors)
         if behaviors.finished or run.stop_rules.met(behaviors):
             return

@@ -120,12 +120,14 @@ class Recorder:
         elif time.monotonic() >= self._autosave_at[behavior.name]:
             self._try_save(behavior, self._autosave)
 
-    def autosave(self, behaviors: Iterable[Behavior]) -> None:
+    def autosave(self, behaviors: Iterable[Behavior]) -> bool:
         """Renews checkpoint.pt of every behavior, so that a run that is killed goes on in the lessons it has reached,
-        and after the evaluations it has made."""
+        and after the evaluations it has made. Returns whether all were saved."""
+        succeeded = True
         for behavior in behaviors:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
-            self._try_save(behavior, self._autosave)
+            succeeded &= self._try_save(behavior, self._autosave)
+        return succeeded
 
     def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished", ended_by: str = "") -> None:
         """Saves everything for the last time.
@@ -172,15 +174,17 @@ class Recorder:
                 self._warn_once(str(error))
         self._console.summary(summary, behavior.settings.max_steps)
 
-    def _try_save(self, behavior: Behavior, save: Callable[[Behavior], None]) -> None:
+    def _try_save(self, behavior: Behavior, save: Callable[[Behavior], None]) -> bool:
         if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
-            return
+            return False
         try:
             save(behavior)
+            return True
         except (SaveError, NotFiniteError) as error:
             self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
             behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
+            return False
 
     def _autosave(self, behavior: Behavior) -> None:
         """Renews checkpoint.pt, which ``--resume`` continues from, and nothing else."""

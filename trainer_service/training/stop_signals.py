@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as a request: the run saves and ends by itself. Twice, it ends at once."""
+"""Signals as requests: Ctrl-C, SIGTERM and a closed terminal end a saved run, twice at once; SIGUSR1 only saves it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ from typing import Any, Self
 
 from unity_bridge.programs.program import kill_programs
 
-_NUMBERS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
-)
+
+def _numbers(*names: str) -> tuple[int, ...]:
+    """The signals of these names that this system has."""
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+_NUMBERS = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 """Signals that ask a run to end: SIGHUP is a terminal that closed (tmux, ssh); Windows has SIGBREAK instead."""
-_NEVER_FORCING = {getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)}
-"""Signals that never end a process at once."""
+_OF_SCHEDULERS = _numbers("SIGUSR2", "SIGXCPU", "SIGALRM")
+"""Signals by which a scheduler such as Slurm, or a limit of CPU time, says that the time is nearly over."""
+_SAVING = _numbers("SIGUSR1")
+"""Signals that ask a run to save and go on."""
+_FORCING = frozenset(_numbers("SIGINT", "SIGTERM", "SIGBREAK"))
+"""Signals that end a process at once, as the second one: those of persons. A limit of CPU time repeats its own every
+second."""
 _SAME_REQUEST_S = 0.05
 """Seconds within which several signals are one request: programs that forward signals send a second copy of what the
 terminal, systemd or a shell sends to every process."""
@@ -47,20 +56,28 @@ class StopSignals:
     The second one does so whatever the main thread is busy with, also inside a library's C code, for a thread
     of our own waits for it. It takes the launched simulators along; the exit code is 128 + the signal's number
     (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written. SIGHUP never is
-    the second one: a terminal that closes sends it, and the shell in it once more.
+    the second one: a terminal that closes sends it, and the shell in it once more. Nor is a scheduler's.
 
     In a process where a person goes on working, a notebook's kernel, the second one raises KeyboardInterrupt instead.
 
-    A SIGHUP that is ignored (``nohup``) stays so. Outside the main thread signals cannot be caught, and
-    nothing ever asks.
+    A SIGHUP that is ignored (``nohup``) stays so, and a scheduler's signal that is ignored or that somebody handles.
+    Outside the main thread signals cannot be caught, and nothing ever asks.
     """
 
-    def __init__(self, *, ends_process: bool = True) -> None:
-        """ends_process: whether the second signal does; else it raises KeyboardInterrupt in the main thread."""
+    def __init__(self, *, ends_process: bool = True, owns_process: bool = False) -> None:
+        """Prepares to listen.
+
+        Args:
+            ends_process: whether the second signal does; else it raises KeyboardInterrupt in the main thread.
+            owns_process: whether signals of schedulers are the run's too: SIGUSR1 to save at once, and SIGUSR2,
+                SIGXCPU and SIGALRM to save and end.
+        """
         self.requested = False
+        self._save_requested = False
         self.first_signal = ""
         """The name of the signal that asked; empty where none did."""
         self._ends_process = ends_process
+        self._owns_process = owns_process
         self._signalled_s: float | None = None
         """Time of the first signal."""
         self._previous: dict[int, Any] = {}
@@ -72,11 +89,15 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return self
         self._wakeup_writer.setblocking(False)
-        self._listener.start()
         self._previous_wakeup = signal.set_wakeup_fd(self._wakeup_writer.fileno(), warn_on_full_buffer=False)
         for number in _NUMBERS:
             if signal.getsignal(number) is not signal.SIG_IGN or number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._on_signal)
+        for number in (*_OF_SCHEDULERS, *_SAVING) if self._owns_process else ():
+            if signal.getsignal(number) is signal.SIG_DFL:
+                handler = self._on_save_signal if number in _SAVING else self._on_signal
+                self._previous[number] = signal.signal(number, handler)
+        self._listener.start()
         return self
 
     def __exit__(
@@ -102,13 +123,24 @@ class StopSignals:
         """Requests a stop, as a signal does."""
         self.requested = True
 
+    def take_save_request(self) -> bool:
+        """Whether a signal asked for a save since the last call."""
+        requested, self._save_requested = self._save_requested, False
+        return requested
+
     def raise_if_overdue(self) -> None:
         """Raises UpdateInterrupted if a signal has waited for a while. Call it where something long may end early."""
         if self._signalled_s is not None and time.monotonic() - self._signalled_s > _UPDATE_GRACE_S:
             raise UpdateInterrupted
 
+    def _on_save_signal(self, number: int, frame: FrameType | None) -> None:
+        self._save_requested = True
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.request()
+        ours = self._wakeup_writer.fileno()
+        if signal.set_wakeup_fd(ours, warn_on_full_buffer=False) != ours:
+            self._wakeup_writer.send(bytes([number]))  # a library took it, and our thread heard nothing
         now = time.monotonic()
         if self._signalled_s is None:
             self._signalled_s, self.first_signal = now, signal.Signals(number).name
@@ -118,7 +150,7 @@ class StopSignals:
     def _listen(self) -> None:
         """Waits for the first signal and the second. Nothing here may wait for the main thread, or for a lock of
         the log's."""
-        if self._wait_for(self._previous) is None:
+        if self._wait_for(self._previous.keys() - set(_SAVING)) is None:
             return
         _in_thread(
             lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
@@ -132,7 +164,7 @@ class StopSignals:
             if _NO_SIGNAL in self._wakeup_reader.recv(_MANY):
                 return
         self._wakeup_reader.setblocking(True)
-        number = self._wait_for(self._previous.keys() - _NEVER_FORCING)
+        number = self._wait_for(_FORCING)
         if number is not None:
             _exit_now(number)
 

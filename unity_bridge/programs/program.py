@@ -184,7 +184,7 @@ def _start(line: Sequence[str], content: bytes, output: int) -> subprocess.Popen
         new_session, flags = False, subprocess.CREATE_NEW_PROCESS_GROUP
     else:
         new_session, flags = True, 0
-    with _to_read(content) as stdin:
+    with _to_read(content) as stdin, _outliving_save_requests():
         return subprocess.Popen(
             line,
             stdin=stdin,
@@ -194,6 +194,21 @@ def _start(line: Sequence[str], content: bytes, output: int) -> subprocess.Popen
             start_new_session=new_session,
             creationflags=flags,
         )
+
+
+@contextmanager
+def _outliving_save_requests() -> Iterator[None]:
+    """A context whose new processes ignore SIGUSR1 where this one handles it: schedulers send it to a whole job."""
+    number = getattr(signal, "SIGUSR1", None)
+    handler = None if number is None else signal.getsignal(number)
+    if number is None or not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(number, signal.SIG_IGN)  # which a new process inherits, as it does no handler
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
 
 
 @contextmanager

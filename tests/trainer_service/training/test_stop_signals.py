@@ -25,6 +25,8 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulat
 
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others")
 
+needs_scheduler_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has none")
+
 FOR_EVER = 10**9
 CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
 
@@ -81,6 +83,23 @@ def test_a_signal_ends_a_run_that_can_be_resumed(endless, resume, number: signal
     with pytest.raises(ProcessLookupError):
         os.kill(simulator_process(), 0)
     assert "Resuming 'Treadmill' from step" in resume().out
+
+
+@needs_scheduler_signals
+def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> None:
+    run = endless()
+    simulator = simulator_process()
+    run.signal(signal.SIGUSR1)
+    run.until("Saved, as SIGUSR1 asked. The run goes on.")
+    step = saved_step()
+    assert step >= 180
+    os.kill(simulator, signal.SIGUSR1)  # a scheduler sends it to every process of a job
+    run.until("Step: ")
+    run.signal(signal.SIGUSR2)
+    assert run.end() == 0, run.said
+    assert "was killed" not in run.said
+    assert saved_step() > step
+    resume()
 
 
 def test_an_interruption_before_any_simulator_came(start, configure, free_port: int) -> None:
@@ -172,9 +191,14 @@ def test_a_run_whose_output_nobody_reads_trains_saves_and_ends(
         assert run.stdout is not None
         held = fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096) if hasattr(fcntl, "F_SETPIPE_SZ") else 65_536
         lines = held // 80  # a summary's line on the console is longer
-        wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3 * lines, "summaries")
-        run.send_signal(signal.SIGTERM)
-        assert run.wait(60) == 0
+        try:
+            wait_until(
+                lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3 * lines, "summaries"
+            )
+            run.send_signal(signal.SIGTERM)
+            assert run.wait(60) == 0
+        finally:
+            run.kill()
     assert saved_step() >= 18 * 3 * lines
 
 
@@ -222,6 +246,24 @@ def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
         process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
             return process.wait(0.1)
+
+
+@pytest.mark.process
+def test_a_second_signal_ends_a_process_whose_wakeup_a_library_took() -> None:
+    source = """
+import hashlib, os, signal
+from trainer_service.training.stop_signals import StopSignals
+
+with StopSignals():
+    signal.set_wakeup_fd(-1)  # as an event loop does that ended
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("asked", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
+"""
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as busy:
+        assert busy.stdout is not None
+        assert busy.stdout.readline() == "asked\n"
+        assert ended_by(busy, signal.SIGTERM) == 143
 
 
 @pytest.mark.process
@@ -278,6 +320,47 @@ def test_who_wants_no_end_with_the_terminal_gets_none() -> None:
             assert not stop.requested
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@needs_scheduler_signals
+@pytest.mark.parametrize("name", ["SIGUSR2", "SIGXCPU", "SIGALRM"])
+def test_a_schedulers_signal_asks_a_process_of_ours_again_and_again(name: str) -> None:
+    number = signal.Signals[name]
+    before = signal.signal(number, signal.SIG_DFL)  # pytest's limit of time is a SIGALRM
+    try:
+        with StopSignals(owns_process=True) as stop:
+            os.kill(os.getpid(), number)
+            assert stop.requested
+            assert stop.first_signal == name
+            threading.Event().wait(2 * stopping._SAME_REQUEST_S)  # what comes later is another request
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+@needs_scheduler_signals
+def test_sigusr1_asks_for_one_save_and_no_end() -> None:
+    with StopSignals(owns_process=True) as stop:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert not stop.requested
+        assert (stop.take_save_request(), stop.take_save_request()) == (True, False)
+
+
+@needs_scheduler_signals
+@pytest.mark.parametrize("owns_process", [False, True])
+def test_signals_that_a_caller_handles_are_left_to_it(owns_process: bool) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        with StopSignals(owns_process=owns_process) as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert not stop.take_save_request()
+            if not owns_process:
+                assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [signal.SIGUSR1]
 
 
 def test_signals_are_as_before_afterwards() -> None:

@@ -71,7 +71,7 @@ def serve_launched() -> int:
     from trainer_service.distributed.learners.group import Meeting
     from trainer_service.distributed.learners.rank import serve_rank
 
-    _ignore("SIGINT")
+    _ignore("SIGINT", "SIGUSR1", "SIGUSR2")
     launched = Launched.of(os.environ)
     store = _rendezvous(launched)
     try:
@@ -90,7 +90,8 @@ def _place(launched: Launched) -> str:
 
 
 def _ignore(*names: str) -> None:
-    """Leaves signals that all ranks get, from a terminal or from torchrun, to rank 0: where it ends, this one does."""
+    """Leaves signals that all ranks get, from a terminal, a scheduler or torchrun, to rank 0: where it ends, this one
+    does."""
     for name in names:
         with suppress(AttributeError, ValueError):  # Windows has no SIGHUP
             signal.signal(getattr(signal, name), signal.SIG_IGN)
