@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collectors import TeamName
 from trainer_service.curriculum import Progress
-from trainer_service.errors import UserError
+from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.runs.checkpoint import spec_mismatch
 from trainer_service.runs.files import SaveError
 from unity_bridge.names import same_folder
@@ -102,8 +102,10 @@ class Behaviors(Mapping[str, Behavior]):
 
         Raises:
             UserError: no settings for it, too many behaviors, a folder that is another's, or not what another source
-                declared; also files that cannot be written, where the configuration does not name it.
+                declared; also files that cannot be written and too little memory, where the configuration does not
+                name it.
             SaveError: files of a behavior that the configuration names cannot be written.
+            OutOfMemory: too little memory for a behavior that the configuration names.
         """
         name = team.name
         behavior = self._by_name.get(name)
@@ -213,10 +215,10 @@ class Behaviors(Mapping[str, Behavior]):
         return time.monotonic() - then >= self._absence_timeout_s
 
     def _made(self, name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
-        """A new behavior. Where files of an unlisted one cannot be written, only its simulator is refused."""
+        """A new behavior. Where an unlisted one finds no memory or disk, only its simulator is refused."""
         try:
             return self._create(name, spec, group_size)
-        except SaveError as error:
+        except (SaveError, OutOfMemory) as error:
             if name in self._listed:
                 raise
             raise UserError(f"behavior {quoted(name)}: {error}") from error

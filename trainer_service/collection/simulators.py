@@ -18,7 +18,7 @@ from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.collectors import Collectors, TeamName, largest_group, parse_behavior_id
 from trainer_service.collection.teams import Teams
-from trainer_service.errors import UserError
+from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.files import SaveError
 from unity_bridge.errors import WireError
@@ -45,7 +45,7 @@ class NotYet(Exception):
     """Raised where a behavior is not there yet, so that the simulator which declared it waits."""
 
 
-_NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, torch.OutOfMemoryError, NotYet)
+_NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, OutOfMemory, torch.OutOfMemoryError, NotYet)
 """Errors that no simulator is to blame for."""
 
 
@@ -244,20 +244,25 @@ class Simulators:
         """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.
 
         A launched simulator that does not fit the configuration ends the run: started again, it would not fit either.
+        So does whatever else fails in the trainer on its account, as only breaking the protocol is the simulator's
+        fault. A simulator that attached is refused all the same: its message may have been meant to fail.
         """
         number = tick.simulator
+        info = self._bridge.simulators.get(number)
+        launched = info is not None and info.launched
         try:
             work(tick)
             return True
         except _NOT_THE_SIMULATORS_FAULT:
             raise
         except (UserError, WireError) as error:
-            info = self._bridge.simulators.get(number)
-            if isinstance(error, UserError) and info is not None and info.launched:
+            if isinstance(error, UserError) and launched:
                 raise
             reason = str(error)
             self._throttled.log("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
         except Exception as error:
+            if launched:
+                raise
             reason = (
                 f"{doing} its message failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
             )

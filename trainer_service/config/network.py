@@ -34,6 +34,16 @@ Activation = Literal["swish", "relu", "tanh"]
 """The name of a function that follows a layer."""
 
 
+WIDEST = 2**15
+"""Units of the widest layer: what is wider was never meant, and fails only when a simulator is there."""
+
+DEEPEST = 1000
+"""Layers of one body."""
+
+MOST_WEIGHTS = 2**31
+"""Weights of all layers of one body, which are 8 GiB."""
+
+
 class MemorySettings(Section):
     """A recurrent layer after the body. An empty mapping switches it on with these defaults."""
 
@@ -44,13 +54,16 @@ class MemorySettings(Section):
     """Steps that the gradient reaches back; at most batch_size."""
 
     memory_size: PositiveCount = 128
-    """Floats carried from step to step, even: half hidden and half cell state, or all hidden state of a GRU."""
+    """Floats carried from step to step, even: half hidden and half cell state, or all hidden state of a GRU. At most
+    32768."""
 
     @field_validator("memory_size")
     @classmethod
     def _has_two_halves(cls, size: int) -> int:
         if size % 2:
             raise expected("an even number", size)
+        if size > WIDEST:
+            raise expected(f"at most {WIDEST}", size)
         return size
 
 
@@ -61,10 +74,10 @@ class NetworkSettings(Section):
     """Whether vector observations are scaled by their running mean and variance."""
 
     hidden_units: PositiveCount = 128
-    """Width of each layer of the body."""
+    """Width of each layer of the body, at most 32768."""
 
     num_layers: Count = 2
-    """Layers of the body; 0 builds one all the same."""
+    """Layers of the body; 0 builds one all the same. At most 1000, and 2^31 weights together."""
 
     activation: Activation = "swish"
     """What follows each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and ``tanh`` as
@@ -94,6 +107,22 @@ class NetworkSettings(Section):
 
     memory: MemorySettings | None = None
     """Null for a policy without memory."""
+
+    @field_validator("hidden_units")
+    @classmethod
+    def _can_be_made(cls, width: int) -> int:
+        if width > WIDEST:
+            raise expected(f"at most {WIDEST}, which is 4 GiB of weights a layer", width)
+        return width
+
+    @field_validator("num_layers")
+    @classmethod
+    def _can_all_be_made(cls, layers: int, info: ValidationInfo) -> int:
+        width = info.data.get("hidden_units", 1)
+        most = min(MOST_WEIGHTS // width**2, DEEPEST)
+        if layers > most:
+            raise expected(f"at most {most} beside hidden_units: {width}", layers)
+        return layers
 
     def remarks(self) -> Iterator[Remark]:
         """Yields settings that are accepted, yet do not do what they say."""

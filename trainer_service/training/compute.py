@@ -7,7 +7,8 @@ import os
 import re
 import traceback
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 
@@ -28,8 +29,10 @@ WORTH_A_GPU = 2**20
 """Numbers in the widest layer of a minibatch. A gradient step of fewer is a hundred small kernels, whose launches take
 a GPU as long as the whole step takes a core; and acting waits for the GPU at every exchange."""
 
-_WORDS = ("out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory")
-"""Words in torch's other errors: of the device (twice), of Linux, and of Windows."""
+_WORDS = (
+    "out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory", "Storage size calculation overflowed"
+)  # fmt: skip
+"""Words in torch's other errors: of the device (twice), of Linux, of Windows, and of sizes beyond any memory."""
 
 _logger = logging.getLogger(__name__)
 
@@ -145,6 +148,20 @@ def _widest_row(behavior: Behavior) -> int:
     return max(widest, behavior.settings.network_settings.hidden_units)
 
 
+@contextmanager
+def memory_for(behavior: str, settings: TrainerSettings) -> Iterator[None]:
+    """A context in which a behavior is made. Raises OutOfMemory, which names its sizes, where there is too little."""
+    try:
+        yield
+    except Exception as error:
+        if not _means_memory(error):
+            raise
+        raise OutOfMemory(
+            f"out of memory for the networks of '{behavior}': {_reason(error)}. Its network_settings and "
+            f"hyperparameters have {_sizes(settings)}; smaller ones need less"
+        ) from error
+
+
 def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemory | None:
     """An error message for users, if an error means too little memory; None for every other error.
 
@@ -155,13 +172,16 @@ def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemor
     _logger.debug("Out of memory:", exc_info=error)
     traceback.clear_frames(error.__traceback__)
     torch.cuda.empty_cache()  # nothing where no GPU was used
-    reason = (str(error).strip() or "no reason was given").splitlines()[0][:300]
     asked = "; ".join(f"'{each.name}' has {_sizes(each.settings)}" for each in behaviors)
     devices = "".join(sorted({f" on '{each.device}'" for each in behaviors}))
     return OutOfMemory(
-        f"out of memory{devices}: {reason}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
+        f"out of memory{devices}: {_reason(error)}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
         "a smaller batch_size first; --resume goes on from what is saved"
     )
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or "no reason was given").splitlines()[0][:300]
 
 
 def _means_memory(error: Exception) -> bool:

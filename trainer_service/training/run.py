@@ -44,6 +44,7 @@ from trainer_service.training.compute import (
     cores_of_each,
     device_for,
     divided_threads,
+    memory_for,
     out_of_memory,
     seed_of,
     threads_for,
@@ -254,7 +255,8 @@ class RunFactory:
         turn_scheduler = TurnScheduler()
 
         def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
-            behavior = self._behavior(name, spec, group_size, turn_scheduler, progress)
+            with memory_for(name, options.behavior_settings(name)):
+                behavior = self._behavior(name, spec, group_size, turn_scheduler, progress)
             self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers)
             behavior.prepare()

@@ -12,7 +12,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.curriculum import Progress
-from trainer_service.errors import UserError
+from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.agents import agent_keys
 from trainer_service.rollout.assembler import TrajectoryAssembler
@@ -273,6 +273,18 @@ def test_files_that_cannot_be_written_cost_a_visitor_only_its_own(make_behavior)
     with pytest.raises(SaveError):
         behaviors.connect(0, "Walker", SPEC)
     assert not behaviors
+
+
+def test_memory_that_is_missing_costs_a_visitor_only_its_own() -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise OutOfMemory(f"out of memory for the networks of '{name}'")
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    with pytest.raises(UserError, match=r"^behavior 'Other': out of memory") as refusal:
+        behaviors.connect(0, "Other", SPEC)
+    assert not isinstance(refusal.value, OutOfMemory)
+    with pytest.raises(OutOfMemory):
+        behaviors.connect(0, "Walker", SPEC)
 
 
 def test_a_simulator_has_a_bounded_number_of_ids(

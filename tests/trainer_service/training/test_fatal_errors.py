@@ -70,6 +70,24 @@ def test_an_out_of_memory_error_names_the_configured_sizes(
     assert saved_step() >= (128 if method == "update" else 0)
 
 
+@pytest.mark.parametrize("sizes", [(2**55,), (2**40, 2**40)])
+def test_networks_that_find_no_memory_end_the_run_at_once(
+    learn, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(Behavior, "__init__", lambda *_, **__: torch.empty(sizes))
+    said = learn()
+    assert said.code == 3
+    assert "out of memory for the networks of 'Treadmill': " in said.err
+    assert "hidden_units 8, num_layers 1" in said.err
+    assert "starting it again" not in said.out + said.err
+
+
+def test_a_mistake_of_ours_is_no_launched_simulators(learn, fails_at_the_second) -> None:
+    fails_at_the_second("add", ZeroDivisionError("unexpected"))
+    with pytest.raises(ZeroDivisionError, match="unexpected"):
+        learn()
+
+
 def test_debug_shows_where_memory_was_too_little(learn, fails_at_the_second) -> None:
     fails_at_the_second("update", MemoryError())
     said = learn("--debug")

@@ -78,6 +78,9 @@ class ScriptedBridge:
         self.resets: list[int] = []
         self.simulators: dict[int, SimulatorInfo] = {}
 
+    def take_save_request(self) -> bool:
+        return False
+
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
         events = self.script.pop(0)
         self.requested = not self.script
