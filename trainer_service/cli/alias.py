@@ -8,6 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from trainer_service.cli.output import say
 from trainer_service.errors import UserError
 
 ALIAS = "mlagents-learn"
@@ -35,9 +36,7 @@ def switch_alias(*, on: bool) -> int:
             script.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{script}: cannot be changed: {error.strerror or error}") from None
-    print(
-        f"{ALIAS} is now mlagents-style learn: {script}" if on else f"{ALIAS} is no command of ours any more"
-    )
+    say(f"{ALIAS} is now mlagents-style learn: {script}" if on else f"{ALIAS} is no command of ours any more")
     return 0
 
 

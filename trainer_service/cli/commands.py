@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
-import json
 import logging
 import os
 import sys
@@ -16,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.cli.arguments import build_parser, removed_flag
 from trainer_service.cli.output import (
+    note,
     print_error,
     print_results,
     print_scores,
     print_warning,
     progress_printer,
     result_lines,
+    say,
+    say_json,
     silence_output,
 )
 from trainer_service.errors import UserError
@@ -163,9 +165,9 @@ def _check(parsed: argparse.Namespace) -> int:
     checks = check_files(parsed.files)
     for check in checks:
         # One line per file on standard output, so that they can be counted; details go to standard error.
-        print(check, flush=True)
+        say(check)
         for detail in check.details:
-            print(f"  {detail}", file=sys.stderr, flush=True)
+            note(f"  {detail}")
     return 0 if all(check.ok for check in checks) else 2
 
 
@@ -240,7 +242,7 @@ def _report(parsed: argparse.Namespace) -> int:
     output = parsed.to or RunLayout(path).report
     require_output(output)
     write_report(read_run(path), output)
-    print(f"Report on '{path}' in {output}")
+    say(f"Report on '{path}' in {output}")
     return 0
 
 
@@ -284,7 +286,7 @@ def _export(parsed: argparse.Namespace) -> int:
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
     written = export_run(folder, step=parsed.step, checkpoint=parsed.checkpoint, output=parsed.output)
     for path, policy in written.items():
-        print(f"Exported {policy.behavior} (step {policy.step}) to {path}")
+        say(f"Exported {policy.behavior} (step {policy.step}) to {path}")
     return 0
 
 
@@ -295,16 +297,16 @@ def _import_checkpoint(parsed: argparse.Namespace) -> int:
     with Console(tty=False, stream=sys.stderr):
         imported = import_results(parsed.results_folder, parsed.run_id, results_dir=parsed.results_dir)
     for name, conversion in imported.conversions.items():
-        print(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
+        say(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
         for part in conversion.left_out:
-            print(f"  not taken over: {part}")
+            say(f"  not taken over: {part}")
     return 0
 
 
 def _schema(parsed: argparse.Namespace) -> int:
     from trainer_service.config import json_schema
 
-    print(json.dumps(json_schema(plugins=True), indent=2))
+    say_json(json_schema(plugins=True), indent=2)
     return 0
 
 
@@ -332,12 +334,12 @@ def _doctor(parsed: argparse.Namespace) -> int:
     for finding in run_checks(setup):
         findings.append(finding)
         if not parsed.json:
-            print(finding, flush=True)
+            say(finding)
     broken = [finding.subject for finding in findings if finding.verdict == "fail"]
     if parsed.json:
-        print(json.dumps({"ok": not broken, "checks": [finding.to_json() for finding in findings]}))
+        say_json({"ok": not broken, "checks": [finding.to_json() for finding in findings]})
     elif broken:
-        print(f"To mend: {', '.join(dict.fromkeys(broken))}")
+        say(f"To mend: {', '.join(dict.fromkeys(broken))}")
     return 2 if broken else 0
 
 

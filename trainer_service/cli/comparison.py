@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from trainer_service.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,11 +36,11 @@ def compare_runs(parsed: argparse.Namespace) -> int:
     if parsed.plot is not None:
         draw(comparison, parsed.plot, title=parsed.title)
     if parsed.json:
-        print(json.dumps(to_json(comparison), allow_nan=False))
+        say_json(to_json(comparison))
     else:
         _print([*tables(comparison, parsed.group_by)])
         if parsed.plot is not None:
-            print(f"\nCurves in {parsed.plot}")
+            say(f"\nCurves in {parsed.plot}")
     return 0
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from trainer_service.cli.output import say
 from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
 from trainer_service.errors import UserError
 
@@ -32,9 +33,9 @@ def _list(configs: Iterable[BundledConfig]) -> None:
     rows = [(config.name, config.env, config.description) for config in configs]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)] if rows else [0, 0]
     for name, env, description in rows:
-        print(f"{name:<{widths[0]}}  {env:<{widths[1]}}  {description}".rstrip())
-    print("\nTrain with one: mlagents-style learn NAME --env=ENV --run-id=ID (ENV is its second column)")
-    print("To change one:  mlagents-style configs NAME [--to DIR]          (copies it)")
+        say(f"{name:<{widths[0]}}  {env:<{widths[1]}}  {description}".rstrip())
+    say("\nTrain with one: mlagents-style learn NAME --env=ENV --run-id=ID (ENV is its second column)")
+    say("To change one:  mlagents-style configs NAME [--to DIR]          (copies it)")
 
 
 def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
@@ -48,8 +49,8 @@ def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
             target.write_text(config.text_for(target), encoding="utf-8")
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
-        print(f"Copied {config.name} to {target}")
-        print(f"  mlagents-style learn {shlex.quote(str(target))} --run-id={config.name} --env={config.env}")
+        say(f"Copied {config.name} to {target}")
+        say(f"  mlagents-style learn {shlex.quote(str(target))} --run-id={config.name} --env={config.env}")
 
 
 def _named(name: str) -> BundledConfig:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from trainer_service.cli.output import note, say, say_json
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,13 +54,10 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
     if not recorded.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
-        print("Interrupted: the episodes that were complete are kept.", file=sys.stderr)
+        note("Interrupted: the episodes that were complete are kept.")
     if recorded.cut:
-        print(
-            f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.",
-            file=sys.stderr,
-        )
-    print(f"{_summary(recorded)} in {parsed.output}")
+        note(f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.")
+    say(f"{_summary(recorded)} in {parsed.output}")
     return 0
 
 
@@ -71,9 +68,9 @@ def demo_info(parsed: argparse.Namespace) -> int:
 
     found = [read_contents(file) for path in parsed.paths for file in open_demonstrations(path)]
     if parsed.json:
-        print(json.dumps({"files": [to_json(contents) for contents in found]}))
+        say_json({"files": [to_json(contents) for contents in found]})
     else:
-        print("\n".join(map(to_text, found)))
+        say("\n".join(map(to_text, found)))
     return 0
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from trainer_service.cli.output import note
 
 if TYPE_CHECKING:
     from trainer_service.api.films import FilmOptions
@@ -27,4 +28,4 @@ def film_of(parsed: argparse.Namespace) -> Iterator[FilmOptions | None]:
     earlier = film.modified_at()
     yield film
     film.require_written_after(earlier)
-    print(f"Recorded {film.path}", file=sys.stderr)
+    note(f"Recorded {film.path}")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.cli.output import say
+
 if TYPE_CHECKING:
     from trainer_service.config import PlayerName
     from trainer_service.evaluation.match import Games
@@ -64,24 +66,22 @@ def print_matches(env: str, matches: Sequence[Match], everyone: Sequence[PlayerN
 
 def _print_match(env: str, match: Match) -> None:
     games = match.games
-    print(f"{_title(match.player)} against {_title(match.opponent)} on {env}")
+    say(f"{_title(match.player)} against {_title(match.opponent)} on {env}")
     if match.is_decided:
         interrupted = f" ({games.interrupted} of them interrupted)" if games.interrupted else ""
-        print(
+        say(
             f"  {len(games.results)} games: {games.won} won, {games.drawn} drawn{interrupted}, {games.lost} lost"
         )
         low, high = games.win_rate_interval
-        print(
-            f"  win rate {games.win_rate:.1%}, 95 % interval {low:.1%} to {high:.1%} (a draw is half a win)"
-        )
-        print(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
+        say(f"  win rate {games.win_rate:.1%}, 95 % interval {low:.1%} to {high:.1%} (a draw is half a win)")
+        say(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
     else:
-        print(f"  {len(games.results)} games, none of which came to an end of its own: compare the returns")
+        say(f"  {len(games.results)} games, none of which came to an end of its own: compare the returns")
     if games.cut:
-        print(f"  {games.cut} games were cut at the limit of steps (--max-episode-steps)")
-    print(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
+        say(f"  {games.cut} games were cut at the limit of steps (--max-episode-steps)")
+    say(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
     for side, part in match.sides.items():
-        print(f"  as {_side_text(side)}: {_part_text(part, decided=match.is_decided)}")
+        say(f"  as {_side_text(side)}: {_part_text(part, decided=match.is_decided)}")
 
 
 def _part_text(part: Games, *, decided: bool) -> str:
@@ -95,7 +95,7 @@ def _part_text(part: Games, *, decided: bool) -> str:
 
 def _print_win_rates(env: str, matches: Sequence[Match]) -> None:
     """Prints a row for each match."""
-    print(f"On {env}; win rates with 95 % intervals, a draw being half a win:")
+    say(f"On {env}; win rates with 95 % intervals, a draw being half a win:")
     rows = [("", "against", "games", "won", "drawn", "lost", "win rate", "", "Elo", "return", "theirs")]
     for match in matches:
         games = match.games
@@ -114,7 +114,7 @@ def _print_win_rates_across(matches: Sequence[Match], players: Sequence[PlayerNa
     """Prints win rates of each row's player against each column's."""
     rates = {(match.player.name, match.opponent.name): match.games.win_rate for match in matches}
     rates |= {(other, one): 1.0 - rate for (one, other), rate in rates.items()}
-    print("\nWin rates of rows against columns:")
+    say("\nWin rates of rows against columns:")
     rows = [("", *(name.text for name in players), "mean")]
     for one in players:
         found = [rates.get((one, other)) for other in players]
@@ -126,7 +126,7 @@ def _print_win_rates_across(matches: Sequence[Match], players: Sequence[PlayerNa
 
 def _print_returns(env: str, matches: Sequence[Match]) -> None:
     """Prints a row for each match and side, of games that the clock ended."""
-    print(f"On {env}; mean returns, for no game came to an end of its own:")
+    say(f"On {env}; mean returns, for no game came to an end of its own:")
     rows = [("", "against", "as", "games", "return", "theirs")]
     for match in matches:
         for side, games in match.sides.items():
@@ -143,7 +143,7 @@ def _print_returns_across(matches: Sequence[Match], players: Sequence[PlayerName
     """Prints each side's mean returns, where the row's player has it and the column's the others."""
     found = returns_across(matches)
     for side in dict.fromkeys(side for side, *_ in found):
-        print(f"\nMean returns as {_side_text(side)}, of rows against columns:")
+        say(f"\nMean returns as {_side_text(side)}, of rows against columns:")
         rows = [("", *(name.text for name in players))]
         for one in players:
             cells = [found.get((side, one, other), ()) for other in players]
@@ -176,7 +176,7 @@ def _print_table(rows: Sequence[tuple[str, ...]], *, left: int) -> None:
             cell.ljust(width) if at < left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        print(f"  {'  '.join(cells).rstrip()}")
+        say(f"  {'  '.join(cells).rstrip()}")
 
 
 def _title(player: Player) -> str:

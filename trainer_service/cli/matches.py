@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainer_service.cli.films import film_of
 from trainer_service.cli.match_results import Match, print_matches
-from trainer_service.cli.output import print_warning, progress_printer
+from trainer_service.cli.output import print_warning, progress_printer, say_json
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.errors import UserError
 
@@ -83,7 +82,7 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     if not parsed.stochastic:
         _warn_of_repetitions(matches)
     if parsed.json:
-        print(json.dumps({"env": env, "matches": [match.to_json() for match in matches]}))
+        say_json({"env": env, "matches": [match.to_json() for match in matches]})
     else:
         print_matches(env, matches, names if parsed.cross_play else ())
 

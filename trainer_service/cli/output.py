@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from unity_bridge.untrusted_text import harmless
+
 if TYPE_CHECKING:
     from trainer_service.config import RunOptions
     from trainer_service.policy import Policy
@@ -22,6 +24,21 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_S = 30.0
 """Seconds between lines on an evaluation's progress outside a terminal."""
+
+
+def say(text: object) -> None:
+    """Prints a result. Text of files, simulators and other machines cannot move the cursor or forge a line of ours."""
+    print(harmless(str(text)), flush=True)
+
+
+def note(text: object) -> None:
+    """Prints what is beside the result, as ``say`` does."""
+    print(harmless(str(text)), file=sys.stderr, flush=True)
+
+
+def say_json(value: object, *, indent: int | None = None) -> None:
+    """Prints a result for programs. JSON itself escapes what is not ASCII."""
+    print(json.dumps(value, indent=indent), flush=True)
 
 
 def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
@@ -36,7 +53,7 @@ def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
         nonlocal printed_s
         if time.monotonic() - printed_s >= _PROGRESS_INTERVAL_S:
             printed_s = time.monotonic()
-            print(f"{done} of {wanted} {what}", file=sys.stderr, flush=True)
+            note(f"{done} of {wanted} {what}")
 
     return print_progress
 
@@ -47,14 +64,14 @@ def print_scores(
     results = {name: score.to_json() for name, score in scores.items()}
     if parsed.json:
         step = max((policies[name].step for name in scores), default=0)
-        print(json.dumps({"run_id": parsed.run_id, "step": step, "behaviors": results}))
+        say_json({"run_id": parsed.run_id, "step": step, "behaviors": results})
         return
     for name, result in results.items():
-        print(f"{name} (step {policies[name].step}): {_score_text(result)}")
+        say(f"{name} (step {policies[name].step}): {_score_text(result)}")
         for team, of_team in result.get("teams", {}).items():
-            print(f"  team {team}: {_score_text(of_team)}")
+            say(f"  team {team}: {_score_text(of_team)}")
         for member, of_member in result.get("members", {}).items():
-            print(f"  {member}: {_member_text(of_member)}")
+            say(f"  {member}: {_member_text(of_member)}")
 
 
 def _member_text(result: Mapping[str, Any]) -> str:
@@ -91,8 +108,7 @@ def print_results(options: RunOptions, folder: Path, behaviors: Sequence[str], i
     """Prints where a run's results are, unless the output is closed."""
     with _ignoring_closed_output():
         for line in result_lines(options, folder, behaviors, interrupted):
-            print(line)
-        sys.stdout.flush()
+            say(line)
 
 
 def result_lines(
@@ -136,11 +152,9 @@ def silence_output() -> None:
 
 
 def print_error(message: str) -> None:
-    from unity_bridge.untrusted_text import harmless
-
     with _ignoring_closed_output():
-        print(harmless(f"mlagents-style: error: {message}"), file=sys.stderr, flush=True)
+        note(f"mlagents-style: error: {message}")
 
 
 def print_warning(message: str) -> None:
-    print(f"[WARNING] {message}", file=sys.stderr)
+    note(f"[WARNING] {message}")

@@ -18,7 +18,7 @@ from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.unblocked_output import drain, open_standard_streams, unblocked
-from unity_bridge.untrusted_text import harmless
+from unity_bridge.untrusted_text import harmless, printable
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -241,7 +241,7 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, w
         table.add_column("Saved at", justify="right", no_wrap=True)
     for behavior, row in rows.items():
         table.add_row(
-            Text(behavior),  # as it is: brackets in a name are no markup
+            Text(printable(behavior)),  # as it is: brackets in a name are no markup
             ProgressBar(total=max(row.max_steps, 1), completed=row.step, width=16 if wide else 8),
             f"{row.step:,} / {row.max_steps:,}",
             _reward(row.summary),
@@ -251,9 +251,9 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, w
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
         for member, mean in row.summary.member_returns.items() if row.summary else ():
-            table.add_row(Text(f"  {member}"), "", "", format_return(mean))
+            table.add_row(Text(printable(f"  {member}")), "", "", format_return(mean))
     if lines := list(filter(None, below)):
-        table.caption, table.caption_justify = Text("\n".join(lines)), "left"
+        table.caption, table.caption_justify = Text(printable("\n".join(lines))), "left"
     return table
 
 

@@ -31,6 +31,7 @@ from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRe
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 from unity_bridge.simulators.third_party import users_traceback
+from unity_bridge.untrusted_text import harmless
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
@@ -115,10 +116,10 @@ def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
             connect_timeout_s=arguments.connect_timeout,
             # A launched simulator must not outlive its trainer: a new trainer starts another.
             reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
-            say=lambda news: print(f"{arguments.env}: {news}", file=sys.stderr),
+            say=lambda news: print(harmless(f"{arguments.env}: {news}"), file=sys.stderr),
             academy=academy,
         )
-        print(f"{arguments.env}: {reason}", file=sys.stderr)
+        print(harmless(f"{arguments.env}: {reason}"), file=sys.stderr)
         return 0
     finally:
         if recorder:
@@ -155,7 +156,7 @@ def _save(recorder: FilmRecorder | BestEpisodeRecorder, path: Path) -> None:
 
 
 def _fail(message: object, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(harmless(f"error: {message}"), file=sys.stderr)
     return code
 
 
