@@ -229,19 +229,23 @@ def _choose_checkpoint(parsed: argparse.Namespace) -> None:
 
 def _compare(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.comparison import compare_runs
+    from trainer_service.metrics.console import Console
 
-    return compare_runs(parsed)
+    with Console(tty=False, stream=sys.stderr):
+        return compare_runs(parsed)
 
 
 def _report(parsed: argparse.Namespace) -> int:
     from trainer_service.analysis.report import require_output, write_report
     from trainer_service.analysis.run_record import find_run, read_run
+    from trainer_service.metrics.console import Console
     from trainer_service.runs.layout import RunLayout
 
     path = find_run(parsed.run, parsed.results_dir)
     output = parsed.to or RunLayout(path).report
     require_output(output)
-    write_report(read_run(path), output)
+    with Console(tty=False, stream=sys.stderr):
+        write_report(read_run(path), output)
     say(f"Report on '{path}' in {output}")
     return 0
 

@@ -211,7 +211,7 @@ class PeriodicEvaluator:
         """Reads what a resumed run had found before."""
         name = behavior.name
         self._log.truncate_after(name, behavior.step)
-        scores = [row["score"] for row in self._log.rows() if row.get("behavior") == name]
+        scores = [row.get("score") for row in self._log.rows() if row.get("behavior") == name]
         self._best[name] = max((score for score in scores if score is not None), default=-np.inf)
         self._next = max(self._next, self._next_due_after(behavior.step))
 

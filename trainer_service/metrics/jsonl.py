@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -13,21 +14,36 @@ from typing import Any
 from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, Summary, histogram
 from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import SaveError, write_atomic
+from unity_bridge.untrusted_text import quoted
 
 _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
 """Prefixes of ML-Agents' tags that metrics.jsonl leaves out."""
+
+_NUMBERS = (
+    "step", "wall_s", "steps_per_s", "episodes",
+    "mean_return", "std_return", "mean_length", "mean_group_return", "score",
+)  # fmt: skip
+"""Keys of numbers, or null, that a line may have, and that readers count on."""
+
+_MOST_STEPS = 2**62
+
+_NO_JSON = "expected one JSON object"
+"""What is wrong with a line that is torn, or no JSON at all."""
+
+_logger = logging.getLogger(__name__)
 
 
 class JsonLines:
     """A file of one JSON object per line: easy to grep, to plot, to follow with ``tail -f``.
 
-    A reader sees whole lines only. The half line that a killed trainer left is removed at construction.
+    A reader sees whole lines only. The half line that a killed trainer left is removed at construction; a line that is
+    damaged otherwise stays, and is passed over.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         lines = _lines(path)
-        if lines and _parsed(lines[-1]) is None:
+        if lines and str(_parsed(lines[-1])).startswith(_NO_JSON):
             self._replace(lines[:-1])
         elif lines and not lines[-1].endswith(b"\n"):
             self._replace([*lines[:-1], lines[-1] + b"\n"])
@@ -52,7 +68,12 @@ class JsonLines:
     def truncate_after(self, behavior: str, step: int) -> None:
         """Removes the lines of a behavior after a step. Raises SaveError."""
         lines = _lines(self._path)
-        kept = [line for line in lines if not _is_beyond(_parsed(line), behavior, step)]
+        rows = dict(_usable(self._path, lines))
+        kept = [
+            line
+            for at, line in enumerate(lines)
+            if at not in rows or not _is_beyond(rows[at], behavior, step)
+        ]
         if len(kept) < len(lines):
             self._replace(kept)
 
@@ -71,9 +92,9 @@ class JsonlWriter(JsonLines, SummaryWriter):
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Reads the objects of all whole lines, none without a file. Changes nothing, so a run may be writing it.
 
-    Raises SaveError where it cannot be read.
+    Lines that are damaged are passed over with a warning. Raises SaveError where the file cannot be read.
     """
-    return [row for line in _lines(path) if (row := _parsed(line)) is not None]
+    return [row for _, row in _usable(path, _lines(path))]
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
@@ -121,16 +142,42 @@ def _lines(path: Path) -> list[bytes]:
         raise SaveError(path, error) from error
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _usable(path: Path, lines: list[bytes]) -> list[tuple[int, dict[str, Any]]]:
+    """The objects of lines by their place; warns of lines that have none, but for a last one that is being written."""
+    found = [(at, _parsed(line)) for at, line in enumerate(lines)]
+    damaged = [(at, why) for at, why in found if isinstance(why, str) and lines[at].endswith(b"\n")]
+    if damaged:
+        at, why = damaged[0]
+        more = f", and so are {len(damaged) - 1} lines below" if len(damaged) > 1 else ""
+        _logger.warning("%s:%d: %s; the line is passed over%s.", path, at + 1, why, more)
+    return [(at, row) for at, row in found if isinstance(row, dict)]
+
+
+def _parsed(line: bytes) -> dict[str, Any] | str:
+    """The object of a line; or what is wrong with it, in words."""
     try:
-        value = json.loads(line)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # bytes that are no text are a ValueError, too
+        return _NO_JSON
+    if not isinstance(row, dict):
+        return f"{_NO_JSON}, got {type(row).__name__}"
+    for key in _NUMBERS:
+        if key in row and not _is_number_or_null(row[key], whole=key == "step"):
+            return f"{key}: expected a number, got {quoted(str(row[key]))}"
+    return row
 
 
-def _is_beyond(entry: dict[str, Any] | None, behavior: str, step: int) -> bool:
-    return entry is not None and entry.get("behavior") == behavior and entry.get("step", 0) > step
+def _is_number_or_null(value: Any, *, whole: bool) -> bool:
+    if value is None:
+        return not whole
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    # An integer may have too many digits for a float.
+    return abs(value) < _MOST_STEPS and isinstance(value, int) if whole else -math.inf < value < math.inf
+
+
+def _is_beyond(entry: dict[str, Any], behavior: str, step: int) -> bool:
+    return entry.get("behavior") == behavior and entry.get("step", 0) > step
 
 
 def _finite(value: float | None) -> float | None:

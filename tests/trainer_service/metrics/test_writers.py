@@ -23,6 +23,7 @@ from trainer_service.metrics import (
     TensorBoardWriter,
     format_return,
     json_key,
+    read_rows,
     summary_line,
 )
 from trainer_service.metrics.timers import Timers
@@ -153,6 +154,41 @@ def test_resuming_drops_the_lines_beyond_the_step_of_that_behavior(tmp_path: Pat
 def test_there_is_nothing_to_drop_in_a_new_run(tmp_path: Path) -> None:
     JsonlWriter(tmp_path / "metrics.jsonl").truncate_after("Ball", 0)
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+DAMAGED = {
+    b"[" * 100_000: "expected one JSON object",
+    b'"text"': "expected one JSON object, got str",
+    b"\xff": "expected one JSON object",
+    b'{"behavior": "Ball", "step": "x"}': "step: expected a number, got 'x'",
+    b'{"behavior": "Ball", "step": 1.5}': "step: expected a number, got '1.5'",
+    b'{"behavior": "Ball", "step": 2, "mean_return": "1"}': "mean_return: expected a number, got '1'",
+    b'{"behavior": "Ball", "step": 2, "score": 1e999}': "score: expected a number, got 'inf'",
+    b'{"behavior": "Ball", "step": ' + b"9" * 400 + b"}": "step: expected a number, got '999",
+}
+"""Lines that are none of ours, and what is wrong with them."""
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_line_is_passed_over_and_told_by_its_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damaged: bytes
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    whole = [b'{"behavior": "Ball", "step": 1}\n', b'{"behavior": "Ball", "step": 3, "score": null}\n']
+    path.write_bytes(whole[0] + damaged + b"\n" + whole[1])
+    assert [row["step"] for row in read_rows(path)] == [1, 3]
+    assert f"{path}:2: {DAMAGED[damaged]}" in caplog.text
+    JsonlWriter(path).truncate_after("Ball", 2)
+    assert path.read_bytes() == whole[0] + damaged + b"\n"
+
+
+def test_a_last_line_that_is_being_written_is_not_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"step": 2, "mea')
+    assert read_rows(path) == [{"step": 1}]
+    assert not caplog.text
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")

@@ -47,7 +47,7 @@ class TrackedRun:
         """What ``remember`` was told before the run was resumed; empty where that is nothing."""
         try:
             found = json.loads(self.memory.read_text(encoding="utf-8")) if self.is_resumed else {}
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
