@@ -15,9 +15,12 @@ _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
 _REORDERING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
 """Line separators, and marks that turn the direction of what follows."""
 
+_SURROGATES = range(0xD800, 0xE000)
+"""Halves of characters: how Python reads bytes of a name that are no text. No file and no terminal takes them."""
+
 _WRITTEN_OUT = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"},
-    **{code: f"\\u{code:04x}" for code in _REORDERING},
+    **{code: f"\\u{code:04x}" for code in (*_REORDERING, *_SURROGATES)},
 }
 
 
@@ -28,7 +31,7 @@ def quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Returns a text from outside with its control characters written out."""
+    """Returns a text from outside with its control characters, and what cannot be encoded, written out."""
     return text.translate(_WRITTEN_OUT)
 
 

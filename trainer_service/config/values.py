@@ -13,6 +13,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from unity_bridge.untrusted_text import printable
+
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _LONGEST_SHOWN = 60
 _LARGEST_WHOLE_NUMBER = 2**63 - 1
@@ -20,7 +22,7 @@ _LARGEST_WHOLE_NUMBER = 2**63 - 1
 
 def problem(text: str) -> PydanticCustomError:
     """Returns a validation error with this text."""
-    return PydanticCustomError("problem", "{text}", {"text": text})
+    return PydanticCustomError("problem", "{text}", {"text": printable(text)})  # pydantic takes UTF-8 only
 
 
 def expected(what: str, value: object) -> PydanticCustomError:
@@ -97,7 +99,19 @@ def text(value: Any) -> str:
     """Converts texts, numbers and dates to the text that was written, so that ``run_id: 7`` works."""
     if isinstance(value, bool) or not isinstance(value, str | int | float | datetime.date):
         raise expected("a text", value)
-    return str(value)
+    written = str(value)
+    if _has_surrogates(written):
+        raise expected("a text in UTF-8 (on a command line the locale counts, such as LC_ALL=C.UTF-8)", value)
+    return written
+
+
+def _has_surrogates(written: str) -> bool:
+    """Whether a text holds bytes that are no characters, as Python takes over from the command line."""
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _not_empty(value: str) -> str:

@@ -104,7 +104,7 @@ def test_a_configuration_that_is_missing(refused) -> None:
     assert "missing.yaml" in refused("learn", "missing.yaml", "--env=sim:basic")
 
 
-@pytest.mark.parametrize("run_id", ["..", "/var/run", "", "x" * 300, "a/b", ".", "run\n"])
+@pytest.mark.parametrize("run_id", ["..", "/var/run", "", "x" * 300, "a/b", ".", "run\n", "\udce8\udcb5"])
 @pytest.mark.parametrize("command", ["learn", "evaluate"])
 def test_a_run_id_that_cannot_be_a_folder_of_results(
     refused, configure, workplace: Path, run_id: str, command: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -46,6 +48,16 @@ def finished(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple
         code = main(["learn", str(config), *flags.split(), "--env-args", "--agents", "5"])
     assert code == 0
     return folder / "results" / "run", said.getvalue()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
+def test_commands_run_with_standard_output_closed(configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    ours = shlex.join([sys.executable, "-m", "trainer_service"])
+    learn = f"{ours} learn config.yaml --env={program('treadmill')} --run-id=daemon >&- 2>&-"
+    assert subprocess.run(learn, shell=True, check=False).returncode == 0
+    assert Path("results/daemon/Treadmill/checkpoint.pt").is_file()
+    assert subprocess.run(f"{ours} check config.yaml >&-", shell=True, check=False).returncode == 0
 
 
 def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:

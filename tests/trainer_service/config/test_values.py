@@ -69,3 +69,9 @@ def test_values_are_shown_in_the_words_of_yaml() -> None:
         "a mapping",
     ]
     assert len(shown("x" * 1000)) < 100
+
+
+def test_bytes_that_are_no_characters_are_refused_in_words() -> None:
+    with pytest.raises(PydanticCustomError, match=r"expected a text in UTF-8 .*, got 'r\\udcff'$"):
+        text("r\udcff")
+    assert text("走る") == "走る"
