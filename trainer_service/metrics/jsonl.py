@@ -42,6 +42,8 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._has_lines = False
+        """Whether this writer put lines into the file, which is then there unless somebody removes it."""
         lines = _lines(path)
         if lines and str(_parsed(lines[-1])).startswith(_NO_JSON):
             self._replace(lines[:-1])
@@ -51,11 +53,15 @@ class JsonLines:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Adds a line. Raises SaveError, and ValueError for NaN and infinities, which JSON lacks."""
         line = json.dumps(entry, allow_nan=False) + "\n"
-        size = self._path.stat().st_size if self._path.exists() else 0
+        exists = self._path.exists()
+        if self._has_lines and not exists:
+            _logger.warning("'%s' was removed; a new one begins here.", self._path)
+        size = self._path.stat().st_size if exists else 0
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab") as file:
                 file.write(line.encode())
+            self._has_lines = True
         except OSError as error:
             with contextlib.suppress(OSError):  # a full disk may have taken half of the line
                 os.truncate(self._path, size)

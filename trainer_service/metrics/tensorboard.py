@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import socket
 import struct
@@ -20,6 +21,8 @@ from unity_bridge.arrays import Floats
 
 _RGB = 3
 """TensorBoard's number of colours with three channels."""
+
+_logger = logging.getLogger(__name__)
 
 
 class TensorBoardWriter(SummaryWriter):
@@ -88,9 +91,15 @@ class TensorBoardWriter(SummaryWriter):
             file.close()
 
     def _file(self, behavior: str) -> _EventFile:
-        if behavior not in self._files:
-            self._files[behavior] = _EventFile(self._folder_of(behavior))
-        return self._files[behavior]
+        """The file of a behavior; a new one where somebody removed it, for what goes into that one is lost."""
+        file = self._files.get(behavior)
+        if file is not None and not file.path.exists():
+            _logger.warning("'%s' was removed; what comes from here on goes into a new file.", file.path)
+            file.close()
+            file = None
+        if file is None:
+            file = self._files[behavior] = _EventFile(self._folder_of(behavior))
+        return file
 
 
 class _EventFile:
@@ -103,12 +112,12 @@ class _EventFile:
 
         # The name that TensorBoard looks for; the number keeps two files of one second apart.
         origin = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
-        self._path = folder / f"events.out.tfevents.{origin}"
+        self.path = folder / f"events.out.tfevents.{origin}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._records = RecordWriter(self._path.open("wb"))
+            self._records = RecordWriter(self.path.open("wb"))
         except OSError as error:
-            raise SaveError(self._path, error) from error
+            raise SaveError(self.path, error) from error
         self.append(file_version="brain.Event:2")
 
     def append(self, **content: Any) -> None:
@@ -119,14 +128,14 @@ class _EventFile:
             self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
             self._records.flush()
         except OSError as error:
-            raise SaveError(self._path, error) from error
+            raise SaveError(self.path, error) from error
 
     def close(self) -> None:
         """Closes the file. Raises SaveError if something could not be written."""
         try:
             self._records.close()
         except OSError as error:
-            raise SaveError(self._path, error) from error
+            raise SaveError(self.path, error) from error
 
 
 def _histogram_proto(data: Floats) -> Any:

@@ -156,6 +156,28 @@ def test_there_is_nothing_to_drop_in_a_new_run(tmp_path: Path) -> None:
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
+def test_files_that_somebody_removed_begin_anew_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    events_of_ball = tmp_path / "Ball"
+    board, lines = TensorBoardWriter(lambda name: tmp_path / name), JsonlWriter(tmp_path / "metrics.jsonl")
+    for step in (1, 2, 3):
+        for writer in (board, lines):
+            writer.write(summary(step=step, scalars={"Policy/Entropy": float(step)}))
+        if step == 1:
+            (removed,) = events_of_ball.iterdir()
+            for path in (removed, tmp_path / "metrics.jsonl"):
+                path.unlink()
+    board.close()
+    assert [event.step for event in events(events_of_ball).Scalars("Policy/Entropy")] == [2, 3]
+    assert [entry["step"] for entry in entries(tmp_path / "metrics.jsonl")] == [2, 3]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        f"'{removed}' was removed; what comes from here on goes into a new file.",
+        f"'{tmp_path / 'metrics.jsonl'}' was removed; a new one begins here.",
+    ]
+
+
 DAMAGED = {
     b"[" * 100_000: "expected one JSON object",
     b'"text"': "expected one JSON object, got str",
