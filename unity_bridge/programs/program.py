@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import IO
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.log_size import MOST_BYTES, cut_middle
 from unity_bridge.simulators import LAUNCHED
 
 _TAIL_BYTES = 16_384
@@ -31,16 +33,21 @@ _KILLED = frozenset(
 _LAST_START_S = 0.5
 """How long ``kill_programs`` waits for a program that is being started just then."""
 
+_LOOK_S = 1.0
+"""Seconds between two looks at how much a program has printed."""
+
 _start_lock = threading.Lock()
 _programs: set[Program] = set()
 """Programs that this process has started and not seen end."""
+
+_logger = logging.getLogger(__name__)
 
 
 class Program:
     """One simulator's process, from its start to its exit.
 
-    A thread of its own waits for the exit, so that nothing polls. The process leads a group of its own: Ctrl-C at
-    the terminal reaches the trainer only, which then says goodbye in its own order.
+    A thread of its own waits for the exit, so that nothing polls; another looks at its log now and then. The process
+    leads a group of its own: Ctrl-C at the terminal reaches the trainer only, which then says goodbye in its own order.
     """
 
     def __init__(
@@ -75,8 +82,10 @@ class Program:
             )  # the build begins its log anew, and why the last one ended may be in the old
         self._can_dump_traceback = command.is_bundled
         self._exited = threading.Event()
-        with _start_lock, self._output.open("ab" if keep_log else "wb") as output:
-            self._output_start = output.tell()
+        with _start_lock, self._output.open("ab") as output:
+            if not keep_log:
+                output.truncate(0)
+            self._output_start = output.seek(0, os.SEEK_END)
             try:
                 line = command.line(worker=worker, port=port, log=self.log)
                 self._process = _start(line, command.stdin, output.fileno())
@@ -85,6 +94,7 @@ class Program:
             self.pid = self._process.pid
             _programs.add(self)
         threading.Thread(target=self._watch, args=(on_exit,), name=f"watch-{self.pid}", daemon=True).start()
+        threading.Thread(target=self._limit_logs, name=f"logs-{self.pid}", daemon=True).start()
 
     def _watch(self, on_exit: Callable[[], None]) -> None:
         self._process.wait()
@@ -137,6 +147,22 @@ class Program:
         if not lines and self._output != self.log:
             lines = _last_lines(self.log, 0)
         return _excerpt(lines[-_TRACEBACK_LINES:], count)
+
+    def _limit_logs(self) -> None:
+        """Cuts logs that have grown too long, and warns of it once."""
+        has_told = False
+        while not self._exited.wait(_LOOK_S):
+            for log in {self._output, self.log}:
+                if not cut_middle(log):
+                    continue
+                if log == self._output:
+                    self._output_start = 0
+                if not has_told:
+                    has_told = True
+                    _logger.warning(
+                        "A simulator prints very much: the middle of '%s' is cut out whenever it takes %d MiB.",
+                        log, MOST_BYTES // 2**20,
+                    )  # fmt: skip
 
     def _end(self, *, force: bool) -> None:
         """Ends the process and its children, or asks them to leave."""

@@ -6,12 +6,16 @@ import os
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from unity_bridge.errors import LaunchError
+from unity_bridge.programs import program as program_module
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.log_size import cut_middle
 from unity_bridge.programs.program import Program, stop_programs
 
 pytestmark = [
@@ -69,6 +73,30 @@ def test_the_exit_code_and_the_last_lines_are_known(start: Callable[..., Started
     assert not process.program.running
     assert process.program.exit_text() == "exited with code 7"
     assert process.program.last_lines(3) in (["line 18", "line 19", "oh no"], ["oh no", "line 18", "line 19"])
+
+
+def test_a_program_that_prints_without_end_fills_no_disk(
+    start: Callable[..., Started], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+    warnings: list[str] = []
+
+    def warn(message: str, *values: object) -> None:
+        warnings.append(message % values)
+        told.set()
+
+    cut = partial(cut_middle, most_bytes=2_000_000, head=1000, tail=20_000)
+    monkeypatch.setattr(program_module, "cut_middle", cut)
+    monkeypatch.setattr(program_module, "_logger", SimpleNamespace(warning=warn))
+    process = start("print('begins')\nwhile True: print('x' * 1000)")
+    assert told.wait(60)
+    process.program.kill()
+    process.wait()
+    log = tmp_path / "Player-0.log"
+    assert log.read_text().startswith("begins\n")
+    assert "cut here" in log.read_text()
+    (warning,) = warnings
+    assert warning.startswith(f"A simulator prints very much: the middle of '{log}' is cut out")
 
 
 def test_a_traceback_is_quoted_whole_however_long_it_is(start: Callable[..., Started]) -> None:
