@@ -175,14 +175,12 @@ def _may_block(mode: int, target: io.RawIOBase) -> bool:
 
 def drain(*streams: TextIO) -> bool:
     """Waits for the readers of streams from ``unblocked``, for as long as they read. Returns whether they got all."""
-    drained = True
     for stream in streams:
         with suppress(OSError, ValueError):
             stream.flush()
-        queue = getattr(stream, "buffer", None)
-        if isinstance(queue, OutputQueue):
-            drained &= queue.drain()
-    return drained
+    queues = {getattr(stream, "buffer", None) for stream in streams}
+    drained = [queue.drain() for queue in queues if isinstance(queue, OutputQueue)]
+    return all(drained)
 
 
 @contextmanager

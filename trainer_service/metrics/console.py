@@ -68,6 +68,8 @@ class Console:
         self._notebook = notebook and not self._is_json
         self._debug = debug
         self._stream = stream
+        self._is_unblocked = False
+        """Whether the stream is one of our own, to which nobody waits to write."""
         self._handler: logging.Handler | None = None
         self._previous_levels: dict[str, int] = {}
         self._terminal: RichConsole | None = None
@@ -82,6 +84,7 @@ class Console:
         if self._stream is None:
             open_standard_streams()
             (self._stream,) = unblocked(sys.stdout)
+            self._is_unblocked = self._stream is not sys.stdout
         stream = self._stream
         self._started_s = time.monotonic()
         if self._notebook:
@@ -106,7 +109,7 @@ class Console:
             logger.setLevel(level)
             if self._handler is not None:
                 logger.removeHandler(self._handler)
-        if self._stream is not None:
+        if self._is_unblocked and self._stream is not None:
             drain(self._stream)
 
     def banner(self, *, communicator_api: str, pytorch: str) -> None:
