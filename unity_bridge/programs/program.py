@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import Command
@@ -189,6 +189,26 @@ def stop_programs(programs: Sequence[Program], *, grace_s: float) -> None:
         program.wait(grace_s)
 
 
+@contextmanager
+def ignoring_schedulers() -> Iterator[None]:
+    """A context whose new processes ignore SIGUSR1 and SIGUSR2, where this one handles them.
+
+    Schedulers send them to every process of a job, and one decides for all. In a process or thread that does not
+    handle them nothing changes.
+    """
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)]
+        handlers = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, signal.SIG_IGN)  # which a new process inherits, as it does no handler
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def running_groups() -> list[int]:
     """The process groups of programs that this process has started and not seen end."""
     return sorted(program.pid for program in list(_programs))
@@ -210,7 +230,7 @@ def _start(line: Sequence[str], content: bytes, output: int) -> subprocess.Popen
         new_session, flags = False, subprocess.CREATE_NEW_PROCESS_GROUP
     else:
         new_session, flags = True, 0
-    with _to_read(content) as stdin, _outliving_save_requests():
+    with _to_read(content) as stdin, ignoring_schedulers():
         return subprocess.Popen(
             line,
             stdin=stdin,
@@ -220,21 +240,6 @@ def _start(line: Sequence[str], content: bytes, output: int) -> subprocess.Popen
             start_new_session=new_session,
             creationflags=flags,
         )
-
-
-@contextmanager
-def _outliving_save_requests() -> Iterator[None]:
-    """A context whose new processes ignore SIGUSR1 where this one handles it: schedulers send it to a whole job."""
-    number = getattr(signal, "SIGUSR1", None)
-    handler = None if number is None else signal.getsignal(number)
-    if number is None or not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(number, signal.SIG_IGN)  # which a new process inherits, as it does no handler
-    try:
-        yield
-    finally:
-        signal.signal(number, handler)
 
 
 @contextmanager

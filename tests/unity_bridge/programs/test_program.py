@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -73,6 +74,22 @@ def test_the_exit_code_and_the_last_lines_are_known(start: Callable[..., Started
     assert not process.program.running
     assert process.program.exit_text() == "exited with code 7"
     assert process.program.last_lines(3) in (["line 18", "line 19", "oh no"], ["oh no", "line 18", "line 19"])
+
+
+def test_programs_ignore_signals_of_schedulers_that_we_handle(start: Callable[..., Started]) -> None:
+    def handle(number: int, frame: object) -> None:
+        pass
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        process = start(
+            "import signal\nfor number in (signal.SIGUSR1, signal.SIGUSR2): print(signal.getsignal(number).name)"
+        )
+        assert signal.getsignal(signal.SIGUSR1) is handle
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    process.wait()
+    assert process.program.last_lines() == ["SIG_IGN", "SIG_DFL"]
 
 
 def test_a_program_that_prints_without_end_fills_no_disk(

@@ -23,6 +23,7 @@ from trainer_service.distributed.learners.group import LearnerGroup, Meeting, op
 from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, introduce_learner
 from trainer_service.distributed.learners.torchrun import Launched, publish
 from trainer_service.errors import LearnerRankLost
+from unity_bridge.programs.program import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 
 WORTHWHILE_ROWS = 1024
@@ -160,13 +161,14 @@ def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _start(meeting: Meeting, rank: int) -> subprocess.Popen[bytes]:
     """Starts a rank, which hears from its standard input where the others are, and by its end that rank 0 is gone."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainer_service.distributed.learners.rank"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for rank 0, which decides
-        env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL")},
-    )
+    with ignoring_schedulers():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainer_service.distributed.learners.rank"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for rank 0, which decides
+            env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL")},
+        )
     assert process.stdin is not None
     with suppress(OSError):  # it has ended already, which is noticed later
         process.stdin.write(json.dumps({"rank": rank, **asdict(meeting)}).encode() + b"\n")
