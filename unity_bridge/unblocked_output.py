@@ -17,6 +17,12 @@ from typing import Any, TextIO
 CAPACITY = 2**20
 """Bytes that wait for a reader at most: several thousand lines."""
 
+_PORTION = 2**16
+"""Bytes that are written at once, about what a pipe holds."""
+
+_PATIENCE_S = 0.1
+"""Seconds that a writer gives a reader to make room, once until it has caught up. One that reads does within these."""
+
 FAREWELL_S = 2.0
 """Seconds without any progress after which the end of a process no longer waits for its reader."""
 
@@ -33,8 +39,9 @@ _RETRY_S = 0.05
 class OutputQueue(io.RawIOBase):
     """A bounded queue of output and the thread that writes it.
 
-    A writer never waits. Output beyond the capacity is dropped until the reader has caught up; a line then says how
-    much is missing. A reader that is gone for good, such as a closed terminal, gets nothing any more and fails nobody.
+    No writer waits for a reader that has stopped, but for a moment. Output beyond the capacity is dropped until the
+    reader has caught up; a line then says how much is missing. A reader that is gone for good, such as a closed
+    terminal, gets nothing any more and fails nobody.
     """
 
     def __init__(self, target: io.RawIOBase, *, capacity: int = CAPACITY) -> None:
@@ -71,7 +78,7 @@ class OutputQueue(io.RawIOBase):
         with self._changed:
             if self._is_gone:
                 return len(chunk)
-            if self._dropping_since_s is None and self._size + len(chunk) > self._capacity:
+            if self._dropping_since_s is None and not self._has_room(len(chunk)):
                 self._dropping_since_s = time.monotonic()
             if self._dropping_since_s is not None:
                 self._dropped_lines += chunk.count(b"\n")
@@ -91,6 +98,14 @@ class OutputQueue(io.RawIOBase):
                 self._changed.wait(left_s)
             return True
 
+    def _has_room(self, size: int) -> bool:
+        """Whether so much may wait besides; a reader that is merely slower than a burst gets a moment."""
+
+        def fits() -> bool:
+            return self._is_gone or not self._size or self._size + size <= self._capacity
+
+        return fits() or self._changed.wait_for(fits, _PATIENCE_S)
+
     def _put(self, chunk: bytes) -> None:
         self._waiting.append(chunk)
         self._size += len(chunk)
@@ -106,9 +121,9 @@ class OutputQueue(io.RawIOBase):
                 if not self._waiting and not self._changed.wait_for(lambda: self._waiting, _IDLE_S):
                     self._thread = None
                     return
-                chunk = self._waiting.popleft()
+                portion = self._portion()
             try:
-                self._write(chunk)
+                self._write(portion)
             except (OSError, ValueError):  # ValueError: it was closed
                 with self._changed:
                     self._is_gone = True
@@ -116,9 +131,18 @@ class OutputQueue(io.RawIOBase):
                     self._changed.notify_all()
                 return
 
-    def _write(self, chunk: bytes) -> None:
-        """Writes all of a chunk, however long the reader takes."""
-        rest = memoryview(chunk)
+    def _portion(self) -> bytes:
+        """Takes what waits, up to a limit: beside a busy main thread this one gets few turns."""
+        chunks: list[bytes] = []
+        size = 0
+        while self._waiting and size < _PORTION:
+            chunks.append(self._waiting.popleft())
+            size += len(chunks[-1])
+        return b"".join(chunks)
+
+    def _write(self, portion: bytes) -> None:
+        """Writes all of a portion, however long the reader takes."""
+        rest = memoryview(portion)
         while rest:
             written = self._target.write(rest)
             if written is None:

@@ -6,12 +6,14 @@ import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TextIO
 
 import pytest
 
+from unity_bridge import unblocked_output
 from unity_bridge.unblocked_output import OutputQueue, drain, open_standard_streams, unblocked
 
 LINES = [f"line {number} {'x' * 60}\n" for number in range(5_000)]
@@ -44,6 +46,19 @@ def test_writers_wait_for_nobody_and_no_line_is_lost(pipe) -> None:
         stream.write(line)
     assert read_until(reader, LINES[-1].encode()) == "".join(LINES)
     assert drain(stream)
+
+
+def test_a_burst_waits_for_a_reader_that_reads(pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = pipe
+    monkeypatch.setattr(unblocked_output, "_PATIENCE_S", 60.0)  # however busy the machine is
+    queue = OutputQueue(writer.buffer.raw, capacity=10_000)
+    read: list[str] = []
+    reading = threading.Thread(target=lambda: read.append(read_until(reader, LINES[-1].encode())))
+    reading.start()
+    for line in LINES:
+        queue.write(line.encode())
+    reading.join()
+    assert read == ["".join(LINES)]
 
 
 def test_what_a_stopped_reader_missed_is_counted(pipe) -> None:
