@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import io
-import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from trainer_service.cli.output import say, say_json
 
 if TYPE_CHECKING:
     from trainer_service.analysis.run_record import RunRecord
@@ -21,12 +20,10 @@ def print_status(parsed: argparse.Namespace) -> int:
 
     status = status_of(read_run(find_run(parsed.run, parsed.results_dir)))
     if parsed.json:
-        print(json.dumps(status, allow_nan=False))
+        say_json(status)
     else:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a behavior's name may be beyond the terminal
         for line in _lines(status):
-            print(line)
+            say(line)
     return 0 if status["ok"] else 1
 
 
