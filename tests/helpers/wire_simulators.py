@@ -59,8 +59,12 @@ class WireSimulator:
         done: Iterable[int] = (),
         records: Iterable[SideChannelRecord] = (),
         continuous: int = 1,
+        size: int = 1,
     ) -> UnityMessageProto:
-        """Sends one tick: agents that ask for an action, by behavior id; those in ``done`` ended an episode before."""
+        """Sends one tick: agents that ask for an action, by behavior id; those in ``done`` ended an episode before.
+
+        continuous, size: how many actions they have, and how many numbers they see.
+        """
         message, done = UnityMessageProto(), set(done)
         output = message.unity_output
         for behavior, ids in agents.items():
@@ -73,7 +77,7 @@ class WireSimulator:
                 for agent in ids:
                     if not ended or agent in done:
                         info = infos.add(id=agent, done=ended, reward=1.0)
-                        info.observations.add(shape=[1], name="eye").float_data.data.append(1.0)
+                        info.observations.add(shape=[size], name="eye").float_data.data.extend([1.0] * size)
         output.rl_output.side_channel = pack_records(records)
         return self.say(message)
 

@@ -135,6 +135,11 @@ class Behavior:
             raise UserError(f"behavior '{self.name}': {error}") from None
 
     @property
+    def has_experience(self) -> bool:
+        """Whether any step of its agents is known, in this run or the one that it goes on from."""
+        return self.step > 0 or (self.self_play is not None and self.self_play.ghost_steps > 0)
+
+    @property
     def training(self) -> bool:
         """Whether it still learns from trajectories."""
         return self._learns and not self.finished

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesView
+
+import torch
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collectors import TeamName
@@ -21,6 +24,15 @@ _logger = logging.getLogger(__name__)
 
 MAX_UNLISTED = 64
 """Behaviors that are made though the configuration does not name them."""
+
+UNLISTED_SHARE = 4
+"""Networks of all behaviors that the configuration does not name may take one part in so many of the free memory."""
+
+MOST_UNLISTED_BYTES = 2**30
+"""What they may take at most: networks of a gigabyte take a second to make, in which nobody else is served."""
+
+MAX_LOGGED_BEHAVIORS = 500
+"""How often it is logged that a behavior was made; a loop of simulators that come and go must not fill the log."""
 
 _MAX_DIFFERENCE = 500
 """Characters of a difference that are quoted: a list of branches alone could fill a book."""
@@ -38,6 +50,9 @@ class Behaviors(Mapping[str, Behavior]):
         *,
         listed: Iterable[str] = (),
         absence_timeout_s: float = math.inf,
+        memory_need: Callable[[str, BehaviorSpec, int], int] = lambda name, spec, group_size: 0,
+        available_memory: Callable[[], int] = lambda: sys.maxsize,
+        source: str = "simulator",
     ) -> None:
         """Remembers how to make behaviors.
 
@@ -45,11 +60,21 @@ class Behaviors(Mapping[str, Behavior]):
             create: from a name, what its agents see and do, and how many are in a group, as far as is known.
             listed: names that the configuration has: these are always made, others up to ``MAX_UNLISTED``.
             absence_timeout_s: how long the run waits for a behavior that no simulator has any more.
+            memory_need: bytes of the networks that ``create`` would make, from its arguments.
+            available_memory: bytes that there are for networks.
+            source: what a source is called in messages.
         """
         self._create = create
         self._listed = frozenset(listed)
         self._absence_timeout_s = absence_timeout_s
+        self._memory_need = memory_need
+        self._available_memory = available_memory
+        self._source_word = source
         self._by_name: dict[str, Behavior] = {}
+        self._declared_by: dict[str, int] = {}
+        """The source that declared each behavior first."""
+        self._memory_needs: dict[str, int] = {}
+        """Bytes of each behavior's networks."""
         self._present: dict[int, set[TeamName]] = {}
         """What each source has agents of, for as long as it is there."""
         self._absent_since: dict[str, float] = {}
@@ -57,6 +82,8 @@ class Behaviors(Mapping[str, Behavior]):
         self._teams_absent_since: dict[TeamName, float] = {}
         """Time when the last source that had a team left."""
         self._logged_unfinished: list[str] = []
+        self._has_turn_passed = False
+        """Whether another team learns since a behavior was forgotten."""
         self._has_self_play = False
         self._without_opponents: set[str] = set()
         """Behaviors under self-play of which a warning said that nobody plays against them."""
@@ -101,20 +128,23 @@ class Behaviors(Mapping[str, Behavior]):
         group_size: of the largest group, as far as is known.
 
         Raises:
-            UserError: no settings for it, too many behaviors, a folder that is another's, or not what another source
-                declared; also files that cannot be written and too little memory, where the configuration does not
-                name it.
+            UserError: no settings for it, too many behaviors, networks that are too large, a folder that is another's,
+                or not what another source declared; also files that cannot be written and too little memory, where the
+                configuration does not name it.
             SaveError: files of a behavior that the configuration names cannot be written.
-            OutOfMemory: too little memory for a behavior that the configuration names.
+            OutOfMemory, torch.OutOfMemoryError: too little memory for a behavior that the configuration names.
         """
         name = team.name
         behavior = self._by_name.get(name)
         if behavior is None:
             self._require_room(name)
+            need = self._require_memory(name, spec, group_size)
             behavior = self._by_name[name] = self._made(name, spec, group_size)
+            self._memory_needs[name], self._declared_by[name] = need, source
         elif changed := spec_mismatch(behavior.spec, spec):
             raise UserError(
-                f"behavior {quoted(name)} differs from what was declared before: {changed[:_MAX_DIFFERENCE]}"
+                f"behavior {quoted(name)} differs from what {self._source_word} {self._declared_by[name]} declared "
+                f"before: {changed[:_MAX_DIFFERENCE]}"
             )
         if behavior.self_play is not None:
             self._has_self_play = True
@@ -128,6 +158,24 @@ class Behaviors(Mapping[str, Behavior]):
         """Forgets that a source which is gone had any behaviors."""
         self.keep(source, frozenset())
         self._present.pop(source, None)
+
+    def forget_unused(self) -> list[Behavior]:
+        """Forgets each behavior that no source has any more and that has no experience. Returns them.
+
+        So what a source declared binds nobody after it, unless something was learned from it.
+        """
+        unused = [
+            self._by_name[name] for name in self._absent_since if not self._by_name[name].has_experience
+        ]
+        for behavior in unused:
+            for known in (self._by_name, self._declared_by, self._memory_needs, self._absent_since):
+                known.pop(behavior.name)
+            if behavior.self_play is not None:
+                self._has_turn_passed |= behavior.self_play.leave()
+        self._teams_absent_since = {
+            team: since for team, since in self._teams_absent_since.items() if team.name in self._by_name
+        }
+        return unused
 
     def keep(self, source: int, teams: Set[TeamName]) -> None:
         """Forgets that a source has agents of any but these teams."""
@@ -165,8 +213,9 @@ class Behaviors(Mapping[str, Behavior]):
         """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
         if not self._has_self_play and not self._teams_absent_since:
             return False
+        changes, self._has_turn_passed = [self._has_turn_passed], False
         players = [(each, each.self_play) for each in self.values() if each.self_play is not None]
-        changes = [self._remove_absent_teams()]
+        changes.append(self._remove_absent_teams())
         changes += [
             self_play.advance(each.step, each.weights, finished=each.finished) for each, self_play in players
         ]
@@ -218,10 +267,10 @@ class Behaviors(Mapping[str, Behavior]):
         """A new behavior. Where an unlisted one finds no memory or disk, only its simulator is refused."""
         try:
             return self._create(name, spec, group_size)
-        except (SaveError, OutOfMemory) as error:
+        except (SaveError, OutOfMemory, torch.OutOfMemoryError) as error:
             if name in self._listed:
                 raise
-            raise UserError(f"behavior {quoted(name)}: {error}") from error
+            raise UserError(f"behavior {quoted(name)}: {str(error)[:_MAX_DIFFERENCE]}") from None
 
     def _require_room(self, name: str) -> None:
         """Raises UserError where the default settings serve too many behaviors: each costs networks and a folder."""
@@ -236,3 +285,23 @@ class Behaviors(Mapping[str, Behavior]):
                 f"behavior {quoted(name)}: expected at most {MAX_UNLISTED} behaviors that only default_settings "
                 "serves; list those that are meant under 'behaviors'"
             )
+
+    def _require_memory(self, name: str, spec: BehaviorSpec, group_size: int) -> int:
+        """Returns the bytes of a behavior's networks. Raises UserError where there is no room for them."""
+        need, available = self._memory_need(name, spec, group_size), self._available_memory()
+        if name in self._listed:
+            if need > available:
+                raise UserError(
+                    f"behavior {quoted(name)}: its networks and their optimizers need {need >> 20:,} MiB, expected at "
+                    f"most the {available >> 20:,} MiB of memory that are free"
+                )
+            return need
+        taken = sum(size for other, size in self._memory_needs.items() if other not in self._listed)
+        most = min(MOST_UNLISTED_BYTES, (available + taken) // UNLISTED_SHARE)
+        if taken + need > most:
+            raise UserError(
+                f"behavior {quoted(name)}: its networks and their optimizers need {need >> 20:,} MiB, expected at most "
+                f"{max(most - taken, 0) >> 20:,} MiB for a behavior that only default_settings serves; list it under "
+                "'behaviors' if it is meant"
+            )
+        return need

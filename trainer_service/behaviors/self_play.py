@@ -73,6 +73,18 @@ class TurnScheduler:
             return changed
         return False
 
+    def forget(self, player: SelfPlay) -> bool:
+        """Takes a player out of every team, the last one too. Returns whether another team learns from now on."""
+        learning = self._learning
+        for team, players in list(self._teams.items()):
+            self._teams[team] = [each for each in players if each is not player]
+            if not self._teams[team]:
+                del self._teams[team]
+        if learning is None or learning in self._teams or not self._teams:
+            return False
+        self.turn += 1
+        return True
+
     def __contains__(self, team: int) -> bool:
         """Whether any player has agents in the team."""
         return team in self._teams
@@ -194,6 +206,10 @@ class SelfPlay:
     def is_alone(self) -> bool:
         """Whether no other team has come that it could play against."""
         return self._scheduler.has_one_side
+
+    def leave(self) -> bool:
+        """Takes part no longer. Returns whether another team learns from now on."""
+        return self._scheduler.forget(self)
 
     def learns(self, team: int) -> bool:
         """Whether the team's trajectories are learned from."""

@@ -70,11 +70,10 @@ class Collectors:
         self._ids: dict[int, dict[str, tuple[TeamName, Collector]]] = {}
         """Behavior ids by simulator, for as long as it is there."""
         self._collectors: dict[str, Collector] = {}
+        """Collectors of the behaviors that simulators have now."""
+        self.declared = 0
+        """Behaviors that simulators came to have, again and again those that had gone."""
         self._pending_replies: list[tuple[int, str, Collector]] = []
-
-    def __len__(self) -> int:
-        """The number of behaviors that simulators have declared so far."""
-        return len(self._collectors)
 
     def check(self, simulator: int, behavior_id: str, spec: BehaviorSpec) -> TeamName:
         """Returns the behavior and the team of a declaration, before anything is made for it.
@@ -99,6 +98,7 @@ class Collectors:
         """Sends the simulator's ticks of this id to a collector from now on."""
         declared = parse_behavior_id(behavior_id)
         self._ids.setdefault(simulator, {})[behavior_id] = declared, collector
+        self.declared += declared.name not in self._collectors
         self._collectors[declared.name] = collector
 
     def observe(self, tick: Tick) -> None:
@@ -132,6 +132,8 @@ class Collectors:
         """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
         self.drop(simulator)
         self._ids.pop(simulator, None)
+        names = {declared.name for ids in self._ids.values() for declared, _ in ids.values()}
+        self._collectors = {name: each for name, each in self._collectors.items() if name in names}
 
     def names(self, simulator: int) -> frozenset[str]:
         """Names of the behaviors that a simulator has."""

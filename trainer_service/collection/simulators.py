@@ -157,7 +157,7 @@ class Simulators:
 
     def _handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
         """Drops simulators that left, declares behaviors that are new; returns the ticks to observe."""
-        made = len(self._collectors)
+        made = self._collectors.declared
         waiting, self._pending = self._pending, []
         ticks = [each.tick for each in waiting if self._declare_all(each, made)]
         for event in events:
@@ -216,7 +216,7 @@ class Simulators:
         tick = declaration.tick
         waiting: list[tuple[str, BehaviorSpec]] = []
         while declaration.left:
-            if len(self._collectors) - made_before + len(waiting) >= MAX_DECLARED_AT_ONCE:
+            if self._collectors.declared - made_before + len(waiting) >= MAX_DECLARED_AT_ONCE:
                 declaration.left += waiting[::-1]
                 self._pending.append(declaration)
                 return False

@@ -145,6 +145,10 @@ class Console:
         if time.monotonic() >= self._next_refresh_s:
             self._refresh()
 
+    def forget(self, behavior: str) -> None:
+        """Takes a behavior out of the table."""
+        self._rows.pop(behavior, None)
+
     def activity(self, text: str, *, at_once: bool = False) -> None:
         """Shows below the table what the run is doing. Costs next to nothing, unless it is drawn ``at_once``."""
         self._activity = text

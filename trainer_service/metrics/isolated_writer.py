@@ -81,6 +81,10 @@ class IsolatedWriter(SummaryWriter):
         """Hands the wish on."""
         self._send(partial(self._writer.truncate_after, behavior, step))
 
+    def forget(self, behavior: str) -> None:
+        """Hands on that a behavior is gone."""
+        self._send(partial(self._writer.forget, behavior))
+
     def close(self, end: RunEnd = "finished") -> None:
         """Lets the writer finish what waits, and close."""
         self._send(partial(self._writer.close, end))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -85,6 +86,11 @@ class TensorBoardWriter(SummaryWriter):
 
         self._file(behavior).append(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
+    def forget(self, behavior: str) -> None:
+        """Removes the event file of a behavior, and its folder if nothing else is in it."""
+        if (file := self._files.pop(behavior, None)) is not None:
+            file.remove()
+
     def close(self, end: RunEnd = "finished") -> None:
         """Closes the files."""
         for file in self._files.values():
@@ -136,6 +142,14 @@ class _EventFile:
             self._records.close()
         except OSError as error:
             raise SaveError(self.path, error) from error
+
+    def remove(self) -> None:
+        """Closes and deletes the file, and its folder if it is empty then."""
+        with contextlib.suppress(OSError):
+            self._records.close()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+            self._path.parent.rmdir()
 
 
 def _histogram_proto(data: Floats) -> Any:

@@ -44,6 +44,9 @@ class SummaryWriter:
     def truncate_after(self, behavior: str, step: int) -> None:
         """Removes summaries after ``step`` where that can be done: a run that resumes there writes them again."""
 
+    def forget(self, behavior: str) -> None:
+        """Called when a behavior is gone before its first step: what was written of it may be removed."""
+
     def close(self, end: RunEnd = "finished") -> None:
         """Closes the writer; nothing is written afterwards."""
 

@@ -110,6 +110,12 @@ class TrainingStatus:
         """Returns a status where ``name`` has saved that."""
         return replace(self, behaviors={**self.behaviors, name: status})
 
+    def without_behavior(self, name: str) -> TrainingStatus:
+        """Returns a status that knows nothing of ``name``."""
+        return replace(
+            self, behaviors={other: each for other, each in self.behaviors.items() if other != name}
+        )
+
     def to_json(self) -> str:
         """Returns the text of the file."""
         document: dict[str, dict[str, Any]] = {

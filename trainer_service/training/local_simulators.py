@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from trainer_service.behaviors.registry import Behaviors
+from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
@@ -17,6 +17,7 @@ from trainer_service.training.recorder import Recorder
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
+from unity_bridge.throttled_logger import ThrottledLogger
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class LocalLearners:
         self._recorder = recorder
         self._channels = channels
         self._bridge = bridge
+        self._throttled = ThrottledLogger(_logger)
 
     def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
         """The collector of a behavior, which is made where it is new. Raises UserError like ``Behaviors.declare``."""
@@ -37,12 +39,15 @@ class LocalLearners:
         if is_new:
             self._recorder.add(behavior)
             self._channels.announce(behavior.name, behavior.settings, self._bridge)
-            _logger.info("Connected new brain: %s", team.in_words(behavior.spec))
+            line = f"Connected new brain: {team.in_words(behavior.spec)}"
+            self._throttled.log("new", line, most=MAX_LOGGED_BEHAVIORS, level=logging.INFO)
         return behavior.collector
 
     def remove(self, simulator: int) -> None:
-        """Forgets a simulator that is gone."""
+        """Forgets a simulator that is gone, and the behaviors that nobody else has and nothing was learned of."""
         self._behaviors.remove(simulator)
+        for behavior in self._behaviors.forget_unused():
+            self._recorder.forget(behavior)
 
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
         """Adds a simulator's statistic to the behavior's next summary. False where there are too many names."""

@@ -113,6 +113,11 @@ class ProgressLog(SummaryWriter):
         self._last_line_s = self._clock()
         self._last_logged[summary.behavior] = _Mark(summary.step, self._last_line_s)
 
+    def forget(self, behavior: str) -> None:
+        """Forgets since when a behavior is there."""
+        self._first.pop(behavior, None)
+        self._last_logged.pop(behavior, None)
+
     def _during(self, text: Callable[[], str]) -> None:
         now = self._clock()
         if now < self._next_update_s:

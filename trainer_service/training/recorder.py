@@ -92,7 +92,8 @@ class Recorder:
         self._retry_at: dict[str, float] = {}
         self._warned: set[str] = set()
         self._status = status
-        self._expected = list(expected)
+        self._expected = tuple(expected)
+        self._warned_of_missing = False
         self._autosave_s = autosave_s
         self._autosave_at: dict[str, float] = {}
         self._curriculum = curriculum or Curriculum({})
@@ -106,14 +107,25 @@ class Recorder:
             listed = self._status.behavior(name).with_files(self._folder.numbered_files(name))
             self._status = self._status.with_behavior(name, listed)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
-        if behavior.name in self._expected:
-            self._expected.remove(behavior.name)
+
+    def forget(self, behavior: Behavior) -> None:
+        """Stops to record a behavior that is gone without experience, and removes what was written of it."""
+        name = behavior.name
+        for known in (self._next_save, self._saved_at, self._saved_ghosts, self._retry_at, self._autosave_at):
+            known.pop(name, None)
+        self._saved_finished.discard(name)
+        for each in _names_of(behavior):
+            if not self._status.behavior(each).checkpoints:
+                self._status = self._status.without_behavior(each)
+        for writer in self._writers:
+            writer.forget(name)
+        self._console.forget(name)
 
     def write_due(self, behavior: Behavior) -> None:
         """Writes the summary and the checkpoint of a behavior, where they are due."""
         if behavior.summary_due():
             self._summarize(behavior)
-        if self._is_saved(behavior):
+        if self._is_saved(behavior) or not self._is_worth_saving(behavior):
             return
         if behavior.finished or behavior.step >= self._next_save[behavior.name]:
             self._try_save(behavior, self._save)
@@ -124,7 +136,7 @@ class Recorder:
         """Renews checkpoint.pt of every behavior, so that a run that is killed goes on in the lessons it has reached,
         and after the evaluations it has made. Returns whether all were saved."""
         succeeded = True
-        for behavior in behaviors:
+        for behavior in filter(self._is_worth_saving, behaviors):
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
             succeeded &= self._try_save(behavior, self._autosave)
         return succeeded
@@ -142,7 +154,7 @@ class Recorder:
         if behaviors:
             self._warn_of_missing()
         if self._folder.writable:
-            for behavior in behaviors:
+            for behavior in filter(self._is_worth_saving, behaviors):
                 try:
                     if not self._is_saved(behavior) or self._has_played_since(behavior):
                         self._save(behavior)
@@ -194,6 +206,10 @@ class Recorder:
             if self._curriculum.lessons:
                 self._write_status(self._status.behavior(behavior.name), behavior)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+
+    def _is_worth_saving(self, behavior: Behavior) -> bool:
+        """Whether the configuration names the behavior, or anything was learned of it."""
+        return behavior.name in self._expected or behavior.has_experience
 
     def _is_saved(self, behavior: Behavior) -> bool:
         """Whether this process has saved everything that the behavior has learned."""
@@ -297,13 +313,14 @@ class Recorder:
 
     def _warn_of_missing(self) -> None:
         """Warns, once, of behaviors that are configured and have not shown up by the first summary."""
-        if self._expected:
+        missing = [name for name in self._expected if name not in self._next_save]
+        if missing and not self._warned_of_missing:
             _logger.warning(
                 "No simulator has declared %s, which the configuration names; declared were %s.",
-                ", ".join(f"'{name}'" for name in self._expected),
+                ", ".join(f"'{name}'" for name in missing),
                 ", ".join(f"'{name}'" for name in self._next_save),
             )
-            self._expected = []
+        self._warned_of_missing = True
 
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:

@@ -17,7 +17,8 @@ import yaml
 from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.observation_selection import sensors_of, with_group_size
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.registry import Behaviors
+from trainer_service.behaviors.memory_need import available_memory, memory_need
+from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.teams import with_agent_counts
@@ -66,6 +67,7 @@ from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
+from unity_bridge.throttled_logger import ThrottledLogger
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.ranks import LearnerRanks
@@ -253,6 +255,7 @@ class RunFactory:
                 "ends the run; --resume goes on from there.", folder.path, autosave_s,
             )  # fmt: skip
         turn_scheduler = TurnScheduler()
+        throttled = ThrottledLogger(_logger)
 
         def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
             with memory_for(name, options.behavior_settings(name)):
@@ -260,13 +263,16 @@ class RunFactory:
             self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers)
             behavior.prepare()
-            _describe_settings(writers, behavior)
+            _describe_settings(writers, behavior, throttled)
             return behavior
 
         behaviors = Behaviors(
             create,
             listed=options.configured_names,
             absence_timeout_s=options.env_settings.timeout_wait,
+            memory_need=lambda *declared: memory_need(*self._resolved(*declared)[:2]),
+            available_memory=lambda: available_memory(self.device),
+            source="worker" if options.distributed and options.distributed.num_workers else "simulator",
         )
         return Run(
             source=make_source(behaviors, recorder, timers, self.device.type),
@@ -335,13 +341,7 @@ class RunFactory:
     ) -> Behavior:
         """A behavior that has learned nothing yet. group_size: as far as the first message shows it."""
         options = self.options
-        start = warm_start_of(name, self.warm_starts)
-        if spec.members:
-            spec = with_agent_counts(name, spec, options.teams[name], trained_spec(start))
-            size = len(spec.agent_members)
-        else:
-            size = trained_group_size(start) or group_size
-        settings = with_group_size(options.behavior_settings(name), size)
+        spec, settings, size = self._resolved(name, spec, group_size)
         if size == 1 and not settings.hyperparameters.needs_global_state:
             _warn_of_unseen_state(name, spec)
 
@@ -372,6 +372,18 @@ class RunFactory:
             fixed_opponents=opponents,
             make_algorithm=make_algorithm if self.ranks is None else partial(self.ranks.make, name),
         )
+
+    def _resolved(
+        self, name: str, spec: BehaviorSpec, group_size: int
+    ) -> tuple[BehaviorSpec, TrainerSettings, int]:
+        """What a behavior is made of: its spec, its settings, and the size of its groups."""
+        start = warm_start_of(name, self.warm_starts)
+        if spec.members:
+            spec = with_agent_counts(name, spec, self.options.teams[name], trained_spec(start))
+            size = len(spec.agent_members)
+        else:
+            size = trained_group_size(start) or group_size
+        return spec, with_group_size(self.options.behavior_settings(name), size), size
 
     def _device_of(self, name: str, spec: BehaviorSpec, settings: TrainerSettings) -> torch.device:
         """The device of a behavior: all learner ranks have one device, whatever there is to learn."""
@@ -468,13 +480,20 @@ def _warn_of_unseen_state(name: str, spec: BehaviorSpec) -> None:
         )  # fmt: skip
 
 
-def _describe_settings(writers: Iterable[SummaryWriter], behavior: Behavior) -> None:
+def _describe_settings(
+    writers: Iterable[SummaryWriter], behavior: Behavior, throttled: ThrottledLogger
+) -> None:
     """Shows a behavior's settings: in the log, in ML-Agents' words, and to all writers."""
     counts: dict[str, int | None] = {member.behavior: member.num_agents for member in behavior.spec.members}
     teams = {behavior.name: counts} if counts else {}
     text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}, teams=teams))
     own = behavior.settings.model_dump(mode="json", exclude_none=True)
     listed = yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
-    _logger.info("Hyperparameters for behavior name %s:\n%s", behavior.name, indent(listed.rstrip(), "    "))
+    throttled.log(
+        "settings",
+        f"Hyperparameters for behavior name {behavior.name}:\n{indent(listed.rstrip(), '    ')}",
+        most=MAX_LOGGED_BEHAVIORS,
+        level=logging.INFO,
+    )
     for writer in writers:
         writer.write_settings(behavior.name, text)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from behaviors_of_simulators import BehaviorsOfSimulators
 
 from trainer_service.behaviors.behavior import Behavior
@@ -95,7 +96,9 @@ def test_teams_share_a_behavior(behaviors: BehaviorsOfSimulators) -> None:
 def test_a_behavior_that_is_declared_differently_is_refused(behaviors: BehaviorsOfSimulators) -> None:
     behaviors.connect(0, "Walker?team=0", SPEC)
     other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
-    with pytest.raises(UserError, match=r"'Walker' differs from what was declared before: actions were"):
+    with pytest.raises(
+        UserError, match=r"'Walker' differs from what simulator 0 declared before: actions were"
+    ):
         behaviors.connect(0, "Walker?team=1", other)
 
 
@@ -415,3 +418,84 @@ def test_self_play_of_one_team_is_told_by_a_runs_end(
     behaviors["Walker"].step = 50
     behaviors.advance_turns()
     assert len(caplog.messages) == 1
+
+
+OTHER_SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
+
+
+def of_spec(make_behavior) -> BehaviorsOfSimulators:
+    """Behaviors that are made of what is declared."""
+    return BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=spec.action_spec.continuous_size)
+    )
+
+
+def test_a_behavior_without_experience_goes_with_its_last_simulator(make_behavior) -> None:
+    behaviors = of_spec(make_behavior)
+    behaviors.connect(0, "Walker", OTHER_SPEC)
+    behaviors.connect(1, "Walker", OTHER_SPEC)
+    behaviors.disconnect(0)
+    assert behaviors.forget_unused() == []
+    behaviors.disconnect(1)
+    assert [each.name for each in behaviors.forget_unused()] == ["Walker"]
+    assert not behaviors
+    assert not behaviors.finished
+    behaviors.connect(2, "Walker", SPEC)
+    assert behaviors["Walker"].spec.action_spec == SPEC.action_spec
+    assert not behaviors.is_absent("Walker")
+
+
+def test_a_behavior_with_experience_outlives_its_simulators(make_behavior) -> None:
+    behaviors = of_spec(make_behavior)
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors.observe(Tick(0, {}, {"Walker": asks(1)}))
+    behaviors.act()
+    behaviors.observe(Tick(0, {}, {"Walker": asks(1)}))
+    behaviors.disconnect(0)
+    assert behaviors.forget_unused() == []
+    with pytest.raises(UserError, match="differs from what simulator 0 declared before"):
+        behaviors.connect(1, "Walker", OTHER_SPEC)
+
+
+def test_unlisted_behaviors_share_one_budget_of_memory(make_behavior) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1),
+        listed=["Walker"],
+        memory_need=lambda name, spec, group: 100 * 2**20,
+        available_memory=lambda: 800 * 2**20,
+    )
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors.connect(1, "A", SPEC)
+    behaviors.connect(2, "B", SPEC)  # leaves (800 + 200) / 4 - 200 MiB
+    with pytest.raises(UserError, match=r"'C': its networks .* need 100 MiB, expected at most 50 MiB for"):
+        behaviors.connect(3, "C", SPEC)
+    behaviors.disconnect(1)
+    behaviors.forget_unused()
+    behaviors.connect(3, "C", SPEC)
+
+
+def test_networks_beyond_all_memory_are_refused_where_listed(make_behavior) -> None:
+    made: list[str] = []
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: made.append(name),
+        listed=["Walker"],
+        memory_need=lambda name, spec, group: 3 * 2**30,
+        available_memory=lambda: 2**30,
+    )
+    with pytest.raises(
+        UserError, match="need 3,072 MiB, expected at most the 1,024 MiB of memory that are free"
+    ):
+        behaviors.connect(0, "Walker", SPEC)
+    assert made == []
+
+
+@pytest.mark.parametrize("name", ["Walker", "Other"])
+def test_a_full_gpu_costs_the_simulator_of_an_unlisted_behavior(name: str) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    expected = torch.OutOfMemoryError if name == "Walker" else UserError
+    with pytest.raises(expected, match="CUDA out of memory"):
+        behaviors.connect(0, name, SPEC)
+    assert name not in behaviors

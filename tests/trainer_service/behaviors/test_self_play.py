@@ -43,6 +43,22 @@ def ring(one: SelfPlay) -> list[int]:
     return [snapshot.weights["weights"] for snapshot in one.snapshots]
 
 
+def test_a_player_that_leaves_whole_passes_its_turn_on() -> None:
+    scheduler = TurnScheduler()
+    visitor, walker = player(scheduler, 0), player(scheduler, 1, 2)
+    go_on(visitor, walker, steps=[0, 0])
+    assert walker.opponent(1) is not None
+    assert visitor.leave()
+    go_on(walker, steps=[0])
+    assert walker.learns(1)
+    assert walker.opponent(1) is None
+    assert walker.opponent(2) is not None
+    assert not walker.leave()
+    newcomer = player(scheduler, 5)
+    go_on(newcomer, steps=[0])
+    assert newcomer.learns(5)
+
+
 def test_teams_learn_in_the_order_of_their_ids() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 4, 1, 2, team_change=10)

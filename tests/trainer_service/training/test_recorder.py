@@ -16,7 +16,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum, LessonHistory, Progress
-from trainer_service.metrics import JsonlWriter
+from trainer_service.metrics import JsonlWriter, TensorBoardWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, load_checkpoint
@@ -161,7 +161,7 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other(
     lost.name = "A"
     monkeypatch.setattr(lost, "checkpoint", lambda: 1 // 0)
     with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder)
+        records = recorder(folder, expected=["A", "B"])
         for each in (lost, ball):
             records.add(each)
         with pytest.raises(ZeroDivisionError):
@@ -198,7 +198,7 @@ def test_a_missing_behavior_is_named_at_the_first_summary(
 
 
 def watched(folder: RunFolder, ball: Behavior, **options: object) -> Recorder:
-    records = recorder(folder, **options)
+    records = recorder(folder, expected=["B"], **options)
     records.add(ball)
     return records
 
@@ -342,3 +342,30 @@ def test_timers_name_the_versions_that_ml_agents_scripts_expect(tmp_path: Path) 
     assert metadata["mlagents_version"] == metadata["mlagents_envs_version"] == "1.1.0"
     assert metadata["communication_protocol_version"] == "1.5.0"
     assert metadata["pytorch_version"] == torch.__version__
+
+
+def test_an_unlisted_behavior_without_a_step_is_not_saved(tmp_path: Path) -> None:
+    ball = behavior()
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = recorder(folder, autosave_s=0.0)
+        records.add(ball)
+        records.write_due(ball)
+        records.autosave([ball])
+        records.finish([ball])
+        assert not folder.behavior("B").exists()
+        assert not folder.final_model("B").exists()
+
+
+def test_a_forgotten_behavior_leaves_no_file_and_no_entry(tmp_path: Path) -> None:
+    ball = behavior()
+    with RunFolder.open(tmp_path, "run") as folder:
+        events = TensorBoardWriter(folder.behavior)
+        records = Recorder(Outputs(folder, Console(tty=False), [events], Timers()), TrainingStatus())
+        events.write_settings("B", "nothing")
+        records.add(ball)
+        records.forget(ball)
+        assert not folder.behavior("B").exists()
+        records.finish([])
+        assert not records._status.behaviors
+        assert not records._next_save
+        assert not records._autosave_at

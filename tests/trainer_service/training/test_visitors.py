@@ -195,3 +195,55 @@ def test_a_visitor_with_too_many_behaviors_is_refused(
     beside(declare)
     said = learn("--timeout-wait=1")
     assert_the_run_came_to_its_end(said)
+
+
+def test_a_huge_description_costs_its_visitor_alone(
+    learn, configure, beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behaviors, "MOST_UNLISTED_BYTES", 10 * 2**20)
+    path = configure("Walker")
+    path.write_text(path.read_text() + "default_settings: {network_settings: {hidden_units: 64}}\n")
+
+    def declare(visitor: WireSimulator) -> None:
+        visitor.handshake().step({"Small?team=0": [1]})
+        with pytest.raises(
+            Refused, match=r"'Huge': its networks and their optimizers need \d+ MiB, expected at m"
+        ):
+            visitor.step({"Huge?team=0": [1]}, size=2**16)
+
+    beside(declare)
+    said = learn("--timeout-wait=1")
+    assert_the_run_came_to_its_end(said)
+    assert not Path("results/w/Huge").exists()
+    assert not Path("results/w/Small").exists()  # which had no step
+
+
+def test_the_first_comers_description_binds_nobody_after_it(
+    learn, configure, visitors: WireSimulatorThreads, free_port: int
+) -> None:
+    configure("Walker")
+    there, refused, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def stranger(visitor: WireSimulator) -> None:
+        visitor.handshake().step({"Walker?team=0": [1]}, size=9, continuous=3)
+        there.set()
+        assert refused.wait(PATIENCE_S)
+        visitor.leave()
+        gone.set()
+
+    def walker(visitor: WireSimulator) -> None:
+        assert there.wait(PATIENCE_S)
+        with (
+            WireSimulator(free_port) as early,
+            pytest.raises(Refused, match="differs from what simulator 0 declared before: "),
+        ):
+            early.handshake().step({"Walker?team=0": AGENTS})
+        refused.set()
+        assert gone.wait(PATIENCE_S)
+        visitor.handshake()
+        while True:
+            visitor.step({"Walker?team=0": AGENTS})
+
+    visitors.send(stranger)
+    visitors.send(walker)
+    assert_the_run_came_to_its_end(learn())
