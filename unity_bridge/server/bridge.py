@@ -42,8 +42,8 @@ class Bridge:
     def __init__(self, settings: BridgeSettings) -> None:
         self._settings = settings
         self._inbox = Inbox()
-        self._connections = Connections(settings)
-        self._listeners = Listeners(settings.timeout_wait_s)
+        self._connections = Connections(settings, self._inbox.clock)
+        self._listeners = Listeners(settings.timeout_wait_s, self._inbox.clock)
         self._supervisor = Supervisor(settings, self._inbox)
         self._timeouts = Timeouts(settings.timeout_wait_s, self._inbox, self._connections, self._listeners)
         self._handler = EventHandler(settings, self._connections, self._listeners, self._supervisor)
@@ -90,7 +90,7 @@ class Bridge:
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
-        began = time.monotonic()
+        began = self._inbox.clock.read()
         self._timeouts.resume(began)
         until = began + timeout_s
         happened: list[Tick | Departure] = []
@@ -99,7 +99,7 @@ class Bridge:
             for event in self._waiting_events(until):
                 happened += self._handler.handle(event)
             happened += self._check_timeouts()
-            self._timeouts.read_until = now = time.monotonic()
+            self._timeouts.read_until = now = self._inbox.clock.now()
             if happened or now >= until:
                 return happened
 
@@ -192,7 +192,9 @@ class Bridge:
         events: list[Event] = []
         try:
             events.append(
-                self._inbox.get(timeout=max(0.0, self._timeouts.next_deadline(until) - time.monotonic()))
+                self._inbox.get(
+                    timeout=max(0.0, self._timeouts.next_deadline(until) - self._inbox.clock.read())
+                )
             )
             enough = time.monotonic() + READING_S
             while time.monotonic() < enough:
@@ -203,7 +205,7 @@ class Bridge:
 
     def _check_timeouts(self) -> list[Tick | Departure]:
         """Ends overdue conversations. Raises if no simulator is attached for too long."""
-        now = time.monotonic()
+        now = self._inbox.clock.now()
         if not self._timeouts.is_inbox_drained(now):
             return []
         departures: list[Tick | Departure] = [

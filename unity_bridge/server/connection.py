@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Session
 from unity_bridge.steps import ActionBatch
 from unity_bridge.transport.endpoint import Call
+from unity_bridge.transport.reading_clock import ReadingClock
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,9 @@ class Connection:
     session: Session
 
     deadline: float | None
-    """When it is timed out, by ``time.monotonic``; None while it is not its turn."""
+    """When it is timed out, by ``clock``; None while it is not its turn."""
+
+    clock: ReadingClock
 
     launched: LaunchedProcess | None = None
     """Its process; None if it attached."""
@@ -76,7 +78,7 @@ class Connection:
     def expect_message(self, timeout_s: float) -> None:
         """Begins the simulator's turn, unless the conversation is over."""
         if self.session.awaited is not Awaited.NOTHING:
-            self.deadline = time.monotonic() + timeout_s
+            self.deadline = self.clock.now() + timeout_s
             self.is_wait_logged = False
             self.times_missing = 0
 

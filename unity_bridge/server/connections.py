@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from unity_bridge.server.session import Session
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.side_channels import SideChannelRecord, engine_records
 from unity_bridge.transport.endpoint import Endpoint, readable
+from unity_bridge.transport.reading_clock import ReadingClock
 
 _MAX_REMEMBERED = 4096
 """How many of those that departed are remembered."""
@@ -25,8 +25,10 @@ class Connections:
     messages are recognized; nothing else is kept of those that attached.
     """
 
-    def __init__(self, settings: BridgeSettings) -> None:
+    def __init__(self, settings: BridgeSettings, clock: ReadingClock | None = None) -> None:
+        """clock: what simulators' deadlines are measured by."""
         self._settings = settings
+        self._clock = clock or ReadingClock()
         self._present: dict[int, Connection] = {}
         self._by_endpoint: dict[Endpoint, Connection] = {}
         self._by_peer: dict[str, Connection] = {}
@@ -73,8 +75,8 @@ class Connections:
             greeting=lambda: self._greeting(number, outbox),
             picture_layout=settings.picture_layout,
         )
-        deadline = time.monotonic() + settings.timeout_wait_s
-        connection = Connection(number, name, session, deadline, outbox=outbox)
+        deadline = self._clock.now() + settings.timeout_wait_s
+        connection = Connection(number, name, session, deadline, self._clock, outbox=outbox)
         self._present[number] = connection
         return connection
 

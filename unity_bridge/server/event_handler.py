@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 
 from unity_bridge.errors import DeclarationError, WireError
@@ -253,7 +252,7 @@ class EventHandler:
         if connection.launched is None:
             return [self.end(connection, why)] if connection in self._connections else []
         connection.end_reason = why
-        connection.deadline = time.monotonic() + EXIT_WAIT_S
+        connection.deadline = connection.clock.now() + EXIT_WAIT_S
         return []
 
     def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:

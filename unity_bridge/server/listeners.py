@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Endpoint
+from unity_bridge.transport.reading_clock import ReadingClock
 
 LOGGER = logging.getLogger(__name__)
 
@@ -19,12 +19,14 @@ connections to fill the log."""
 class Listeners:
     """Open ports. The timeout begins when one is opened, and again whenever the last simulator left."""
 
-    def __init__(self, timeout_wait_s: float) -> None:
+    def __init__(self, timeout_wait_s: float, clock: ReadingClock | None = None) -> None:
+        """clock: what the timeout is measured by."""
+        self._clock = clock or ReadingClock()
         self._timeout_wait_s = timeout_wait_s
         self._endpoints: list[Endpoint] = []
         self._throttled = ThrottledLogger(LOGGER)
         self.deadline: float | None = None
-        """When a simulator must have attached, by ``time.monotonic``; None while none need to."""
+        """When a simulator must have attached, by the clock; None while none need to."""
 
     def __contains__(self, endpoint: Endpoint) -> bool:
         return endpoint in self._endpoints
@@ -32,11 +34,11 @@ class Listeners:
     def add(self, endpoint: Endpoint) -> None:
         """Adds an open port, to which a simulator must attach in time."""
         self._endpoints.append(endpoint)
-        self.deadline = time.monotonic() + self._timeout_wait_s
+        self.deadline = self._clock.now() + self._timeout_wait_s
 
     def wait_for_next(self) -> None:
         """Waits for another simulator after the last one left, and logs what the user can do."""
-        self.deadline = time.monotonic() + self._timeout_wait_s
+        self.deadline = self._clock.now() + self._timeout_wait_s
         self._throttled.log(
             "nobody",
             f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "

@@ -50,7 +50,7 @@ class Timeouts:
         self._busy_since: float | None = None
         """Since when the inbox was never seen empty, less the time that was not spent reading."""
         self.read_until = 0.0
-        """When the inbox was last read, by ``time.monotonic``."""
+        """When the inbox was last read, by its clock."""
 
     def resume(self, now: float) -> None:
         """Begins to read again; the time since ``read_until`` does not count as reading."""

@@ -126,7 +126,7 @@ class DirectServer:
             queue[0].receive()
 
     def _end_silent_calls(self, now: float) -> None:
-        """Ends calls that were begun long ago and have said nothing since."""
+        """Ends calls that were begun long ago, by the clock of the inbox, and have said nothing since."""
         while self._silent:
             oldest = next(iter(self._silent))
             if now < oldest.begun + SILENT_CALL_S:
@@ -148,7 +148,7 @@ class _Rpc:
         self._is_over = False
         peer = rpc.peer()
         self.peer: str = peer.decode() if isinstance(peer, bytes) else peer
-        self.begun = time.monotonic()
+        self.begun = server._inbox.clock.now()
 
     def begin(self) -> None:
         """Asks to be told how the call ends."""

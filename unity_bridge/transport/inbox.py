@@ -7,11 +7,13 @@ the public interface besides.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from unity_bridge.transport.reading_clock import ReadingClock
 from unity_bridge.transport.spinner import Spinner
 
 try:
@@ -34,6 +36,8 @@ _MAX_POLLS = 256
 """Events of gRPC that a reader without time left may still act on: a flood of calls must not hold it."""
 
 _WATCH_S = 1.0
+_BUSY_GRACE_S = 5.0
+"""How long reading may go on without an end before watchers are called all the same."""
 
 
 def can_serve_directly() -> bool:
@@ -48,11 +52,16 @@ class Inbox:
     other in between. Where the installed grpcio does not offer that, it is a plain queue.
     """
 
-    def __init__(self, *, direct: bool | None = None) -> None:
-        """Reads a completion queue unless ``direct`` is False; where None, if the installed grpcio offers one."""
+    def __init__(self, *, direct: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Reads a completion queue unless ``direct`` is False; where None, if the installed grpcio offers one.
+
+        clock: what limits are measured by, in seconds.
+        """
+        self.clock = ReadingClock(clock)
+        """The time in which the inbox is read."""
         self._put: SimpleQueue[Any] = SimpleQueue()
         self._watchers: list[Callable[[float], None]] = []
-        self._watch_at = 0.0
+        self._watched_at = self.clock.now()
         self.completion_queue = (
             cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
         )
@@ -66,20 +75,35 @@ class Inbox:
 
     def get(self, timeout: float) -> Any:
         """The next event. Raises Empty when none came within ``timeout`` seconds."""
-        now = time.monotonic()
-        self._watch(now)
+        until = time.monotonic() + timeout
         if self.completion_queue is None:
-            return self._put.get(timeout=timeout) if timeout > 0 else self._put.get_nowait()
-        until = now + timeout
+            return self._get_of_threads(until)
         polls = 0
         while self._put.empty():
+            self.clock.read()
             left = until - time.monotonic()
             came = self.poll(min(left, _SLICE_S))
+            if not came:
+                self._watch(_WATCH_S)
             if left <= 0:
                 polls += 1
                 if not came or polls > _MAX_POLLS:
                     raise Empty
+        self._watch(_BUSY_GRACE_S)
         return self._put.get_nowait()
+
+    def _get_of_threads(self, until: float) -> Any:
+        """The next event of a plain queue."""
+        while True:
+            self.clock.read()
+            left = until - time.monotonic()
+            with contextlib.suppress(Empty):
+                event = self._put.get(timeout=min(left, _SLICE_S)) if left > 0 else self._put.get_nowait()
+                self._watch(_BUSY_GRACE_S)
+                return event
+            self._watch(_WATCH_S)
+            if left <= 0:
+                raise Empty
 
     def empty(self) -> bool:
         """Whether nothing waits to be read at this moment; False where gRPC has too many events to tell."""
@@ -112,7 +136,10 @@ class Inbox:
         return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
 
     def watch(self, watcher: Callable[[float], None]) -> None:
-        """Has the reader call a function about once a second, with the time by ``time.monotonic``."""
+        """Has the reader call a function about once a second, with the time by ``clock``.
+
+        It is called when all that had come is read, so that nobody is found late whose message is here.
+        """
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[float], None]) -> None:
@@ -120,8 +147,10 @@ class Inbox:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    def _watch(self, now: float) -> None:
-        if now >= self._watch_at:
-            self._watch_at = now + _WATCH_S
+    def _watch(self, interval_s: float) -> None:
+        """Calls the watchers, unless they were called within that time."""
+        now = self.clock.read()
+        if now >= self._watched_at + interval_s:
+            self._watched_at = now
             for watcher in list(self._watchers):
                 watcher(now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -12,6 +11,7 @@ import grpc
 
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls, most_connections
+from unity_bridge.transport.reading_clock import ReadingClock
 from unity_bridge.transport.service import Service
 
 _FLUSH_S = 0.5
@@ -24,7 +24,7 @@ class ThreadedServer:
         """Listens; any inbox will do. Raises RuntimeError if the address cannot be bound."""
         self._inbox = inbox
         self._service = service
-        self._silent = _SilentCalls()
+        self._silent = _SilentCalls(inbox.clock)
         self._waiting = WaitingCalls(service.capacity)
         most = most_connections(service.capacity) + service.capacity + MOST_SILENT_CALLS + 1
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
@@ -89,7 +89,8 @@ class ThreadedServer:
 class _SilentCalls:
     """Calls that have not brought their message yet, and when they were begun, the oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: ReadingClock) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._begun: dict[grpc.ServicerContext, float] = {}
 
@@ -98,7 +99,7 @@ class _SilentCalls:
         with self._lock:
             if len(self._begun) >= MOST_SILENT_CALLS:
                 self._end(next(iter(self._begun)))
-            self._begun[context] = time.monotonic()
+            self._begun[context] = self._clock.now()
 
     def leave(self, context: grpc.ServicerContext) -> None:
         """Removes a call that has brought its message, or never will."""

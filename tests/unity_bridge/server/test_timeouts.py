@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,30 @@ def test_a_long_wait_is_logged_once(
     assert caplog.messages[0].endswith("s: it owes its next step, after our reply")
     simulator.later(simulator.exchange, messages.step())
     bridge.next_tick()
+
+
+def test_a_simulator_has_its_time_after_the_trainer_was_away(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = make_bridge(timeout_wait_s=LONG_S)
+    simulator = connect(bridge.listen(port=0))
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    clock = bridge._inbox.clock
+    monkeypatch.setattr(
+        clock, "_clock", lambda: time.monotonic() + 2 * LONG_S
+    )  # an update, or a stopped process
+    bridge.receive(0.01)  # a message of megabytes would still be on its way
+    simulator.later(simulator.exchange, messages.step())
+    assert list(bridge.next_tick().steps) == [BALL]
+
+
+def test_a_port_waits_for_its_first_simulator_after_the_trainer_was_away(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = make_bridge(timeout_wait_s=LONG_S)
+    simulator = connect(bridge.listen(port=0))
+    monkeypatch.setattr(bridge._inbox.clock, "_clock", lambda: time.monotonic() + 2 * LONG_S)
+    bridge.receive(0.01)
+    simulator.later(simulator.start, messages.first_step())
+    assert list(bridge.next_tick().steps) == [BALL]
