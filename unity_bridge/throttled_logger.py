@@ -9,8 +9,8 @@ from collections.abc import Hashable
 MAX_LOGGED = 10
 """How often each kind of message is logged before it is only counted."""
 
-MAX_KINDS = 1000
-"""Kinds that are told apart; those beyond count as one."""
+MAX_KINDS = 100
+"""Kinds that are told apart; those beyond count as one. Some are named by simulators, which may have any number."""
 
 _OTHERS = object()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
 from unity_bridge.server.connection import Connection
@@ -84,12 +84,14 @@ class Timeouts:
     def _disconnected(self, now: float) -> Iterator[Lost]:
         """Yields attached simulators that are gone, where the system tells; logs those that are waited for."""
         table: peers.SocketTable | None = None
+        late: list[Connection] = []
         for connection in self._connections:
             waited_s = connection.waited_s(now, self._timeout_s)
             if waited_s < CHECK_INTERVAL_S:
                 continue
             if waited_s >= LOG_WAIT_AFTER_S and not connection.is_wait_logged:
-                self._log_wait(connection, waited_s)
+                connection.is_wait_logged = True
+                late.append(connection)
             if connection.launched is None and connection.last_call is not None:
                 table = peers.read_sockets() if table is None else table
                 port = connection.last_call.endpoint.port
@@ -98,15 +100,26 @@ class Timeouts:
                 if connection.times_missing > 1:  # the table may miss one that stands, but not twice
                     owed = connection.session.awaited.value
                     yield Lost(connection, f"closed its connection; it owed {owed}", hangs=False)
+        self._log_waits(late, now)
 
-    def _log_wait(self, connection: Connection, waited_s: float) -> None:
-        connection.is_wait_logged = True
-        if connection.session.awaited is not Awaited.INTRODUCTION:  # programs may take their time to start
-            owed = connection.session.awaited.value
-            self._throttled.log(
-                ("awaited", connection.number),
-                f"waiting for {connection.name} for {waited_s:.0f} s: it owes {owed}",
-            )
+    def _log_waits(self, late: list[Connection], now: float) -> None:
+        """Logs that messages are late: a line for each launched program, and one for all attached simulators."""
+        # Programs may take their time to start.
+        late = [each for each in late if each.session.awaited is not Awaited.INTRODUCTION]
+        for each in late:
+            if each.launched is not None:
+                self._log_wait(("launched", each.number), each, now)
+        attached = [each for each in late if each.launched is None]
+        if attached:
+            self._log_wait("attached", attached[0], now, others=len(attached) - 1)
+
+    def _log_wait(self, kind: Hashable, connection: Connection, now: float, others: int = 0) -> None:
+        waited_s = connection.waited_s(now, self._timeout_s)
+        more = f" and {others:,} others" if others else ""
+        self._throttled.log(
+            kind,
+            f"waiting for {connection.name}{more} for {waited_s:.0f} s: it owes {connection.session.awaited.value}",
+        )
 
     def _timeout_reason(self, connection: Connection) -> str:
         waited = f"{self._timeout_s:g} s"

@@ -10,6 +10,9 @@ import grpc
 import pytest
 from bridge_replies import BALL
 
+from unity_bridge.server.timeouts import LOG_WAIT_AFTER_S
+from unity_bridge.throttled_logger import MAX_LOGGED
+
 LONG_S = 60.0
 SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 
@@ -130,3 +133,30 @@ def test_a_port_waits_for_its_first_simulator_after_the_trainer_was_away(
     bridge.receive(0.01)
     simulator.later(simulator.start, messages.first_step())
     assert list(bridge.next_tick().steps) == [BALL]
+
+
+def test_many_that_are_waited_for_share_a_few_lines(
+    make_bridge: Any,
+    messages: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bridge = make_bridge()
+    bridge.listen(port=0)
+    for number in range(2 * MAX_LOGGED):
+        bridge._connections.open_attached(f"ipv4:127.0.0.1:{number + 1}").session.receive(
+            messages.introduction().SerializeToString()
+        )
+        if number == 5:
+            list(bridge._timeouts.lost(bridge._inbox.clock.now() + LOG_WAIT_AFTER_S))
+    for late in range(1, 3 * MAX_LOGGED):
+        simulator = next(iter(bridge._connections))
+        simulator.is_wait_logged = False
+        list(bridge._timeouts.lost(bridge._inbox.clock.now() + LOG_WAIT_AFTER_S + 2 * late))
+    lines = [line for line in caplog.messages if line.startswith("waiting for")]
+    assert (
+        "waiting for simulator 0 (127.0.0.1:1) and 5 others for 5 s: it owes the second message" in lines[0]
+    )
+    assert "simulator 0 (127.0.0.1:1) and 14 others for 7 s" in lines[1]
+    assert len(lines) == MAX_LOGGED
+    assert lines[-1].endswith("(said 10 times; from now on only counted)")
