@@ -8,6 +8,7 @@ and simulators that wait together were found apart (1.4 to 1.6 ticks per receive
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from queue import Empty
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Self
 
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit
+from unity_bridge.server import freed_memory
 from unity_bridge.server.connection import Connection
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.event_handler import Event, EventHandler, Rejected
@@ -35,6 +37,12 @@ READING_S = 0.05
 """How long events are gathered before those that came are acted on, however many more there are: a thousand
 simulators that wait take half of it."""
 
+HANDLING_S = 0.25
+"""How long events are acted on before those that were get their answers."""
+
+LONG_MESSAGE = 1 << 20
+"""Bytes of a message that may take as long to decode as thousands of others."""
+
 
 class Bridge:
     """A context manager that owns the ports, the conversations and the launched processes."""
@@ -47,6 +55,13 @@ class Bridge:
         self._supervisor = Supervisor(settings, self._inbox)
         self._timeouts = Timeouts(settings.timeout_wait_s, self._inbox, self._connections, self._listeners)
         self._handler = EventHandler(settings, self._connections, self._listeners, self._supervisor)
+        self._left: deque[Event] = deque()
+        """Events that were read and have to wait until others are answered."""
+        self._left_long: deque[Call] = deque()
+        """Long messages of that kind, which wait until all else was acted on."""
+        self._had_long = False
+        """Whether a long message was read since freed memory was given back."""
+        self._gives_back = False
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -90,17 +105,21 @@ class Bridge:
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
+        if self._gives_back:
+            self._gives_back = self._had_long = False
+            freed_memory.give_back()
         began = self._inbox.clock.read()
         self._timeouts.resume(began)
         until = began + timeout_s
         happened: list[Tick | Departure] = []
         while True:
             # The inbox comes first: a long update may have made the trainer late, not the simulators.
-            for event in self._waiting_events(until):
-                happened += self._handler.handle(event)
+            happened += self._handle_events(until)
             happened += self._check_timeouts()
             self._timeouts.read_until = now = self._inbox.clock.now()
             if happened or now >= until:
+                # Next time, when the trainer has forgotten what was of theirs.
+                self._gives_back = self._had_long and any(isinstance(each, Departure) for each in happened)
                 return happened
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
@@ -181,21 +200,42 @@ class Bridge:
         if self._closed:
             return
         self._closed = True
+        for event in [*self._left, *self._left_long]:
+            self._inbox.put(event)
         try:
             _shut_down(self._connections, self._inbox, self._settings.shutdown_grace_s)
         finally:
             self._supervisor.stop(self._connections.launched_processes())
             self._listeners.stop()
 
+    def _handle_events(self, until: float) -> list[Tick | Departure]:
+        """Acts on events for a while, and on one long message at least; the rest waits until these are answered."""
+        for event in self._waiting_events(until):
+            if isinstance(event, HangUp) and event.call in self._left_long:
+                self._left_long.remove(event.call)  # nobody is there to be answered
+            if isinstance(event, Call) and len(event.data) > LONG_MESSAGE:
+                self._had_long = True
+                self._left_long.append(event)
+            else:
+                self._left.append(event)
+        happened: list[Tick | Departure] = []
+        enough = time.monotonic() + HANDLING_S
+        while self._left and not (happened and time.monotonic() >= enough):
+            happened += self._handler.handle(self._left.popleft())
+        if self._left_long:
+            happened += self._handler.handle(self._left_long.popleft())
+        while self._left_long and time.monotonic() < enough:
+            happened += self._handler.handle(self._left_long.popleft())
+        return happened
+
     def _waiting_events(self, until: float) -> list[Event]:
-        """Returns all events in the inbox; blocks for the first of them, at most until the next deadline."""
+        """Returns all events in the inbox. Blocks for the first of them, at most until the next deadline, unless some
+        that were read before are left."""
         events: list[Event] = []
+        is_idle = not (self._left or self._left_long)
+        wait_s = self._timeouts.next_deadline(until) - self._inbox.clock.read() if is_idle else 0.0
         try:
-            events.append(
-                self._inbox.get(
-                    timeout=max(0.0, self._timeouts.next_deadline(until) - self._inbox.clock.read())
-                )
-            )
+            events.append(self._inbox.get(timeout=max(0.0, wait_s)))
             enough = time.monotonic() + READING_S
             while time.monotonic() < enough:
                 events.append(self._inbox.get(timeout=0.0))
@@ -206,7 +246,7 @@ class Bridge:
     def _check_timeouts(self) -> list[Tick | Departure]:
         """Ends overdue conversations. Raises if no simulator is attached for too long."""
         now = self._inbox.clock.now()
-        if not self._timeouts.is_inbox_drained(now):
+        if self._left or self._left_long or not self._timeouts.is_inbox_drained(now):
             return []
         departures: list[Tick | Departure] = [
             self._handler.end(connection, reason, hangs=hangs)

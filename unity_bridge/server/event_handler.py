@@ -180,6 +180,8 @@ class EventHandler:
             return self._refuse(
                 connection, call, self.internal_error(connection, "reading its message", error)
             )
+        if isinstance(message, Step | Reply):
+            call.data = b""  # which may be large, and stays with the connection until its next call
         match message:
             case Step(new_specs, batches, messages, replaced):
                 connection.owed_actions = True
@@ -222,6 +224,7 @@ class EventHandler:
 
     def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
         call.refuse(f"{connection.name}: {why}")
+        call.data = b""
         connection.session.close()
         return [self.end(connection, why)] if connection in self._connections else []
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from unity_bridge.transport.inbox import Inbox, cygrpc
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls
+from unity_bridge.transport.message_turns import MessageTurns, Turn
 from unity_bridge.transport.service import Service
 
 _FLUSH_S = 0.5
@@ -35,6 +36,7 @@ class DirectServer:
         self._inbox = inbox
         self._service = service
         self._waiting = WaitingCalls(service.capacity)
+        self._turns = MessageTurns(inbox.clock)
         self._silent: dict[_Rpc, None] = {}
         """Calls that have not brought their message yet, the oldest first."""
         self._queues: dict[str, list[_Rpc]] = {}
@@ -51,12 +53,14 @@ class DirectServer:
             self.stop()
             raise RuntimeError(f"failed to bind to address {service.address}")
         inbox.watch(self._end_silent_calls)
+        inbox.watch(self._turns.pass_on)
         self._request_call()
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
         self._is_stopping = True
         self._inbox.unwatch(self._end_silent_calls)
+        self._inbox.unwatch(self._turns.pass_on)
         self._server.shutdown(self._inbox.completion_queue, self._on_shutdown)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:
@@ -99,7 +103,7 @@ class DirectServer:
         queue = self._queues.setdefault(call.peer, [])
         queue.append(call)
         if len(queue) == 1:
-            call.receive()
+            self._turns.request(call.turn)
 
     def _note_answer(self, peer: str) -> None:
         if len(self._answered) >= _MOST_ANSWERED:  # peers that never came back
@@ -123,7 +127,7 @@ class DirectServer:
         if not queue:
             del self._queues[call.peer]
         elif was_first:
-            queue[0].receive()
+            self._turns.request(queue[0].turn)
 
     def _end_silent_calls(self, now: float) -> None:
         """Ends calls that were begun long ago, by the clock of the inbox, and have said nothing since."""
@@ -137,7 +141,7 @@ class DirectServer:
 class _Rpc:
     """One call, from its first event to its last."""
 
-    __slots__ = ("_is_over", "_on_hang_up", "_rpc", "_server", "_waits", "begun", "peer")
+    __slots__ = ("_is_over", "_on_hang_up", "_rpc", "_server", "_waits", "begun", "peer", "turn")
 
     def __init__(self, server: DirectServer, rpc: Any) -> None:
         self._server = server
@@ -148,6 +152,8 @@ class _Rpc:
         self._is_over = False
         peer = rpc.peer()
         self.peer: str = peer.decode() if isinstance(peer, bytes) else peer
+        self.turn = Turn(self.peer, self.receive, self.expire)
+        """When it may receive its message."""
         self.begun = server._inbox.clock.now()
 
     def begin(self) -> None:
@@ -181,12 +187,18 @@ class _Rpc:
         """Ends a call that has brought no message."""
         self._is_over = True
         _close(self._rpc, cygrpc.StatusCode.deadline_exceeded, why)
+        self._server._turns.end(self.turn)
         self._server._leave_queue(self)
 
     def _on_message(self, event: Any) -> None:
-        server = self._server
-        server._leave_queue(self)
+        server, turn = self._server, self.turn
         data = event.batch_operations[0].message()
+        if data is not None and server._turns.note_message(turn, len(data)):
+            # The next one begins when this one is read, so that no two of them are in memory.
+            server._inbox.when_handled(lambda: server._turns.end(turn))
+        else:
+            server._turns.end(turn)
+        server._leave_queue(self)
         if self._is_over:
             return
         if not event.success or data is None:
@@ -207,6 +219,8 @@ class _Rpc:
 
     def _on_close(self, event: Any) -> None:
         """Frees the call once it is over for the client: our response has left, or it hung up."""
+        if self in self._server._silent:
+            self._server._turns.end(self.turn)
         self._server._leave_queue(self)
         self._stop_waiting()
         if not self._is_over:
@@ -215,6 +229,7 @@ class _Rpc:
                 self._on_hang_up()
         # A cycle of references would keep the call alive, and a live call counts as an open one of its connection.
         self._rpc = self._on_hang_up = None
+        self.turn.start, self.turn.expire = _ignore_turn, _ignore
 
 
 def _close(rpc: Any, code: Any, text: str) -> None:
@@ -229,4 +244,8 @@ def _close(rpc: Any, code: Any, text: str) -> None:
 
 
 def _ignore(event: Any) -> None:
+    pass
+
+
+def _ignore_turn() -> None:
     pass

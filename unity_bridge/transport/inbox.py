@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -60,6 +61,7 @@ class Inbox:
         self.clock = ReadingClock(clock)
         """The time in which the inbox is read."""
         self._put: SimpleQueue[Any] = SimpleQueue()
+        self._when_handled: deque[Callable[[], None]] = deque()
         self._watchers: list[Callable[[float], None]] = []
         self._watched_at = self.clock.now()
         self.completion_queue = (
@@ -75,6 +77,8 @@ class Inbox:
 
     def get(self, timeout: float) -> Any:
         """The next event. Raises Empty when none came within ``timeout`` seconds."""
+        while self._when_handled:
+            self._when_handled.popleft()()
         until = time.monotonic() + timeout
         if self.completion_queue is None:
             return self._get_of_threads(until)
@@ -134,6 +138,10 @@ class Inbox:
         queue: Any = self.completion_queue
         event = queue.poll(deadline=deadline)
         return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
+
+    def when_handled(self, work: Callable[[], None]) -> None:
+        """Has the reader call a function when it comes for its next event, done with those before. From any thread."""
+        self._when_handled.append(work)
 
     def watch(self, watcher: Callable[[float], None]) -> None:
         """Has the reader call a function about once a second, with the time by ``clock``.

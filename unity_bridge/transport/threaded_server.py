@@ -11,6 +11,7 @@ import grpc
 
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls, most_connections
+from unity_bridge.transport.message_turns import MessageTurns, Turn
 from unity_bridge.transport.reading_clock import ReadingClock
 from unity_bridge.transport.service import Service
 
@@ -25,6 +26,7 @@ class ThreadedServer:
         self._inbox = inbox
         self._service = service
         self._silent = _SilentCalls(inbox.clock)
+        self._turns = MessageTurns(inbox.clock)
         self._waiting = WaitingCalls(service.capacity)
         most = most_connections(service.capacity) + service.capacity + MOST_SILENT_CALLS + 1
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
@@ -39,21 +41,32 @@ class ThreadedServer:
         self.port: int = self._server.add_insecure_port(service.address)
         self._server.start()
         inbox.watch(self._silent.end_old)
+        inbox.watch(self._turns.pass_on)
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
         self._inbox.unwatch(self._silent.end_old)
+        self._inbox.unwatch(self._turns.pass_on)
         self._server.stop(_FLUSH_S).wait()
         self._threads.shutdown()
 
     def _exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         self._silent.enter(context)
+        begins = threading.Event()
+        turn = Turn(context.peer(), begins.set, lambda why: context.cancel())
+        context.add_callback(begins.set)  # a call that is over waits no longer
+        self._turns.request(turn)
+        begins.wait()
         try:
             data = next(requests, None)
         except Exception:  # it was given up, or its client is gone
             data = None
         finally:
             self._silent.leave(context)
+        if data is not None and self._turns.note_message(turn, len(data)):
+            self._inbox.when_handled(lambda: self._turns.end(turn))
+        else:
+            self._turns.end(turn)
         if data is None:
             self._service.on_broken(context.peer())
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")

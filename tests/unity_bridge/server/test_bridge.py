@@ -438,3 +438,54 @@ def test_a_loop_of_introductions_does_not_fill_the_log(
         bridge.next_departure()
     assert len(caplog.messages) <= 3 + 3 + 10
     assert r"package version '\x1b[31m\nforged' and communication version 1.5.0" in caplog.messages[0]
+
+
+def test_long_messages_are_read_one_between_two_answers(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long ones that wait are read one by one, each with all short ones that came meanwhile before it."""
+    monkeypatch.setattr("unity_bridge.server.bridge.HANDLING_S", 0.0)
+    monkeypatch.setattr("unity_bridge.server.bridge.LONG_MESSAGE", 1000)
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    simulators = [connect(port) for _ in range(4)]
+    for simulator in simulators:
+        simulator.later(simulator.start, messages.first_step())
+        bridge.act(bridge.next_tick())
+    *visitors, healthy = simulators
+    long = messages.step([(1.0, 2.0, 3.0)] * 100).SerializeToString()
+    calls = [visitor.raw_call(long) for visitor in visitors]
+    read: list[int] = []
+    while read.count(0) + read.count(1) + read.count(2) < len(visitors):
+        sent = healthy.later(healthy.exchange, messages.step())
+        while not sent.done():
+            ticks = bridge.receive(60.0)
+            assert sum(tick.simulator != 3 for tick in ticks) <= 1
+            read += [tick.simulator for tick in ticks]
+            for tick in ticks:
+                bridge.act(tick)
+            if 3 in [tick.simulator for tick in ticks]:
+                sent.result(60.0)
+    assert sorted(set(read)) == [0, 1, 2, 3]
+    for call in calls:
+        call.result(60.0)
+
+
+def test_memory_is_given_back_when_a_sender_of_long_messages_leaves(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[None] = []
+    monkeypatch.setattr("unity_bridge.server.freed_memory.give_back", lambda: given.append(None))
+    monkeypatch.setattr("unity_bridge.server.bridge.LONG_MESSAGE", 1000)
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    for observations, expected in (([(1.0, 2.0, 3.0)], 0), ([(1.0, 2.0, 3.0)] * 100, 1)):
+        simulator = connect(port)
+        simulator.later(simulator.start, messages.first_step(observations))
+        tick = bridge.next_tick()
+        assert bridge._connections.recipient(tick.simulator).last_call.data == b""
+        bridge.act(tick)
+        simulator.later(simulator.exchange, messages.goodbye())
+        bridge.next_departure()
+        bridge.receive(0.0)
+        assert len(given) == expected

@@ -1,0 +1,164 @@
+"""Many visitors that each keep to their limits: what they take together, beside a healthy simulator."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from fault_counts import fault_counts
+from mutations import conversation
+from processes import free_port, small_settings, wait_until, write_configuration
+from raw_clients import EXCHANGE, OPTIONS, RawClient, Refused
+
+from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
+
+MIB = 1 << 20
+BEHAVIOR = "3DBall?team=0"
+VISITORS = 6
+LONGEST_WAIT_S = 20.0
+"""The healthy simulator's for one answer: a bound against a standstill; what is measured is in docs/reliability.md."""
+
+
+def handshake() -> list[bytes]:
+    return conversation(random.Random(1), BEHAVIOR)[:2]
+
+
+def rows_of(size: int) -> bytes:
+    """A first step of so many bytes: the rows of sixty thousand agents, with a field that nobody knows."""
+    message = UnityMessageProto.FromString(conversation(random.Random(2), BEHAVIOR)[2])
+    rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
+    del rows[1:]
+    row, agents = rows.pop(), 60_000
+    for agent in range(agents):
+        row.id = agent + 1
+        row.reward = 0.5 + agent
+        rows.append(row)
+    filler = bytes(max((size - message.ByteSize()) // agents - 6, 0))
+    unknown = b"\x92\x03" + bytes([len(filler) & 127 | 128, len(filler) >> 7]) + filler  # field 50
+    for each in rows:
+        each.MergeFromString(unknown)
+    return message.SerializeToString()
+
+
+def description_of(size: int) -> bytes:
+    """A first step that describes a behavior in so many bytes."""
+    message = UnityMessageProto.FromString(conversation(random.Random(2), BEHAVIOR)[2])
+    (parameters,) = message.unity_output.rl_initialization_output.brain_parameters
+    parameters.vector_action_descriptions_deprecated.extend(["d" * MIB] * (size // MIB))
+    return message.SerializeToString()
+
+
+def speak(port: int, step: bytes, compression: grpc.Compression) -> bool:
+    """One visitor: the handshake and a step. Returns whether the step was refused."""
+    options = [*OPTIONS, ("grpc.enable_retries", 0)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options=options, compression=compression) as channel:
+        exchange = channel.unary_unary(EXCHANGE)
+        for message in handshake():
+            exchange(message, timeout=60)
+        try:
+            exchange(step, timeout=300)
+        except grpc.RpcError:
+            return True
+    return False
+
+
+KINDS: dict[str, tuple[Callable[[int], bytes], grpc.Compression]] = {
+    "rows": (rows_of, grpc.Compression.NoCompression),
+    "descriptions": (description_of, grpc.Compression.NoCompression),
+    "gzip": (rows_of, grpc.Compression.Gzip),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@fault_counts(30, 200)
+def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
+    """``count`` megabytes each."""
+    make, compression = KINDS[kind]
+    step = make(count * MIB)
+    trainer, before = arena.trainer, arena.trainer.memory()
+    most, over = [before], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            most.append(trainer.memory())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.monotonic()
+    with ThreadPoolExecutor(VISITORS) as visitors:
+        refused = sum(visitors.map(lambda _: speak(arena.port, step, compression), range(VISITORS)))
+    lasted = time.monotonic() - began
+    over.set()
+    watcher.join()
+    arena.witness.go_on()
+    waited = arena.witness.longest_wait(began)
+    wait_until(
+        lambda: trainer.memory() < before + 150 * MIB or time.monotonic() > began + lasted + 5, "memory", 30
+    )
+    grown, peak = (trainer.memory() - before) / MIB, (max(most) - before) / MIB
+    note(
+        f"{VISITORS} large messages at once: {kind}",
+        f"{len(step) / MIB:.0f} MB each, {lasted:.1f} s",
+        f"{refused} refused; the healthy one waited {waited:.2f} s at most; {peak:+.0f} MB at most, {grown:+.0f} MB "
+        "after they left",
+    )
+    arena.require_peace()
+    assert waited < LONGEST_WAIT_S
+    assert peak < 6 * count + 400
+    assert grown < 200
+
+
+@fault_counts(4, 40)
+def test_huge_descriptions(scene, note, count: int) -> None:
+    """``count`` behaviors that only default_settings serves, each with a vector of half a million numbers."""
+    write_configuration(
+        scene.folder,
+        {"3DBall": small_settings()},
+        default_settings={"trainer_type": "ppo"},
+    )
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1")
+    run.wait_for_output("Listening on port")
+    witness = scene.healthy(port, pause_s=0.005)
+    run.wait_for_output("Connected new brain: 3DBall")
+    witness.go_on()
+    before, began, refusals = run.memory(), time.monotonic(), []
+    for number in range(count):
+        name = f"Huge{number}?team=0"
+        message = UnityMessageProto.FromString(conversation(random.Random(2), name)[2])
+        rows = message.unity_output.rl_output.agentInfos[name].value
+        del rows[1:]
+        (seen,) = rows[0].observations[:1]
+        del rows[0].observations[1:]
+        seen.shape[:] = [2**19]
+        seen.float_data.data[:] = [0.0] * 2**19
+        with RawClient(port) as visitor:
+            for data in [*handshake(), message.SerializeToString()]:
+                try:
+                    visitor.say(data)
+                except Refused as refused:
+                    refusals.append(str(refused))
+    witness.go_on()
+    waited, grown = witness.longest_wait(began), (run.memory() - before) / MIB
+    peak = (run.peak_memory() - before) / MIB
+    run.signal(signal.SIGTERM)
+    asked = time.monotonic()
+    code = run.end(60)
+    note(
+        "huge descriptions",
+        f"{count} of 2 MB",
+        f"{len(refusals)} refused; the healthy one waited {waited:.2f} s at most; {peak:+.0f} MB at most, {grown:+.0f} "
+        f"MB after they left; exit code {code}, {time.monotonic() - asked:.1f} s after SIGTERM",
+    )
+    assert len(refusals) == count
+    assert all("its networks and their optimizers need 2,048 MiB" in each for each in refusals), refusals[0]
+    assert code == 0
+    assert waited < LONGEST_WAIT_S
+    assert grown < 100
+    assert not list(scene.folder.glob("results/*/Huge*"))
