@@ -110,7 +110,7 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     )
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
-    assert peak < 6 * count + 400
+    assert peak < 4 * count + 900  # one of them, as it came, as rows and as arrays
     assert grown < 200
 
 

@@ -59,6 +59,7 @@ class Bridge:
         """Events that were read and have to wait until others are answered."""
         self._left_long: deque[Call] = deque()
         """Long messages of that kind, which wait until all else was acted on."""
+        self._is_turn_of_long = False
         self._had_long = False
         """Whether a long message was read since freed memory was given back."""
         self._gives_back = False
@@ -209,7 +210,10 @@ class Bridge:
             self._listeners.stop()
 
     def _handle_events(self, until: float) -> list[Tick | Departure]:
-        """Acts on events for a while, and on one long message at least; the rest waits until these are answered."""
+        """Acts on short events for a while, or else on long messages, one at least; the rest waits for their answers.
+
+        They take turns, so that whoever sends a short message waits for one long one at most.
+        """
         for event in self._waiting_events(until):
             if isinstance(event, HangUp) and event.call in self._left_long:
                 self._left_long.remove(event.call)  # nobody is there to be answered
@@ -220,8 +224,12 @@ class Bridge:
                 self._left.append(event)
         happened: list[Tick | Departure] = []
         enough = time.monotonic() + HANDLING_S
-        while self._left and not (happened and time.monotonic() >= enough):
+        is_turn_of_long, self._is_turn_of_long = self._is_turn_of_long and bool(self._left_long), False
+        while self._left and not is_turn_of_long and not (happened and time.monotonic() >= enough):
             happened += self._handler.handle(self._left.popleft())
+        if happened:
+            self._is_turn_of_long = True
+            return happened
         if self._left_long:
             happened += self._handler.handle(self._left_long.popleft())
         while self._left_long and time.monotonic() < enough:

@@ -460,7 +460,7 @@ def test_long_messages_are_read_one_between_two_answers(
         sent = healthy.later(healthy.exchange, messages.step())
         while not sent.done():
             ticks = bridge.receive(60.0)
-            assert sum(tick.simulator != 3 for tick in ticks) <= 1
+            assert len(ticks) == 1  # no long one delays the answer to a short one that was read with it
             read += [tick.simulator for tick in ticks]
             for tick in ticks:
                 bridge.act(tick)
