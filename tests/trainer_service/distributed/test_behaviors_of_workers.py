@@ -51,7 +51,7 @@ def test_workers_with_different_sensors_are_refused(tmp_path: Path) -> None:
     def worlds(number, academy):
         return walkers({A: Walk()}, pictures=number == 1)(number, academy)
 
-    with pytest.raises(UserError, match="behavior 'A' differs from what was declared before"):
+    with pytest.raises(UserError, match="behavior 'A' differs from what simulator 0 declared before"):
         learn_in_process(options_of({"A": SMALL_PPO}), worlds, tmp_path)
 
 
