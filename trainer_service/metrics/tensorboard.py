@@ -148,8 +148,8 @@ class _EventFile:
         with contextlib.suppress(OSError):
             self._records.close()
         with contextlib.suppress(OSError):
-            self._path.unlink()
-            self._path.parent.rmdir()
+            self.path.unlink()
+            self.path.parent.rmdir()
 
 
 def _histogram_proto(data: Floats) -> Any:
