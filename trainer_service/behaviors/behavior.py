@@ -30,7 +30,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
 from trainer_service.networks.threads import Threads
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
-from trainer_service.runs.replay_file import load_replay_file
+from trainer_service.runs.replay_file import ReplayStamp, load_replay_file
 from unity_bridge.errors import PluginError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
@@ -327,9 +327,12 @@ class Behavior:
         self._next_summary = (self.step // self.settings.summary_freq + 1) * self.settings.summary_freq
         self._step_rate.restart(self.step)
 
-    def restore_replay(self, path: Path) -> None:
-        """Restores the replay buffer that was saved beside the checkpoint. Raises UserError where it is damaged."""
-        load_replay_file(path, self._algorithm.load_replay_state)
+    def restore_replay(self, path: Path) -> ReplayStamp | None:
+        """Restores the replay buffer that was saved beside the checkpoint. Raises UserError where it is damaged.
+
+        Returns when it was saved; None where an earlier version did not write that down.
+        """
+        return load_replay_file(path, self._algorithm.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""

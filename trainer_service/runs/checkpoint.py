@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
 from trainer_service.config.values import shown
 from trainer_service.errors import UserError
-from trainer_service.runs.archive import ArchiveError, read_tensors
-from trainer_service.runs.files import write_atomic
+from trainer_service.runs.archive import ArchiveError, archive_digest, read_tensors
+from trainer_service.runs.files import Replacement
 from trainer_service.runs.former_keys import with_present_keys
+from trainer_service.runs.replay_file import ReplayStamp, write_replay
 from unity_bridge.names import name_problem
 from unity_bridge.specs import (
     ActionSpec,
@@ -57,8 +59,12 @@ class NotFiniteError(UserError):
     """A checkpoint with NaN or infinite weights, which must not replace a good one."""
 
 
-def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
-    """Writes the same bytes to every path, each replaced in one piece.
+def save_checkpoint(
+    checkpoint: Checkpoint, *paths: Path, replay: tuple[Path, Mapping[str, NDArray[Any]]] | None = None
+) -> None:
+    """Writes the same bytes to every path, and replaces them together once all are written.
+
+    replay: where the replay buffer of the same moment goes, and its arrays.
 
     Raises:
         NotFiniteError: a tensor in it is not finite. Nothing was written.
@@ -70,10 +76,15 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path) -> None:
                 f"'{checkpoint.behavior}' is not saved at step {checkpoint.step}: "
                 f"{part}{where} is NaN or infinite"
             )
-    file = io.BytesIO()
-    torch.save(plain_checkpoint(checkpoint), file)
-    for path in paths:
-        write_atomic(path, file.getvalue())
+    first, *others = paths
+    with Replacement() as files:
+        written = files.write(first, partial(torch.save, plain_checkpoint(checkpoint)))
+        for path in others:
+            files.copy(path, written)
+        if replay is not None:
+            path, arrays = replay
+            stamp = ReplayStamp(checkpoint.step, archive_digest(written))
+            files.write(path, partial(write_replay, arrays, stamp))
 
 
 def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

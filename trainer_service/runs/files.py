@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from types import TracebackType
+from typing import BinaryIO, Self
 
 from trainer_service.errors import UserError
 
 _TEMPORARY_NAME = re.compile(r"\..+\.\d+\.tmp")
+_COPY_BYTES = 2**20
 
 
 class SaveError(UserError):
@@ -44,21 +47,68 @@ def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         SaveError: as ``write_atomic`` does.
     """
-    temporary = temporary_path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
+    with Replacement() as files:
+        files.write(path, write)
+
+
+class Replacement:
+    """A context in which files are written under temporary names; at its end they take their own, in their order.
+
+    So files of one moment replace those of an earlier one within microseconds, whatever it took to write them.
+    Where anything fails before, what stood there is intact and the temporary files are removed.
+    """
+
+    def __init__(self) -> None:
+        self._temporary: dict[Path, Path] = {}
+        """The temporary file of each path, in the order of writing."""
+
+    def write(self, path: Path, write: Callable[[BinaryIO], object]) -> Path:
+        """Writes what will be at ``path`` and syncs it. Returns where it is until then. Raises SaveError."""
+        temporary = self._temporary[path] = temporary_path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
             raise SaveError(path, error) from error
-        raise
-    _sync_folder(path.parent)
+        return temporary
+
+    def copy(self, path: Path, source: Path) -> None:
+        """Writes a copy of a file, to be at ``path``: one of its own, so damage to one leaves the other good.
+
+        Raises SaveError.
+        """
+
+        def write(file: BinaryIO) -> None:
+            with source.open("rb") as content:
+                shutil.copyfileobj(content, file, _COPY_BYTES)
+
+        self.write(path, write)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._rename()
+        finally:
+            for temporary in self._temporary.values():
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+
+    def _rename(self) -> None:
+        for path, temporary in self._temporary.items():
+            try:
+                os.replace(temporary, path)
+            except OSError as error:
+                raise SaveError(path, error) from error
+        for folder in {path.parent for path in self._temporary}:
+            _sync_folder(folder)
 
 
 def temporary_path(path: Path) -> Path:

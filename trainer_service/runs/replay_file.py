@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +17,8 @@ from trainer_service.errors import UserError
 from trainer_service.runs.archive import open_plain
 from trainer_service.runs.files import write_atomic_by
 
+_STEP, _CHECKPOINT = "saved.step", "saved.checkpoint"
+"""Names of the stamp's numbers among the arrays."""
 _HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -26,17 +30,33 @@ _DAMAGED = (
 """Exceptions of reading a file that is not what it claims to be, and of loading its arrays."""
 
 
-def save_replay_file(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
-    """Writes the arrays, one after the other: no second copy of them in memory. Raises SaveError."""
+@dataclass(frozen=True, slots=True)
+class ReplayStamp:
+    """The moment at which a replay buffer was saved."""
 
-    def write(file: BinaryIO) -> None:
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # its keywords are arrays, and one flag
+    step: int
+    """Agent steps of its behavior."""
+    checkpoint: int
+    """``archive_digest`` of the checkpoint that was saved with it."""
 
-    write_atomic_by(path, write)
+
+def save_replay_file(
+    arrays: Mapping[str, NDArray[Any]], path: Path, stamp: ReplayStamp | None = None
+) -> None:
+    """Replaces the file of a replay buffer alone, without its checkpoint. Raises SaveError."""
+    write_atomic_by(path, partial(write_replay, arrays, stamp))
 
 
-def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
+def write_replay(arrays: Mapping[str, NDArray[Any]], stamp: ReplayStamp | None, file: BinaryIO) -> None:
+    """Writes the arrays, one after the other: no second copy of them in memory."""
+    said = {} if stamp is None else {_STEP: np.int64(stamp.step), _CHECKPOINT: np.int64(stamp.checkpoint)}
+    np.savez(file, **arrays, **said)  # type: ignore[arg-type]  # its keywords are arrays, and one flag
+
+
+def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> ReplayStamp | None:
     """Passes the arrays to ``into``, each read when it is accessed. Executes nothing of the file.
+
+    Returns when it was saved; None where an earlier version did not write that down.
 
     Raises:
         UserError: the file is damaged, or holds something else than ``into`` expects.
@@ -48,6 +68,7 @@ def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], No
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 into(arrays)
+                return ReplayStamp(int(arrays[_STEP]), int(arrays[_CHECKPOINT])) if _STEP in arrays else None
     except _DAMAGED as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise UserError(

@@ -21,7 +21,6 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, save_checkpoint
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import save_replay_file
 from trainer_service.runs.status import (
     COMPATIBLE_MLAGENTS_VERSION,
     BehaviorStatus,
@@ -201,8 +200,7 @@ class Recorder:
     def _autosave(self, behavior: Behavior) -> None:
         """Renews checkpoint.pt, which ``--resume`` continues from, and nothing else."""
         if not behavior.diverged:
-            self._save_replay(behavior)
-            save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(behavior.name))
+            self._write_state(behavior, self._folder.checkpoint(behavior.name))
             if self._curriculum.lessons:
                 self._write_status(self._status.behavior(behavior.name), behavior)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
@@ -229,9 +227,8 @@ class Recorder:
             return
         name, step = behavior.name, behavior.step
         numbered = self._folder.numbered(name, step)
-        self._save_replay(behavior)
         # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
-        save_checkpoint(behavior.checkpoint(), self._folder.checkpoint(name), numbered)
+        self._write_state(behavior, self._folder.checkpoint(name), numbered)
         files = {model: [path] for model, path in self._export(behavior).items()}
         files.setdefault(name, []).append(numbered)
         returns = behavior.drain_mean_returns()
@@ -248,10 +245,11 @@ class Recorder:
         _logger.info("Saved %s", numbered)
         self._callbacks.on_checkpoint(name, numbered)
 
-    def _save_replay(self, behavior: Behavior) -> None:
-        state = behavior.replay_state()
-        if state is not None:
-            save_replay_file(state, self._folder.replay(behavior.name))
+    def _write_state(self, behavior: Behavior, *paths: Path) -> None:
+        """Writes the checkpoint to every path, and the replay buffer beside it, where that is saved."""
+        arrays = behavior.replay_state()
+        replay = None if arrays is None else (self._folder.replay(behavior.name), arrays)
+        save_checkpoint(behavior.checkpoint(), *paths, replay=replay)
 
     def _export(self, behavior: Behavior) -> dict[str, Path]:
         """Writes the models of this step; returns the path of each by the behavior that it is for.

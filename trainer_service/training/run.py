@@ -39,6 +39,7 @@ from trainer_service.metrics import (
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.sensor_roles import SensorRole
+from trainer_service.runs.archive import archive_digest
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.compute import (
@@ -428,7 +429,7 @@ class RunFactory:
             if self.folder.writable:
                 members = [member.behavior for member in behavior.spec.members]
                 make_newest(self.folder, name, behavior.step, start.path, members)
-            restore_replay(behavior, self.folder.replay(name), is_newest=start.is_newest)
+            restore_replay(behavior, self.folder.replay(name), start.path)
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
@@ -443,24 +444,38 @@ def _is_async(options: RunOptions) -> bool:
     return distributed is not None and distributed.num_workers > 0 and distributed.collection == "async"
 
 
-def restore_replay(behavior: Behavior, path: Path, *, is_newest: bool) -> None:
+def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
     """Restores the replay buffer of a behavior that learns from one, if it was saved; warns if it was not.
 
-    is_newest: the buffer was saved with the checkpoint that the behavior goes on from.
+    One that was saved at another moment than the checkpoint is taken too: what it holds was lived through, and learning
+    from it is worth more than an empty buffer. Then the run goes on, but not as it would have without a stop.
+
+    checkpoint: the file that the behavior goes on from.
     """
     tuning = behavior.settings.hyperparameters
     if not isinstance(tuning, ReplayHyperparameters) or not behavior.training:
         return
-    if tuning.save_replay_buffer and path.is_file():
-        behavior.restore_replay(path)
-        of_when = "" if is_newest else ", as it was at the end: checkpoints have none of their own"
-        _logger.info("'%s' goes on with its replay buffer%s.", behavior.name, of_when)
+    if not tuning.save_replay_buffer or not path.is_file():
+        why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
+        _logger.warning(
+            "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
+            behavior.name, why, tuning.learning_starts,
+        )  # fmt: skip
         return
-    why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
-    _logger.warning(
-        "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",
-        behavior.name, why, tuning.learning_starts,
-    )  # fmt: skip
+    stamp = behavior.restore_replay(path)
+    if stamp is None:
+        _logger.info(
+            "'%s' goes on with its replay buffer, which does not say at which step it was saved: an earlier version "
+            "wrote it.", behavior.name,
+        )  # fmt: skip
+    elif stamp.checkpoint == archive_digest(checkpoint):
+        _logger.info("'%s' goes on with its replay buffer.", behavior.name)
+    else:
+        _logger.warning(
+            "'%s' goes on from step %d with a replay buffer that was saved at step %d: its experience is kept, but the "
+            "run will not repeat what it did before. Remove '%s' to go on with an empty one.",
+            behavior.name, behavior.step, stamp.step, path,
+        )  # fmt: skip
 
 
 def _writers(folder: RunFolder, timers: Timers) -> list[SummaryWriter]:

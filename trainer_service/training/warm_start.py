@@ -35,7 +35,7 @@ class WarmStart:
 
     @property
     def is_newest(self) -> bool:
-        """Whether it is checkpoint.pt, the newest: then the replay buffer beside it was saved with it."""
+        """Whether it is checkpoint.pt, the newest: then the lessons of the run are of the same moment."""
         return self.path.name == "checkpoint.pt"
 
 

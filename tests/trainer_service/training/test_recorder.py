@@ -20,7 +20,7 @@ from trainer_service.metrics import JsonlWriter, TensorBoardWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, load_checkpoint
-from trainer_service.runs.files import SaveError, write_atomic
+from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.recorder import Outputs, Recorder
@@ -102,8 +102,10 @@ def test_a_run_killed_in_a_save_resumes_from_it(tmp_path: Path, monkeypatch: pyt
     class Killed(BaseException):
         pass
 
-    def write_and_die(path: Path, data: bytes) -> None:
-        write_atomic(path, data)
+    rename = os.replace
+
+    def rename_and_die(source: Path, target: Path) -> None:
+        rename(source, target)
         raise Killed
 
     ball = behavior(checkpoint_interval=100)
@@ -111,7 +113,7 @@ def test_a_run_killed_in_a_save_resumes_from_it(tmp_path: Path, monkeypatch: pyt
         records = watched(folder, ball)
         for ball.step in (100, 200):
             if ball.step == 200:
-                monkeypatch.setattr("trainer_service.runs.checkpoint.write_atomic", write_and_die)
+                monkeypatch.setattr(os, "replace", rename_and_die)
             with suppress(Killed):
                 records.write_due(ball)
         assert names(folder) == ["B-100.pt", "checkpoint.pt"]

@@ -404,7 +404,7 @@ def test_a_run_without_its_buffer_says_when_learning_resumes(
     make_behavior: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     behavior = make(make_behavior, "vdn")
-    restore_replay(behavior, Path("none"), is_newest=True)
+    restore_replay(behavior, Path("none"), Path("none"))
     assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
     learning = behavior._algorithm
     assert isinstance(learning, GroupQLearner)
