@@ -162,3 +162,26 @@ def test_huge_descriptions(scene, note, count: int) -> None:
     assert waited < LONGEST_WAIT_S
     assert grown < 100
     assert not list(scene.folder.glob("results/*/Huge*"))
+
+
+@fault_counts(None, 1000)
+def test_connections_that_introduce_themselves_and_wait(arena, note, count: int) -> None:
+    began, output = time.monotonic(), len(arena.trainer.output)
+    visitors = [RawClient(arena.port) for _ in range(count)]
+    for visitor in visitors:
+        visitor.say(handshake()[0])
+    wait_until(lambda: "waiting for" in arena.trainer.output[output:], "the first line about them", 60)
+    wait_until(lambda: time.monotonic() > began + 30, "the last line about them", 60)
+    arena.witness.go_on()
+    waited = arena.witness.longest_wait(began)
+    lines = [line for line in arena.trainer.output[output:].splitlines() if "waiting for" in line]
+    for visitor in visitors:
+        visitor.__exit__()
+    note(
+        "connections that introduce themselves and wait",
+        f"{count}",
+        f"{len(lines)} lines about them; the healthy one waited {waited:.2f} s at most",
+    )
+    arena.require_peace()
+    assert 1 <= len(lines) <= 10
+    assert waited < LONGEST_WAIT_S
