@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from typing import Any
 
 
@@ -30,3 +31,17 @@ def install() -> None:
         return whole(*arguments, **keywords)
 
     setattr(holder, name, broken)
+
+
+def write_slowly() -> None:
+    """Lets every checkpoint take a second, and prints ``writing`` before."""
+    import trainer_service.training.saving as saving
+
+    whole = saving.save_checkpoint
+
+    def slow(*arguments: Any, **keywords: Any) -> None:
+        print("writing", flush=True)
+        time.sleep(1.0)
+        whole(*arguments, **keywords)
+
+    saving.save_checkpoint = slow

@@ -27,12 +27,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_check import Arrays, model_mismatch
 from trainer_service.interop.onnx_constants import restore_merged_constants
 from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.random_streams import random_stream
 from trainer_service.policy import Policy, checkpoints_of
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
@@ -134,7 +136,7 @@ def _place_of_member(target: Path, team: str, member: str) -> Path:
 
 
 def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
-    """Returns the policy as the bytes of a checked ONNX file. Leaves the caller's random streams alone.
+    """Returns the policy as the bytes of a checked ONNX file. Leaves random streams alone, those of other threads too.
 
     Raises:
         ImportError: onnx is not installed.
@@ -147,7 +149,7 @@ def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
     inputs = input_shapes(spec, network.memory_size)
     outputs = output_names(spec.action_spec, network.memory_size)
     dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions") or name == "recurrent_out")]
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter is deprecated and warns each time
         torch.onnx.export(
             graph,
@@ -217,17 +219,38 @@ class _PolicyOutputs:
     def __init__(self, network: ExportedNetwork, spec: BehaviorSpec) -> None:
         self._graph = _Graph(network, spec.action_spec).eval()
         self._names = output_names(spec.action_spec, network.memory_size)
-        self._num_calls = 0
 
     def __call__(self, inputs: Arrays) -> dict[str, NDArray[Any]]:
         tensors = [torch.from_numpy(array) for array in inputs.values()]
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            self._num_calls += 1
-            # not torch's own: that one is every device's
-            torch.default_generator.manual_seed(self._num_calls)
+        with torch.no_grad():
             outputs = dict(zip(self._names, self._graph(*tensors), strict=True))
             outputs["logits"] = self._graph.logits(*tensors)
         return {name: output.numpy() for name, output in outputs.items()}
+
+
+class _OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context in which random numbers come from a stream of its own.
+
+    Models may be exported beside a run that goes on: torch's own stream belongs to all threads. Only for the drawing of
+    actions: convolutions and LSTMs are traced as something else in such a context.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._stream = random_stream(0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            if func is torch.ops.aten.randn_like.default:
+                return torch.empty_like(args[0]).normal_(generator=self._stream)
+            if func is torch.ops.aten.rand_like.default:
+                return torch.empty_like(args[0]).uniform_(generator=self._stream)
+            if any(argument.name == "generator" for argument in func._schema.arguments):
+                kwargs = {**kwargs, "generator": self._stream}
+        return func(*args, **kwargs)
 
 
 class _Graph(nn.Module):
@@ -243,6 +266,7 @@ class _Graph(nn.Module):
         self.network = network
         self._branches = actions.discrete_branches
         self._continuous = actions.continuous_size > 0
+        self._draws = _OwnDraws()
         self.register_buffer("version_number", torch.tensor([MODEL_VERSION]))
         self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
         self.register_buffer("continuous_shape", torch.tensor([float(actions.continuous_size)]))
@@ -252,10 +276,12 @@ class _Graph(nn.Module):
         parameters, masks, memories_out = self._run_policy(list(inputs))
         outputs: list[Tensor] = [self.version_number, self.memory_size]
         if self._continuous:
-            sampled, most_likely = self.network.continuous_actions(parameters)
+            with self._draws:
+                sampled, most_likely = self.network.continuous_actions(parameters)
             outputs += [sampled, self.continuous_shape, most_likely]
         if self._branches:
-            sampled, most_likely = self._choices(parameters.logits, *masks)
+            with self._draws:
+                sampled, most_likely = self._choices(parameters.logits, *masks)
             outputs += [sampled, self.discrete_shape, most_likely]
         return (*outputs, *memories_out)
 

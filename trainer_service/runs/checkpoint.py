@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,33 @@ def save_checkpoint(
             path, arrays = replay
             stamp = ReplayStamp(checkpoint.step, archive_digest(written))
             files.write(path, partial(write_replay, arrays, stamp))
+
+
+def snapshot(checkpoint: Checkpoint) -> Checkpoint:
+    """A copy in the CPU's memory, which later updates leave alone. What shared memory shares that of the copy."""
+    storages: dict[tuple[torch.device, int], torch.UntypedStorage] = {}
+    return replace(
+        checkpoint,
+        algorithm=_copied(checkpoint.algorithm, storages),
+        self_play=_copied(checkpoint.self_play, storages),
+    )
+
+
+def _copied(content: Any, storages: dict[tuple[torch.device, int], torch.UntypedStorage]) -> Any:
+    """Tensors as views of copied storages, in new containers; everything else as it is."""
+    if isinstance(content, torch.Tensor):
+        tensor, storage = content.detach(), content.untyped_storage()
+        key = storage.device, storage.data_ptr()
+        if key not in storages:
+            room = torch.empty(storage.nbytes(), dtype=torch.uint8)
+            storages[key] = room.untyped_storage().copy_(storage)
+        view = torch.empty(0, dtype=tensor.dtype)
+        return view.set_(storages[key], tensor.storage_offset(), tensor.size(), tensor.stride())
+    if isinstance(content, Mapping):
+        return {key: _copied(part, storages) for key, part in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(_copied(part, storages) for part in content)
+    return content
 
 
 def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,11 +14,10 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
-from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import RunEnd, SummaryWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import NotFiniteError, save_checkpoint
+from trainer_service.runs.checkpoint import NotFiniteError, snapshot
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import (
@@ -28,6 +27,7 @@ from trainer_service.runs.status import (
     TrainingStatus,
     prune_checkpoints,
 )
+from trainer_service.training.saving import Model, Progress, Save, SavingThread, Written
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.side_channels import Aggregation, StatMessage
 
@@ -83,7 +83,7 @@ class Recorder:
         self._started = time.perf_counter()
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}
-        """The step of each behavior's last numbered checkpoint by this process."""
+        """The step of each behavior's last numbered checkpoint by this process, written or being written."""
         self._saved_finished: set[str] = set()
         """Behaviors whose budget was used up by then: they learn nothing any more."""
         self._saved_ghosts: dict[str, int] = {}
@@ -97,6 +97,7 @@ class Recorder:
         self._autosave_at: dict[str, float] = {}
         self._curriculum = curriculum or Curriculum({})
         self._callbacks = callbacks or CallbackList()
+        self._saving = SavingThread()
 
     def add(self, behavior: Behavior) -> None:
         """Starts to record a behavior that just showed up."""
@@ -110,6 +111,8 @@ class Recorder:
     def forget(self, behavior: Behavior) -> None:
         """Stops to record a behavior that is gone without experience, and removes what was written of it."""
         name = behavior.name
+        if self._saving.is_saving(name):
+            self.wait()
         for known in (self._next_save, self._saved_at, self._saved_ghosts, self._retry_at, self._autosave_at):
             known.pop(name, None)
         self._saved_finished.discard(name)
@@ -121,24 +124,36 @@ class Recorder:
         self._console.forget(name)
 
     def write_due(self, behavior: Behavior) -> None:
-        """Writes the summary and the checkpoint of a behavior, where they are due."""
+        """Writes the summary and the checkpoint of a behavior, where they are due.
+
+        A checkpoint is only copied here; a thread writes it. One that is due while the last one is being written waits
+        for that, so checkpoints are of the same steps on every machine.
+        """
+        self._take_in()
         if behavior.summary_due():
             self._summarize(behavior)
         if self._is_saved(behavior) or not self._is_worth_saving(behavior):
             return
         if behavior.finished or behavior.step >= self._next_save[behavior.name]:
             self._try_save(behavior, self._save)
-        elif time.monotonic() >= self._autosave_at[behavior.name]:
+        elif time.monotonic() >= self._autosave_at[behavior.name] and not self._saving.is_saving(
+            behavior.name
+        ):
             self._try_save(behavior, self._autosave)
 
     def autosave(self, behaviors: Iterable[Behavior]) -> bool:
-        """Renews checkpoint.pt of every behavior, so that a run that is killed goes on in the lessons it has reached,
-        and after the evaluations it has made. Returns whether all were saved."""
-        succeeded = True
-        for behavior in filter(self._is_worth_saving, behaviors):
+        """Renews checkpoint.pt of every behavior and waits for it, so that a run that is killed goes on in the lessons
+        it has reached, and after the evaluations it has made. Returns whether all were saved."""
+        saved = list(filter(self._is_worth_saving, behaviors))
+        for behavior in saved:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
-            succeeded &= self._try_save(behavior, self._autosave)
-        return succeeded
+            self._try_save(behavior, self._autosave)
+        self.wait()
+        return all(self._autosave_at[behavior.name] > 0 for behavior in saved)
+
+    def wait(self) -> None:
+        """Waits until everything that is being saved is on the disk."""
+        self._take_in(wait_for_all=True)
 
     def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished", ended_by: str = "") -> None:
         """Saves everything for the last time.
@@ -152,11 +167,14 @@ class Recorder:
         failures: list[Exception] = []
         if behaviors:
             self._warn_of_missing()
+        for _, error in self._failures(wait_for_all=True):
+            if not isinstance(error, SaveError | NotFiniteError):  # those are tried again
+                failures.append(error)
         if self._folder.writable:
             for behavior in filter(self._is_worth_saving, behaviors):
                 try:
                     if not self._is_saved(behavior) or self._has_played_since(behavior):
-                        self._save(behavior)
+                        self._save_now(behavior)
                     self._finalize(behavior)
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
                     failures.append(error)
@@ -165,6 +183,7 @@ class Recorder:
                 self._folder.write_timers(self._timers.to_json({**_versions(), **ending}))
             except SaveError as error:
                 failures.append(error)
+        self._saving.close()
         for writer in self._writers:
             writer.close(end)
         for writer in self._writers:
@@ -185,25 +204,118 @@ class Recorder:
                 self._warn_once(str(error))
         self._console.summary(summary, behavior.settings.max_steps)
 
-    def _try_save(self, behavior: Behavior, save: Callable[[Behavior], None]) -> bool:
-        if not self._folder.writable or time.monotonic() < self._retry_at.get(behavior.name, 0.0):
-            return False
-        try:
-            save(behavior)
-            return True
-        except (SaveError, NotFiniteError) as error:
-            self._retry_at[behavior.name] = time.monotonic() + _RETRY_S
-            behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
-            _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
-            return False
+    def _try_save(self, behavior: Behavior, save: Callable[[Behavior], Save | None]) -> None:
+        if not self._folder.writable:
+            return
+        if self._saving.is_saving(behavior.name):
+            self.wait()
+        if time.monotonic() < self._retry_at.get(behavior.name, 0.0):
+            return
+        started = save(behavior)
+        if started is not None and self._is_awaited(started):
+            self.wait()
 
-    def _autosave(self, behavior: Behavior) -> None:
-        """Renews checkpoint.pt, which ``--resume`` continues from, and nothing else."""
-        if not behavior.diverged:
-            self._write_state(behavior, self._folder.checkpoint(behavior.name))
-            if self._curriculum.lessons:
-                self._write_status(self._status.behavior(behavior.name), behavior)
-        self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+    def _is_awaited(self, save: Save) -> bool:
+        """Whether the run waits for a save: one with arrays that are no copies, and one that code of users hears of,
+        which is not to hear of it at a step that depends on the disk."""
+        heard = save.numbered and self._callbacks.listener("on_checkpoint") is not None
+        return heard or save.replay is not None
+
+    def _save_now(self, behavior: Behavior) -> None:
+        """Writes a numbered checkpoint and waits for it. Raises what kept it from being written."""
+        self._console.activity(f"{behavior.name}: saving, and exporting a model for Unity", at_once=True)
+        self._save(behavior)
+        for _, error in self._failures(wait_for_all=True):
+            raise error
+
+    def _autosave(self, behavior: Behavior) -> Save | None:
+        """Starts to renew checkpoint.pt, which ``--resume`` continues from, and nothing else."""
+        if behavior.diverged:
+            self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
+            return None
+        return self._saving.start(self._copy(behavior, self._folder.checkpoint(behavior.name)))
+
+    def _save(self, behavior: Behavior) -> Save | None:
+        """Starts to write a numbered checkpoint, with its models."""
+        if behavior.diverged:
+            _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
+            return None
+        name, step = behavior.name, behavior.step
+        numbered = self._folder.numbered(name, step)
+        # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
+        save = self._copy(behavior, self._folder.checkpoint(name), numbered)
+        models = tuple(
+            Model(
+                behavior=each, network=network, inputs=inputs, path=self._folder.numbered(each, step, ".onnx")
+            )
+            for each, (network, inputs) in behavior.models().items()
+        )
+        save = replace(save, models=models, mean_returns=behavior.drain_mean_returns())
+        self._saved_at[name] = step
+        if behavior.finished:
+            self._saved_finished.add(name)
+        self._saved_ghosts[name] = _ghost_steps(behavior)
+        interval = behavior.settings.checkpoint_interval
+        self._next_save[name] = (step // interval + 1) * interval
+        return self._saving.start(save)
+
+    def _copy(self, behavior: Behavior, *paths: Path) -> Save:
+        """A behavior as it is now, with all that is stored of it."""
+        arrays = behavior.replay_state()
+        return Save(
+            behavior=behavior,
+            checkpoint=snapshot(behavior.checkpoint()),
+            paths=paths,
+            replay=None if arrays is None else (self._folder.replay(behavior.name), arrays),
+            progress=self._progress_of(behavior),
+        )
+
+    def _take_in(self, *, wait_for_all: bool = False) -> None:
+        """Lists what was written, and warns of what could not be."""
+        for save, error in self._failures(wait_for_all=wait_for_all):
+            if not isinstance(error, SaveError | NotFiniteError):
+                raise error
+            self._retry_at[save.behavior.name] = time.monotonic() + _RETRY_S
+            save.behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
+            _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
+
+    def _failures(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Exception]]:
+        """Lists what was written; yields what could not be."""
+        for save, result in self._saving.take_in(wait_for_all=wait_for_all):
+            try:
+                self._complete(save, result.result())
+            except Exception as error:
+                name = save.behavior.name
+                self._autosave_at[name] = 0.0
+                if save.numbered:
+                    del self._saved_at[name]
+                    self._saved_finished.discard(name)
+                    self._next_save[name] = save.checkpoint.step
+                yield save, error
+            else:
+                if save.numbered:
+                    self._callbacks.on_checkpoint(save.behavior.name, save.paths[-1])
+
+    def _complete(self, save: Save, written: Written) -> None:
+        """Lists the files of a save that are there now. Raises SaveError."""
+        name, step = save.behavior.name, save.checkpoint.step
+        for each, reason in written.refused.items():
+            _logger.warning("'%s': %s. Its weights are safe; export them later.", each, reason)
+        for path in written.exported.values():
+            _logger.info("Exported %s", path)
+        if save.numbered:
+            numbered = save.paths[-1]
+            files = {each: [path] for each, path in written.exported.items()}
+            files.setdefault(name, []).append(numbered)
+            records = {
+                each: _record(step, paths, save.mean_returns.get(each)) for each, paths in files.items()
+            }
+            self._list_checkpoint(save, records)
+            self._console.checkpoint(name, step)
+            _logger.info("Saved %s", numbered)
+        elif save.progress.lessons:
+            self._write_status(self._status.behavior(name), save.progress)
+        self._autosave_at[name] = time.monotonic() + self._autosave_s
 
     def _is_worth_saving(self, behavior: Behavior) -> bool:
         """Whether the configuration names the behavior, or anything was learned of it."""
@@ -220,64 +332,15 @@ class Recorder:
         """Whether a behavior that learned nothing has played since it was saved, which changed its rating."""
         return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
 
-    def _save(self, behavior: Behavior) -> None:
-        """Writes a numbered checkpoint. Weights first: whatever fails after them, they are safe."""
-        if behavior.diverged:
-            _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
-            return
-        name, step = behavior.name, behavior.step
-        numbered = self._folder.numbered(name, step)
-        # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
-        self._write_state(behavior, self._folder.checkpoint(name), numbered)
-        files = {model: [path] for model, path in self._export(behavior).items()}
-        files.setdefault(name, []).append(numbered)
-        returns = behavior.drain_mean_returns()
-        records = {each: _record(step, paths, returns.get(each)) for each, paths in files.items()}
-        self._list_checkpoint(behavior, records)
-        self._console.checkpoint(name, step)
-        self._autosave_at[name] = time.monotonic() + self._autosave_s
-        self._saved_at[name] = step
-        if behavior.finished:
-            self._saved_finished.add(name)
-        self._saved_ghosts[name] = _ghost_steps(behavior)
-        interval = behavior.settings.checkpoint_interval
-        self._next_save[name] = (step // interval + 1) * interval
-        _logger.info("Saved %s", numbered)
-        self._callbacks.on_checkpoint(name, numbered)
-
-    def _write_state(self, behavior: Behavior, *paths: Path) -> None:
-        """Writes the checkpoint to every path, and the replay buffer beside it, where that is saved."""
-        arrays = behavior.replay_state()
-        replay = None if arrays is None else (self._folder.replay(behavior.name), arrays)
-        save_checkpoint(behavior.checkpoint(), *paths, replay=replay)
-
-    def _export(self, behavior: Behavior) -> dict[str, Path]:
-        """Writes the models of this step; returns the path of each by the behavior that it is for.
-
-        Where one cannot be written a warning says why, and nothing else depends on it.
-        """
-        exported: dict[str, Path] = {}
-        for name, (network, inputs) in behavior.models().items():
-            path = self._folder.numbered(name, behavior.step, ".onnx")
-            self._console.activity(f"{name}: exporting a model for Unity", at_once=True)
-            try:
-                export_policy(network, inputs, path)
-            except (ExportError, SaveError) as error:
-                _logger.warning("'%s': %s. Its weights are safe; export them later.", name, error)
-                continue
-            _logger.info("Exported %s", path)
-            exported[name] = path
-        return exported
-
-    def _list_checkpoint(self, behavior: Behavior, records: Mapping[str, CheckpointRecord]) -> None:
+    def _list_checkpoint(self, save: Save, records: Mapping[str, CheckpointRecord]) -> None:
         """Lists the files of a behavior, and of a team those of its members; removes those that are not kept."""
         removed: dict[str, frozenset[str]] = {}
         for name, record in records.items():
             status = self._status.behavior(name).with_checkpoint(record)
-            if behavior.settings.keep_checkpoints > 0:
-                status, removed[name] = prune_checkpoints(status, behavior.settings.keep_checkpoints)
+            if (keep := save.checkpoint.settings.keep_checkpoints) > 0:
+                status, removed[name] = prune_checkpoints(status, keep)
             self._status = self._status.with_behavior(name, status)
-        self._write_status(self._status.behavior(behavior.name), behavior)
+        self._write_status(self._status.behavior(save.behavior.name), save.progress)
         for name, files in removed.items():
             self._folder.remove(name, files)
 
@@ -297,15 +360,19 @@ class Recorder:
                 file_path = home.as_posix()
             final = replace(status, final_checkpoint=replace(newest, file_path=file_path))
             self._status = self._status.with_behavior(name, final)
-        self._write_status(self._status.behavior(behavior.name), behavior)
+        self._write_status(self._status.behavior(behavior.name), self._progress_of(behavior))
 
-    def _write_status(self, status: BehaviorStatus, behavior: Behavior) -> None:
-        """Writes the list of a behavior's checkpoints, with the lessons that it is in."""
-        elo = None if behavior.self_play is None else behavior.self_play.rating
-        status = replace(status, lesson_history=self._curriculum.history_of(behavior.name), elo=elo)
+    def _progress_of(self, behavior: Behavior) -> Progress:
         lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
+        elo = None if behavior.self_play is None else behavior.self_play.rating
+        return Progress(behavior.name, self._curriculum.history_of(behavior.name), lessons, elo)
+
+    def _write_status(self, status: BehaviorStatus, progress: Progress) -> None:
+        """Writes the list of a behavior's checkpoints, with the lessons that it was in."""
+        status = replace(status, lesson_history=progress.lesson_history, elo=progress.elo)
         self._status = replace(
-            self._status.with_behavior(behavior.name, status), lessons={**self._status.lessons, **lessons}
+            self._status.with_behavior(progress.behavior, status),
+            lessons={**self._status.lessons, **progress.lessons},
         )
         self._folder.write_status(self._status)
 

@@ -16,6 +16,7 @@ from trainer_service.runs.checkpoint import (
     parse_checkpoint,
     plain_checkpoint,
     save_checkpoint,
+    snapshot,
     spec_mismatch,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -200,3 +201,28 @@ def test_a_sensor_may_be_renamed() -> None:
 )
 def test_a_changed_spec_is_described_in_words(changed: BehaviorSpec, expected: str) -> None:
     assert spec_mismatch(SPEC, changed) == expected
+
+
+def test_a_snapshot_keeps_its_numbers_and_shares_as_the_original_did(checkpoint: Checkpoint) -> None:
+    vector = torch.arange(6.0)
+    parts = {
+        "whole": vector,
+        "parts": [vector[:2], vector[2:].view(2, 2)],
+        "other": {"count": torch.tensor(3)},
+    }
+    copied = snapshot(replace(checkpoint, algorithm=parts, self_play={"rating": 7.0})).algorithm
+    vector.zero_()
+    assert copied["whole"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert copied["parts"][1].tolist() == [[2, 3], [4, 5]]
+    assert copied["other"]["count"].item() == 3
+    copied["whole"][3] = 9.0
+    assert copied["parts"][1].tolist() == [[2, 9], [4, 5]]
+
+
+def test_a_snapshot_is_written_as_the_original_would_be(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    for name, each in {"straight": checkpoint, "copied": snapshot(checkpoint)}.items():
+        save_checkpoint(each, tmp_path / name)
+    straight, copied = (load_checkpoint(tmp_path / name).algorithm for name in ("straight", "copied"))
+    sizes = [(tmp_path / name).stat().st_size for name in ("straight", "copied")]
+    assert abs(sizes[0] - sizes[1]) < 4096  # layers' versions, which nothing reads
+    assert repr(straight) == repr(copied)

@@ -35,10 +35,18 @@ def behavior(**settings: object) -> Behavior:
     return Behavior("B", SPEC, options.behaviors["B"], Compute(torch.device("cpu"), 1))
 
 
+class PatientRecorder(Recorder):
+    """A recorder that waits for what it writes, so that tests may look at it."""
+
+    def write_due(self, behavior: Behavior) -> None:
+        super().write_due(behavior)
+        self.wait()
+
+
 def recorder(folder: RunFolder, **options: object) -> Recorder:
     writers = [JsonlWriter(folder.metrics)]
     outputs = Outputs(folder, Console(tty=False), writers, Timers())
-    return Recorder(outputs, TrainingStatus(), **options)  # type: ignore[arg-type]
+    return PatientRecorder(outputs, TrainingStatus(), **options)  # type: ignore[arg-type]
 
 
 def full(descriptor: int) -> None:
@@ -328,7 +336,7 @@ def test_a_parameter_no_longer_configured_keeps_its_lesson(tmp_path: Path) -> No
     with RunFolder.open(tmp_path, "run") as folder:
         writers = [JsonlWriter(folder.metrics)]
         before = TrainingStatus(lessons={"gone": 3}, torch_version=torch.__version__)
-        records = Recorder(
+        records = PatientRecorder(
             Outputs(folder, Console(tty=False), writers, Timers()), before, curriculum=course()
         )
         records.add(ball)

@@ -178,7 +178,7 @@ class ResnetEncoder(nn.Module):
 
 def _channels_last(pictures: Tensor) -> Tensor:
     """The pictures with each pixel's channels side by side in memory; models know no orders in memory."""
-    if torch.onnx.is_in_onnx_export():
+    if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
         return pictures
     return pictures.contiguous(memory_format=torch.channels_last)
 

@@ -1,0 +1,150 @@
+"""Saves beside the loop: large ones, trainers that are killed and signals while one is written."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_counts import fault_counts
+from processes import HealthySimulator, Process, free_port, small_settings, wait_until, write_configuration
+
+from trainer_service.interop.mlagents_checkpoint import load_source
+
+LARGE = {"hidden_units": 2900, "num_layers": 2}
+"""Layers of 8.4 million weights each for actor and critic; with Adam's moments 200 MB."""
+SAC = {
+    "trainer_type": "sac",
+    "hyperparameters": {
+        "batch_size": 32,
+        "buffer_size": 2000,
+        "buffer_init_steps": 200,
+        "steps_per_update": 20,
+        "save_replay_buffer": True,
+    },
+}
+TOGETHER = "'Basic' goes on with its replay buffer."
+APART = re.compile(r"'Basic' goes on from step (\d+) with a replay buffer that was saved at step (\d+)")
+
+
+def a_moment(dice: random.Random, longest_s: float) -> None:
+    moment = time.monotonic() + dice.uniform(0.0, longest_s)
+    wait_until(lambda: time.monotonic() >= moment, "a moment")
+
+
+def megabytes(*paths: Path) -> float:
+    return sum(path.stat().st_size for path in paths) / 1e6
+
+
+def served(scene, **settings: Any) -> tuple[Process, HealthySimulator, float]:
+    """A run, the healthy simulator that it serves, and the moment from which waits count."""
+    write_configuration(scene.folder, {"3DBall": small_settings(**settings)})
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1")
+    run.wait_for_output("Listening on port")
+    healthy = scene.healthy(port, pause_s=0.005)
+    run.wait_for_output("Connected new brain: 3DBall")
+    healthy.go_on()
+    return run, healthy, time.monotonic()
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_a_large_checkpoint(scene, note) -> None:
+    """No update falls in between, so waits are those of acting and of saving."""
+    hyper = {"batch_size": 64, "buffer_size": 10**7}
+    run, healthy, began = served(
+        scene, network_settings=LARGE, hyperparameters=hyper, checkpoint_interval=6000, keep_checkpoints=1
+    )
+    healthy.go_on(200)
+    quiet = healthy.longest_wait(began)
+    run.wait_for_output("Saved ", times=3, timeout_s=300)
+    waited = healthy.longest_wait(began)
+    (checkpoint,) = scene.folder.rglob("checkpoint.pt")
+    note(
+        f"a checkpoint of {megabytes(checkpoint):.0f} MB is saved",
+        "3 saves",
+        f"the healthy one waited {waited:.2f} s at most, and {quiet:.2f} s before the first save",
+    )
+    assert run.poll() is None, run.output
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(600)
+def test_a_large_replay_buffer(scene, note) -> None:
+    hyper = {"batch_size": 32, "buffer_size": 10**6, "buffer_init_steps": 10**6, "save_replay_buffer": True}
+    run, healthy, began = served(scene, trainer_type="sac", hyperparameters=hyper, checkpoint_interval=60_000)
+    run.wait_for_output("Saved ", times=3, timeout_s=500)
+    waited = healthy.longest_wait(began)
+    (replay,) = scene.folder.rglob("replay.npz")
+    note(
+        f"a replay buffer of {megabytes(replay):.0f} MB is saved",
+        "3 saves",
+        f"the healthy one waited {waited:.2f} s at most",
+    )
+    assert run.poll() is None, run.output
+
+
+@fault_counts(2, 60, minutes=60)
+def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
+    """State and buffer are of one moment at every resume, or both steps are told."""
+    dice = random.Random(count)
+    settings = small_settings(checkpoint_interval=100, keep_checkpoints=2, summary_freq=300, **SAC)
+    write_configuration(scene.folder, {"Basic": settings})
+    flags = ("--env=sim:basic", "--seed=1", "--num-envs=2")
+    run = scene.learn(*flags, "--force")
+    run.wait_for_output("Saved ")
+    together = apart = unreadable = 0
+    for _ in range(count):
+        run.wait_for_output("Saved ")
+        a_moment(dice, 0.5)
+        run.signal(signal.SIGKILL)
+        run.end()
+        run.orphans()
+        for path in scene.folder.rglob("*.pt"):
+            try:
+                load_source(path)
+            except Exception:
+                unreadable += 1
+        run = scene.learn(*flags, "--resume")
+        run.wait_for_output("goes on ")
+        run.wait_for_output("Saved ")
+        told = APART.search(run.output)
+        together += TOGETHER in run.output
+        apart += told is not None and told[1] != told[2]
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    left = list(scene.folder.rglob("*.tmp"))
+    note(
+        "trainer killed while it saves a replay buffer, too",
+        f"{count} × kill −9; a save every 100 steps",
+        f"{together} resumed with a buffer of the same moment, {apart} with another, which was told; "
+        f"{unreadable} unreadable files; {len(left)} temporary files",
+    )
+    assert code == 0, run.output
+    assert (together + apart, unreadable, left) == (count, 0, [])
+
+
+def test_a_signal_while_a_save_is_written(scene, note) -> None:
+    write_configuration(scene.folder, {"Basic": small_settings(checkpoint_interval=300, summary_freq=100)})
+    run = scene.learn("--env=sim:basic", "--seed=1", before="fault_injection:write_slowly")
+    run.wait_for_output("writing")
+    run.signal(signal.SIGTERM)
+    code = run.end()
+    checkpoints = scene.folder / "results" / "ppo" / "Basic"
+    steps = {load_source(path).step for path in checkpoints.glob("Basic-*.pt")}  # type: ignore[union-attr]
+    last = load_source(checkpoints / "checkpoint.pt").step  # type: ignore[union-attr]
+    note(
+        "SIGTERM while a save is written",
+        "a disk that takes a second for each",
+        f"exit code {code}; checkpoints of steps {sorted(steps)}; {len(run.orphans())} orphans",
+    )
+    assert code == 0, run.output
+    assert min(steps) < 400
+    assert last == max(steps)
+    assert f"Saved {checkpoints.relative_to(scene.folder)}/Basic-{last}.pt" in run.output
+    assert not list(scene.folder.rglob("*.tmp"))

@@ -1,0 +1,125 @@
+"""Saves: copies of a behavior between two exchanges, which a thread writes while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from trainer_service.algorithms.common.member_policy import ExportedNetwork
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.curriculum import LessonHistory
+from trainer_service.interop.onnx_export import ExportError, export_policy
+from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.runs.files import SaveError
+from unity_bridge.specs import BehaviorSpec
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Model:
+    """A policy that a save writes as a model, too."""
+
+    behavior: str
+    network: ExportedNetwork
+    inputs: BehaviorSpec
+    path: Path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """What the list of checkpoints says of a behavior besides its files."""
+
+    behavior: str
+    lesson_history: LessonHistory
+    """What lessons that watch the behavior remember of it."""
+    lessons: Mapping[str, int]
+    """The number of each parameter's lesson."""
+    elo: float | None
+    """Its rating under self-play."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Save:
+    """A behavior at one step, with all that is written of it: copies, which training leaves alone."""
+
+    behavior: Behavior
+    """The behavior itself, which goes on."""
+    checkpoint: Checkpoint
+    paths: tuple[Path, ...]
+    """Where it goes; the first is what ``--resume`` reads."""
+    replay: tuple[Path, Mapping[str, NDArray[Any]]] | None = None
+    """Where the replay buffer goes, and its arrays. They are no copies, so such a save must be waited for."""
+    models: tuple[Model, ...] = ()
+    progress: Progress
+    mean_returns: Mapping[str, float] = field(default_factory=dict)
+    """Mean returns since the last numbered checkpoint, see ``Behavior.drain_mean_returns``."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether there is a checkpoint of this step alone, which is listed."""
+        return len(self.paths) > 1
+
+    def write(self) -> Written:
+        """Writes everything. Weights first: whatever fails after them, they are safe.
+
+        Raises:
+            NotFiniteError, SaveError: see ``save_checkpoint``.
+        """
+        save_checkpoint(self.checkpoint, *self.paths, replay=self.replay)
+        exported: dict[str, Path] = {}
+        refused: dict[str, str] = {}
+        for model in self.models:
+            try:
+                export_policy(model.network, model.inputs, model.path)
+            except (ExportError, SaveError) as error:
+                refused[model.behavior] = str(error)
+            else:
+                exported[model.behavior] = model.path
+        return Written(exported, refused)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Written:
+    """What became of the models of a save whose weights are safe."""
+
+    exported: Mapping[str, Path]
+    """The file of each model by its behavior."""
+    refused: Mapping[str, str]
+    """Why there is no model, by its behavior."""
+
+
+class SavingThread:
+    """A thread that writes saves in their order. Of each behavior one at most is under way."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="saving")
+        self._under_way: dict[str, tuple[Save, Future[Written]]] = {}
+
+    def start(self, save: Save) -> Save:
+        """Starts to write. Returns the save. Raises ValueError while an earlier one of the behavior is under way."""
+        name = save.behavior.name
+        if name in self._under_way:
+            raise ValueError(f"a save of '{name}' is under way")
+        self._under_way[name] = save, self._executor.submit(save.write)
+        return save
+
+    def is_saving(self, name: str) -> bool:
+        """Whether a save of that behavior was started and not taken in yet."""
+        return name in self._under_way
+
+    def take_in(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Future[Written]]]:
+        """Yields the saves that have ended, with their results. wait_for_all: until all have."""
+        if wait_for_all:
+            wait([future for _, future in self._under_way.values()])
+        for name, (save, future) in list(self._under_way.items()):
+            if future.done():
+                del self._under_way[name]
+                yield save, future
+
+    def close(self) -> None:
+        """Ends the thread, which has nothing to do any more."""
+        self._executor.shutdown()
