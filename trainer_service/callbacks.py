@@ -184,7 +184,7 @@ class Callback:
         """Called after an evaluation, once for each behavior; best.pt is in place if this was the best."""
 
     def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
-        """Called when a numbered checkpoint of a behavior was saved to ``path``."""
+        """Called when a numbered checkpoint of a behavior was saved to ``path``, before another step is made."""
 
 
 _PREFIXES = ("on_", "shape_")

@@ -73,22 +73,6 @@ def test_a_large_checkpoint(scene, note) -> None:
     assert run.poll() is None, run.output
 
 
-@pytest.mark.chaos
-@pytest.mark.timeout(600)
-def test_a_large_replay_buffer(scene, note) -> None:
-    hyper = {"batch_size": 32, "buffer_size": 10**6, "buffer_init_steps": 10**6, "save_replay_buffer": True}
-    run, healthy, began = served(scene, trainer_type="sac", hyperparameters=hyper, checkpoint_interval=60_000)
-    run.wait_for_output("Saved ", times=3, timeout_s=500)
-    waited = healthy.longest_wait(began)
-    (replay,) = scene.folder.rglob("replay.npz")
-    note(
-        f"a replay buffer of {megabytes(replay):.0f} MB is saved",
-        "3 saves",
-        f"the healthy one waited {waited:.2f} s at most",
-    )
-    assert run.poll() is None, run.output
-
-
 @fault_counts(2, 60, minutes=60)
 def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
     """State and buffer are of one moment at every resume, or both steps are told."""

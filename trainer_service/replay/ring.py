@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.runs.lent_rows import Loan
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
@@ -42,6 +45,8 @@ class Ring:
         """Trajectories added so far: each has its number."""
         self._steps = steps
         self._finals = finals
+        self._loan: weakref.ref[Loan] | None = None
+        """What ``state`` gave last, as long as somebody has it."""
 
     def __len__(self) -> int:
         """Rows that can be sampled."""
@@ -53,8 +58,13 @@ class Ring:
         return sum(column.nbytes for columns in (self._steps, self._finals) for column in columns.values())
 
     def state(self) -> Arrays:
-        """Everything in the buffer, as views where possible: to be written to a file, not to be kept."""
-        steps = {f"steps.{name}": column[: self._size] for name, column in self._steps.items()}
+        """Everything in the buffer, as views where possible: to be written to a file, not to be kept.
+
+        Columns of rows are ``LentRows``: whoever reads them by chunks gets them as they are now, whatever is added.
+        """
+        loan = Loan(self._steps, self._size)
+        self._loan = weakref.ref(loan)
+        steps: Arrays = {f"steps.{name}": loan.rows(name) for name in self._steps}
         numbers = np.arange(self._first_segment, self._segments) % self._final_capacity
         finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
         counters = np.array([self.capacity, self._head, self._segments], np.int64)
@@ -91,7 +101,11 @@ class Ring:
             count = self.capacity
         self._reserve(count)
         rows = (self._head + np.arange(count)) % self.capacity
-        write(self._steps, steps, rows, blank=not self._size)
+        loan = None if self._loan is None else self._loan()
+        if loan is None:
+            write(self._steps, steps, rows, blank=not self._size)
+        else:
+            loan.overwrite(rows, partial(write, self._steps, steps, rows, blank=not self._size))
         self._size = min(self.capacity, self._size + count)
         self._head = (self._head + count) % self.capacity
         self._add_finals(finals)

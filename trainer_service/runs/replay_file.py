@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import open_plain
 from trainer_service.runs.files import write_atomic_by
+from trainer_service.runs.lent_rows import LentRows
 
 _STEP, _CHECKPOINT = "saved.step", "saved.checkpoint"
 """Names of the stamp's numbers among the arrays."""
@@ -48,9 +49,35 @@ def save_replay_file(
 
 
 def write_replay(arrays: Mapping[str, NDArray[Any]], stamp: ReplayStamp | None, file: BinaryIO) -> None:
-    """Writes the arrays, one after the other: no second copy of them in memory."""
-    said = {} if stamp is None else {_STEP: np.int64(stamp.step), _CHECKPOINT: np.int64(stamp.checkpoint)}
-    np.savez(file, **arrays, **said)  # type: ignore[arg-type]  # its keywords are arrays, and one flag
+    """Writes the arrays as ``np.savez`` does, one after the other: no second copy of them in memory."""
+    said = {} if stamp is None else {_STEP: stamp.step, _CHECKPOINT: stamp.checkpoint}
+    numbers = {name: np.array(number, np.int64) for name, number in said.items()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in {**arrays, **numbers}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                _write_array(array, part)
+
+
+def _write_array(array: NDArray[Any], part: IO[bytes]) -> None:
+    if not isinstance(array, LentRows) or array.loan is None:
+        np.lib.format.write_array(part, np.asarray(array), allow_pickle=False)
+        return
+    header = {
+        "descr": np.lib.format.dtype_to_descr(array.dtype),
+        "fortran_order": False,
+        "shape": array.shape,
+    }
+    np.lib.format.write_array_header_1_0(part, header)
+    for chunk in array.chunks():
+        part.write(chunk.reshape(-1).view(np.uint8).data)
+
+
+def held(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays that can be written while their owner goes on: lent rows as they are, copies of all others."""
+    return {
+        name: array if isinstance(array, LentRows) and array.loan is not None else np.array(array)
+        for name, array in arrays.items()
+    }
 
 
 def load_replay_file(path: Path, into: Callable[[Mapping[str, NDArray[Any]]], None]) -> ReplayStamp | None:

@@ -20,6 +20,7 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, snapshot
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.replay_file import held
 from trainer_service.runs.status import (
     COMPATIBLE_MLAGENTS_VERSION,
     BehaviorStatus,
@@ -216,10 +217,8 @@ class Recorder:
             self.wait()
 
     def _is_awaited(self, save: Save) -> bool:
-        """Whether the run waits for a save: one with arrays that are no copies, and one that code of users hears of,
-        which is not to hear of it at a step that depends on the disk."""
-        heard = save.numbered and self._callbacks.listener("on_checkpoint") is not None
-        return heard or save.replay is not None
+        """Whether the run waits for a save: code of users is not to hear of one at a step that depends on the disk."""
+        return save.numbered and self._callbacks.listener("on_checkpoint") is not None
 
     def _save_now(self, behavior: Behavior) -> None:
         """Writes a numbered checkpoint and waits for it. Raises what kept it from being written."""
@@ -266,7 +265,7 @@ class Recorder:
             behavior=behavior,
             checkpoint=snapshot(behavior.checkpoint()),
             paths=paths,
-            replay=None if arrays is None else (self._folder.replay(behavior.name), arrays),
+            replay=None if arrays is None else (self._folder.replay(behavior.name), held(arrays)),
             progress=self._progress_of(behavior),
         )
 

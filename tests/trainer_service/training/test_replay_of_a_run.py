@@ -53,6 +53,7 @@ def saved(folder: RunFolder, *steps: int, kill: Any = None) -> None:
             kill()
         behavior.step = step
         recorder.write_due(behavior)
+        recorder.wait()
 
 
 def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.config import parse_run_options
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
+from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
@@ -40,6 +42,25 @@ def recorder(folder: RunFolder, ball: Behavior, **options: Any) -> Recorder:
     records = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), **options)
     records.add(ball)
     return records
+
+
+def steps(number: float) -> Trajectories:
+    """A trajectory of four steps, in which everything is that number."""
+    return Trajectories(
+        observations=(np.full((4, 2), number, np.float32),),
+        continuous_actions=np.full((4, 1), number, np.float32),
+        discrete_actions=np.zeros((4, 0), np.int64),
+        allowed_actions=np.ones((4, 0), np.bool_),
+        log_probs=np.zeros(4, np.float32),
+        memories=np.zeros((4, 0), np.float32),
+        rewards=np.full(4, number, np.float32),
+        group_rewards=np.zeros(4, np.float32),
+        lengths=np.array([4]),
+        final_observations=(np.full((1, 2), number, np.float32),),
+        final_allowed_actions=np.ones((1, 0), np.bool_),
+        final_memories=np.zeros((1, 0), np.float32),
+        terminated=np.array([False]),
+    )
 
 
 class Disk:
@@ -117,6 +138,26 @@ def test_checkpoints_that_overlap_are_of_the_steps_they_fell_due(tmp_path: Path)
         records.finish([ball])
         assert numbered(folder) == ["B-100.pt", "B-205.pt", "B-310.pt", "B-470.pt"]
         assert listed(folder) == [100, 205, 310, 470]
+
+
+def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk: Disk) -> None:
+    hyper = {"save_replay_buffer": True, "buffer_size": 8, "batch_size": 2}
+    ball = behavior(trainer_type="sac", hyperparameters=hyper)
+    with RunFolder.open(tmp_path, "run") as folder:
+        records = recorder(folder, ball)
+        for number in (1.0, 2.0):
+            ball._algorithm.record(steps(number))
+        expected = {name: array.copy() for name, array in (ball.replay_state() or {}).items()}
+        ball.step = 100
+        records.write_due(ball)
+        for number in (3.0, 4.0, 5.0):
+            ball._algorithm.record(steps(number))
+        disk.free.set()
+        records.wait()
+        with np.load(folder.replay("B")) as saved:
+            assert {name: saved[name].tolist() for name in expected} == {
+                name: array.tolist() for name, array in expected.items()
+            }
 
 
 def test_an_autosave_is_left_out_while_another_is_written(tmp_path: Path, disk: Disk) -> None:
