@@ -37,6 +37,8 @@ STATUS = frozenset({"metadata", "creation_time", "file_path", "auxillary_file_pa
 """What the list of checkpoints says of versions, time and where it lies."""
 FILES = ("metrics.jsonl", "evaluations.jsonl", "run_logs/training_status.json", "*/*.pt", "*/replay.npz")
 """What is compared, in the folder of a run."""
+STAMP = frozenset({"saved.step", "saved.checkpoint"})
+"""What a replay buffer says of the checkpoint that was saved with it: a checksum of its file."""
 MOST_SHOWN = 8
 """Differences of one file that are told in full."""
 
@@ -292,7 +294,7 @@ def read_arrays(path: Path) -> dict[str, Value]:
     import numpy as np
 
     with np.load(path) as arrays:
-        return {name: _array(arrays[name]) for name in arrays.files}
+        return {name: _array(arrays[name]) for name in arrays.files if name not in STAMP}
 
 
 def leaves(content: Any, name: str = "", left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:

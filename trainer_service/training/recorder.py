@@ -240,23 +240,32 @@ class Recorder:
             _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
             return None
         name, step = behavior.name, behavior.step
-        numbered = self._folder.numbered(name, step)
         # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
-        save = self._copy(behavior, self._folder.checkpoint(name), numbered)
-        models = tuple(
+        save = self._copy(behavior, self._folder.checkpoint(name), self._folder.numbered(name, step))
+        save = replace(save, mean_returns=behavior.drain_mean_returns())
+        try:
+            save = replace(save, models=self._models(behavior))
+        finally:  # whatever fails with the models, the weights are written
+            self._saving.start(save)
+            self._saved_at[name] = step
+            if behavior.finished:
+                self._saved_finished.add(name)
+            self._saved_ghosts[name] = _ghost_steps(behavior)
+            interval = behavior.settings.checkpoint_interval
+            self._next_save[name] = (step // interval + 1) * interval
+        return save
+
+    def _models(self, behavior: Behavior) -> tuple[Model, ...]:
+        """Copies of what acts, and where their models go."""
+        return tuple(
             Model(
-                behavior=each, network=network, inputs=inputs, path=self._folder.numbered(each, step, ".onnx")
+                behavior=name,
+                network=network,
+                inputs=inputs,
+                path=self._folder.numbered(name, behavior.step, ".onnx"),
             )
-            for each, (network, inputs) in behavior.models().items()
+            for name, (network, inputs) in behavior.models().items()
         )
-        save = replace(save, models=models, mean_returns=behavior.drain_mean_returns())
-        self._saved_at[name] = step
-        if behavior.finished:
-            self._saved_finished.add(name)
-        self._saved_ghosts[name] = _ghost_steps(behavior)
-        interval = behavior.settings.checkpoint_interval
-        self._next_save[name] = (step // interval + 1) * interval
-        return self._saving.start(save)
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
         """A behavior as it is now, with all that is stored of it."""

@@ -44,6 +44,7 @@ def recorded(folder: RunFolder, behavior: Behavior, *steps: int, finish: bool = 
     recorder.add(behavior)
     for behavior.step in steps:  # the loop is the behavior's life
         recorder.write_due(behavior)
+    recorder.wait()
     if finish:
         recorder.finish([behavior])
     return folder.read_status(torch_version=torch.__version__).behavior(behavior.name)
@@ -86,6 +87,7 @@ def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
     recorder.add(walker)
     walker.step = 7
     recorder.write_due(walker)
+    recorder.wait()
     assert folder.checkpoint("Two Legs").exists()
     assert models(folder) == []
 
@@ -108,15 +110,32 @@ def test_a_model_that_fails_costs_a_warning_and_nothing_else(
     assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
 
 
-def test_weights_are_on_disk_before_a_model_is_tried(
+def test_weights_are_on_disk_before_a_model_is_exported(
+    folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def look(*_: object) -> None:
+        seen.append(load_checkpoint(folder.numbered("Two Legs", 100)).step)
+
+    monkeypatch.setattr("trainer_service.training.saving.export_policy", look)
+    recorded(folder, walker, 100)
+    assert seen == [100]
+
+
+def test_weights_are_written_although_no_model_could_be_copied(
     folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def power_cut() -> Any:
         raise KeyboardInterrupt
 
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
+    recorder.add(walker)
+    walker.step = 100
     monkeypatch.setattr(walker, "policy_network", power_cut)
     with pytest.raises(KeyboardInterrupt):
-        recorded(folder, walker, 100)
+        recorder.write_due(walker)
+    recorder.wait()
     assert load_checkpoint(folder.numbered("Two Legs", 100)).step == 100
 
 

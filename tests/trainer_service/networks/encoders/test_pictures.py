@@ -129,3 +129,9 @@ def test_the_order_in_memory_changes_no_result(encoder, monkeypatch) -> None:
         monkeypatch.setattr(encoders, "_channels_last", lambda shown: shown)
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
     assert orders == [True, False]
+
+
+def test_an_export_in_another_thread_changes_no_order_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)  # true for all threads
+    pictures = encoders._channels_last(torch.zeros(2, 3, 8, 8))
+    assert pictures.is_contiguous(memory_format=torch.channels_last)
