@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from numpy.typing import NDArray
@@ -78,13 +78,41 @@ def save_checkpoint(
             )
     first, *others = paths
     with Replacement() as files:
-        written = files.write(first, partial(torch.save, plain_checkpoint(checkpoint)))
+        written = files.write(first, partial(serialize, plain_checkpoint(checkpoint)))
         for path in others:
             files.copy(path, written)
         if replay is not None:
             path, arrays = replay
             stamp = ReplayStamp(checkpoint.step, archive_digest(written))
             files.write(path, partial(write_replay, arrays, stamp))
+
+
+def serialize(content: Mapping[str, Any], file: BinaryIO) -> None:
+    """Writes what ``read_archive`` reads. Raises OSError where the file cannot take it."""
+    target = _Target(file)
+    torch.save(content, target)  # type: ignore[arg-type]  # it needs no more of a file
+    if target.failure is not None:
+        raise target.failure
+
+
+class _Target:
+    """A file as torch writes it. A failure is kept: raised in the middle, torch would replace it by one of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.failure: OSError | None = None
+
+    def write(self, data: memoryview) -> int:
+        """Writes, unless that has failed before."""
+        if self.failure is None:
+            try:
+                self._file.write(data)
+            except OSError as error:
+                self.failure = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Does nothing: the file is synced in the end."""
 
 
 def snapshot(checkpoint: Checkpoint) -> Checkpoint:

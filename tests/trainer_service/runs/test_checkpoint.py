@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from trainer_service.runs.checkpoint import (
     parse_checkpoint,
     plain_checkpoint,
     save_checkpoint,
+    serialize,
     snapshot,
     spec_mismatch,
 )
@@ -226,3 +231,26 @@ def test_a_snapshot_is_written_as_the_original_would_be(checkpoint: Checkpoint, 
     sizes = [(tmp_path / name).stat().st_size for name in ("straight", "copied")]
     assert abs(sizes[0] - sizes[1]) < 4096  # layers' versions, which nothing reads
     assert repr(straight) == repr(copied)
+
+
+class SmallDisk(io.BytesIO):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def write(self, data: Any) -> int:
+        if self.tell() + len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+def test_a_disk_that_fills_up_at_any_byte_is_told_as_such(checkpoint: Checkpoint) -> None:
+    content, whole = plain_checkpoint(checkpoint), io.BytesIO()
+    serialize(content, whole)
+    size = len(whole.getvalue())
+    for room in (0, 1, 100, size // 3, size // 2, size - 100, size - 1):
+        with pytest.raises(OSError, match="No space left"):
+            serialize(content, SmallDisk(room))
+    serialize(content, SmallDisk(size))

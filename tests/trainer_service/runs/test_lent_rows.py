@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from trainer_service.runs.lent_rows import LentRows, Loan
-from trainer_service.runs.replay_file import held, save_replay_file
+from trainer_service.runs.replay_file import held, save_replay_file, write_replay
 
 
 def whole(rows: LentRows) -> NDArray[Any]:
@@ -81,3 +84,27 @@ def test_what_is_computed_of_lent_rows_is_an_ordinary_array(columns: dict[str, N
     assert held({"part": part})["part"].base is None
     with pytest.raises(ValueError, match="not lent"):
         next(part.chunks())
+
+
+class SmallDisk(io.BytesIO):
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+def test_a_disk_that_fills_up_in_a_buffer_is_told_as_such(columns: dict[str, NDArray[Any]]) -> None:
+    loan, whole = Loan(columns, 60), io.BytesIO()
+    arrays = {name: loan.rows(name) for name in columns}
+    write_replay(arrays, None, whole)
+    size = len(whole.getvalue())
+    for room in (0, 40, 1000, size // 2, size - 300, size - 1):
+        with pytest.raises(OSError, match="No space left"):
+            write_replay(arrays, None, SmallDisk(room))
+    write_replay(arrays, None, SmallDisk(size))
