@@ -1,4 +1,4 @@
-"""Standard output and standard error that nobody ever waits for, whatever their reader does."""
+"""Standard output and standard error whose reader never blocks the process that writes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CAPACITY = 2**20
 _PORTION = 2**16
 """Bytes that are written at once, about what a pipe holds."""
 
-_PATIENCE_S = 0.1
+_ROOM_TIMEOUT_S = 0.1
 """Seconds that a writer gives a reader to make room, once until it has caught up. One that reads does within these."""
 
-FAREWELL_S = 2.0
+FLUSH_TIMEOUT_S = 2.0
 """Seconds without any progress after which the end of a process no longer waits for its reader."""
 
-_LONGEST_FAREWELL_S = 20.0
+_LONGEST_FLUSH_S = 20.0
 """Seconds that the end of a process waits for a reader that is slow but reads."""
 
 _IDLE_S = 10.0
@@ -39,7 +39,7 @@ _RETRY_S = 0.05
 class OutputQueue(io.RawIOBase):
     """A bounded queue of output and the thread that writes it.
 
-    No writer waits for a reader that has stopped, but for a moment. Output beyond the capacity is dropped until the
+    A writer waits at most a moment for a reader that has stopped. Output beyond the capacity is dropped until the
     reader has caught up; a line then says how much is missing. A reader that is gone for good, such as a closed
     terminal, gets nothing any more and fails nobody.
     """
@@ -86,7 +86,7 @@ class OutputQueue(io.RawIOBase):
                 self._put(chunk)
         return len(chunk)
 
-    def drain(self, *, patience_s: float = FAREWELL_S, limit_s: float = _LONGEST_FAREWELL_S) -> bool:
+    def drain(self, *, patience_s: float = FLUSH_TIMEOUT_S, limit_s: float = _LONGEST_FLUSH_S) -> bool:
         """Waits until everything is written, for as long as the reader goes on taking it. Returns whether it is."""
         began_s = time.monotonic()
         with self._changed:
@@ -104,7 +104,7 @@ class OutputQueue(io.RawIOBase):
         def fits() -> bool:
             return self._is_gone or not self._size or self._size + size <= self._capacity
 
-        return fits() or self._changed.wait_for(fits, _PATIENCE_S)
+        return fits() or self._changed.wait_for(fits, _ROOM_TIMEOUT_S)
 
     def _put(self, chunk: bytes) -> None:
         self._waiting.append(chunk)
@@ -168,7 +168,7 @@ class OutputQueue(io.RawIOBase):
 
 
 def unblocked(*streams: TextIO) -> list[TextIO]:
-    """Returns streams in the place of these, to which nobody waits to write.
+    """Returns replacements of streams that never block a writer.
 
     Two of one file, such as a terminal, share a queue, so that their lines keep their order. A stream that cannot keep
     anybody waiting is its own replacement: a file on disk, text in memory, and what came from here.

@@ -50,7 +50,7 @@ def test_writers_wait_for_nobody_and_no_line_is_lost(pipe) -> None:
 
 def test_a_burst_waits_for_a_reader_that_reads(pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = pipe
-    monkeypatch.setattr(unblocked_output, "_PATIENCE_S", 60.0)  # however busy the machine is
+    monkeypatch.setattr(unblocked_output, "_ROOM_TIMEOUT_S", 60.0)  # however busy the machine is
     queue = OutputQueue(writer.buffer.raw, capacity=10_000)
     read: list[str] = []
     reading = threading.Thread(target=lambda: read.append(read_until(reader, LINES[-1].encode())))

@@ -19,7 +19,10 @@ TURN_S = 1.0
 """How long a message may be on its way before the turn is passed on to others that wait."""
 
 MOST_OVERDUE = 2
-"""Calls whose messages may be on their way when their turns are over. One more costs the oldest its call."""
+"""Calls whose messages may be on their way when their turns are over. Others wait while there are so many."""
+
+LONGEST_S = 10.0
+"""Seconds after which an overdue call ends while others wait. 16 MiB take that long at 13 Mbit/s."""
 
 _HANDSHAKE = 2
 """Messages of a connection before its first step; they are small, or refused."""
@@ -91,12 +94,14 @@ class MessageTurns:
             current = self._current
             if current is None or not self._waiting or now < current.began + TURN_S:
                 return
-            self._overdue.append(current)
-            if len(self._overdue) > MOST_OVERDUE:
+            if len(self._overdue) >= MOST_OVERDUE:
+                if now < self._overdue[0].began + LONGEST_S:
+                    return
                 oldest = self._overdue.popleft()
                 oldest.expire(
-                    f"its message did not arrive within {TURN_S:g} s, and others wait for their turn"
+                    f"its message did not arrive within {LONGEST_S:g} s, and others wait for their turn"
                 )
+            self._overdue.append(current)
             self._current = None
             self._start_next()
 
