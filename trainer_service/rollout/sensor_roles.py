@@ -33,6 +33,9 @@ class SensorRole(enum.Enum):
 
 def role_of(sensor: ObservationSpec) -> SensorRole:
     """The role of a sensor."""
-    if sensor.added:
+    if sensor.added and sensor.name in _ADDED:
         return SensorRole(sensor.name)
     return SensorRole.GLOBAL_STATE if sensor.name == GLOBAL_STATE else SensorRole.OBSERVATION
+
+
+_ADDED = {SensorRole.AGENT_ID.value, SensorRole.TEAM_OBSERVATIONS.value}

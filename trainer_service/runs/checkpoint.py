@@ -351,6 +351,7 @@ def _plain_part(spec: BehaviorSpec | MemberSpec) -> dict[str, Any]:
                 "dimension_property": [int(flag) for flag in sensor.dimension_property],
                 "observation_type": int(sensor.observation_type),
                 "float_order": sensor.float_order,
+                **({"added": True} if sensor.added else {}),
             }
             for sensor in spec.observation_specs
         ],
@@ -386,6 +387,7 @@ def _sensors(plain: Mapping[str, Any]) -> tuple[ObservationSpec, ...]:
             dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
             observation_type=ObservationType(sensor["observation_type"]),
             float_order="hwc" if sensor.get("float_order") == "hwc" else "chw",
+            added=sensor.get("added") is True,
         )
         for sensor in plain["observations"]
     )

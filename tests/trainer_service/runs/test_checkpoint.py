@@ -74,6 +74,15 @@ def test_learner_ranks_are_told_in_which_order_pictures_are_written(
     assert [sensor.float_order for sensor in sensors] == ["chw", "chw"]
 
 
+def test_learner_ranks_are_told_which_sensors_the_trainer_added(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    sensors = (ObservationSpec("agent_id", (2,)), ObservationSpec("agent_id", (2,), added=True))
+    spec = BehaviorSpec(sensors, ActionSpec(1))
+    read = parse_checkpoint(plain_checkpoint(replace(checkpoint, spec=spec)), tmp_path).spec
+    assert read.observation_specs == sensors
+
+
 def test_every_path_gets_identical_bytes_and_no_leftovers(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_checkpoint(checkpoint, tmp_path / "run" / "a.pt", tmp_path / "run" / "b.pt")
     first, second = sorted((tmp_path / "run").iterdir())
