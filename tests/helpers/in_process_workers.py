@@ -277,6 +277,9 @@ class StopAfter:
     def request(self) -> None:
         self.turns = 0
 
+    def take_save_request(self) -> bool:
+        return False
+
 
 def options_of(behaviors: Mapping[str, Any], **sections: Any) -> RunOptions:
     """Options of a run with two workers; ``sections`` are those of the file, ``distributed`` is added to."""

@@ -24,6 +24,7 @@ def test_restarts_are_counted_and_departures_are_not(caplog: pytest.LogCaptureFi
 
     class Collectors(list[Any]):
         remove = staticmethod(forget)
+        declared = 0
 
     channels = SimpleNamespace(drop=forget, handle=forget)
     learners = SimpleNamespace(remove=forget, add_stat=forget)

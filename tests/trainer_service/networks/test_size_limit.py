@@ -54,9 +54,9 @@ def test_what_is_there_may_be_made_anew() -> None:
 @pytest.mark.parametrize(
     "network",
     [
-        {"hidden_units": 10**7},
-        {"num_layers": 10**7},
-        {"memory": {"memory_size": 10**6, "sequence_length": 2}},
+        {"hidden_units": 2**15},
+        {"num_layers": 1000},
+        {"memory": {"memory_size": 2**15, "sequence_length": 2}},
     ],
 )
 def test_a_policy_is_refused_whose_settings_exceed_its_weights(
