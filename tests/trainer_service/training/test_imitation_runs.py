@@ -47,7 +47,7 @@ def test_an_imitating_run_resumes_and_scores_without_its_recording(
     summaries = [json.loads(line) for line in Path("results/ppo/metrics.jsonl").read_text().splitlines()]
     learned = [each for each in summaries if "pretraining_loss" in each]
     assert learned
-    assert all(each["pretraining_loss"] > 0.0 and each["gail_reward"] > 0.0 for each in learned)
+    assert all(each["pretraining_loss"] > 0.0 and each["gail_loss"] > 0.0 for each in learned)
     configure("Pyramids", **CLONING, **GAIL, max_steps=800)
     said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
     assert said.code == 0, said.err
