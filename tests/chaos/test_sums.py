@@ -110,7 +110,8 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     )
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
-    assert peak < 4 * count + 900  # one of them, as it came, as rows and as arrays
+    # One of them, as it came, as rows and as arrays. Small ones take little beside what gRPC and the heap keep.
+    assert peak < 4 * count + (900 if count > 100 else 1500)
     assert grown < 200
 
 
