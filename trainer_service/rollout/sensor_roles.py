@@ -31,11 +31,11 @@ class SensorRole(enum.Enum):
         return ObservationSpec(self.value, (size,), added=True)
 
 
+_ADDED = {SensorRole.AGENT_ID.value, SensorRole.TEAM_OBSERVATIONS.value}
+
+
 def role_of(sensor: ObservationSpec) -> SensorRole:
     """The role of a sensor."""
     if sensor.added and sensor.name in _ADDED:
         return SensorRole(sensor.name)
     return SensorRole.GLOBAL_STATE if sensor.name == GLOBAL_STATE else SensorRole.OBSERVATION
-
-
-_ADDED = {SensorRole.AGENT_ID.value, SensorRole.TEAM_OBSERVATIONS.value}

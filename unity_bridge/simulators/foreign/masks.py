@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.simulators.foreign.actions import Actuator, actuator
 from unity_bridge.simulators.foreign.environment import AgentStep
+from unity_bridge.simulators.foreign.lookup.imports import parameters_of
 from unity_bridge.simulators.third_party import ForeignCode
 
 MASK = "action_mask"
@@ -76,10 +77,7 @@ def _attribute(env: Any, name: str) -> Any:
 def required_arguments(function: Callable[..., Any]) -> int:
     """How many arguments a function must be given; none where it does not tell, as what is written in C."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 0
+    parameters = parameters_of(function).values()
     return sum(each.default is each.empty and each.kind not in variable for each in parameters)
 
 

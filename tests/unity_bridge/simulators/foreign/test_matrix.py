@@ -154,19 +154,18 @@ def lived(scene: Scene, script: Script, steps: int) -> dict[int, list[tuple[Any,
                 before[agent] = seen, allowed.astype(int).tolist(), (numbers.tolist(), picks)
                 continuous.append(numbers)
                 discrete.append(picks)
-        shape = len(continuous), -1
         actions = ActionBatch(
             np.array(continuous, np.float32).reshape(len(continuous), control.continuous),
             np.array(discrete, np.int32).reshape(len(discrete), len(control.branches)),
         )
-        assert shape[0] > 0
+        assert continuous, "every agent's episode ended at once"
         batch = scene.step({behavior: actions})[behavior]
     scene.close()
     return transitions
 
 
 def as_float(observation: Any) -> Any:
-    """The numbers that it stands for; bytes as they are."""
+    """The observation's numbers as float64, whatever the dtype of its sensor."""
     return observation.astype(np.float64)
 
 
@@ -185,7 +184,6 @@ def check(way: WayIn, script: dict[str, Any], steps: int = STEPS) -> None:
             assert_shown(saw, told[0])
             assert allowed == (told[1] if told[1] is not None else [1] * sum(wanted.action.branches))
             assert reward == pytest.approx(told[2], rel=1e-6)
-            # In turn, the other one has not acted yet when an agent sees again.
             assert_shown(then, told[3])
             assert ending == told[4]
             endings.add(ending)
