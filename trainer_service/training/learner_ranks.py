@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import ConfigError
@@ -54,6 +54,13 @@ def serve_rank_0() -> int:
     from trainer_service.distributed.learners.torchrun import serve_launched
 
     return serve_launched()
+
+
+def end_rank(code: int) -> NoReturn:
+    """Ends a process that served rank 0, and had nothing else to do."""
+    from trainer_service.distributed.learners import rank
+
+    rank.end_rank(code)
 
 
 def num_learners(options: RunOptions) -> int:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.group import Meeting
@@ -47,12 +47,23 @@ def serve_rank(
         group = LearnerGroup(meeting, join_meeting(meeting), rank)
         when_met()
         serve(group, device)
+        group.close()
     except LearnerRankLost:
         return 0  # rank 0 says what happened, or is gone
     except Exception as error:
         print(f"learner rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def end_rank(code: int) -> NoReturn:
+    """Ends the process of a rank at once.
+
+    Threads of torch's process groups that still run while Python ends would abort a rank that is done.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _end_with_rank_0() -> None:
@@ -64,8 +75,4 @@ def _end_with_rank_0() -> None:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Threads of torch's process groups may still run when their C++ objects go, and would abort a rank that is done.
-    os._exit(code)
+    end_rank(main())
