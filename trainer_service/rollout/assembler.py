@@ -488,9 +488,10 @@ class TrajectoryAssembler:
 
     def _filled_cells(self, rows: Rows, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Cells of the steps of these rows: each row's steps in time, row after row. Shape [sum of lengths]."""
-        steps = np.arange(int(lengths.max(initial=0)))
-        cells: NDArray[np.int64] = steps * len(self._lengths) + rows[:, None]
-        return cells.ravel() if len(rows) == 1 else cells[steps < lengths[:, None]]
+        ends = np.cumsum(lengths)
+        steps = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+        cells: NDArray[np.int64] = steps * len(self._lengths) + np.repeat(rows, lengths)
+        return cells
 
     def _stores_of_steps(self) -> list[NDArray[Any]]:
         """All arrays that have a cell for each step, but those that are not in use."""

@@ -14,6 +14,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
+from unity_bridge.codec.envelope import LONG_MESSAGE
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server import freed_memory
@@ -39,9 +40,6 @@ simulators that wait take half of it."""
 
 HANDLING_S = 0.25
 """How long events are acted on before those that were get their answers."""
-
-LONG_MESSAGE = 1 << 20
-"""Bytes of a message that may take as long to decode as thousands of others."""
 
 
 class Bridge:
