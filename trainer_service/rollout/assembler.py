@@ -20,6 +20,7 @@ from trainer_service.rollout.agents import (
     vanished_agents,
 )
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
+from trainer_service.rollout.sparse_memory import sparse_array
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -478,7 +479,7 @@ class TrajectoryAssembler:
         stored = self._observations[sensor]
         if stored.dtype != observation.dtype:
             if observation.dtype == np.uint8 and self._untouched:
-                stored = np.empty(stored.shape, np.uint8)
+                stored = sparse_array(stored.shape, np.uint8)
             elif observation.dtype == np.uint8:
                 observation = as_floats(observation)
             else:
@@ -502,7 +503,7 @@ class TrajectoryAssembler:
         actions = self._spec.action_spec
 
         def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
-            return np.empty((self._columns * rows, *shape), kind)
+            return sparse_array((self._columns * rows, *shape), kind)
 
         self._observations = [
             steps(*sensor.shape, kind=stored.dtype)

@@ -58,9 +58,10 @@ class Bridge:
         self._left_long: deque[Call] = deque()
         """Long messages of that kind, which wait until all else was acted on."""
         self._is_turn_of_long = False
-        self._had_long = False
-        """Whether a long message was read since freed memory was given back."""
+        self._long_senders: set[int] = set()
+        """Simulators that have sent a long message, until they depart."""
         self._gives_back = False
+        """Whether one of them has departed since freed memory was given back."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -105,7 +106,7 @@ class Bridge:
                 one left and no other came.
         """
         if self._gives_back:
-            self._gives_back = self._had_long = False
+            self._gives_back = False
             freed_memory.give_back()
         began = self._inbox.clock.read()
         self._timeouts.resume(began)
@@ -118,7 +119,9 @@ class Bridge:
             self._timeouts.read_until = now = self._inbox.clock.now()
             if happened or now >= until:
                 # Next time, when the trainer has forgotten what was of theirs.
-                self._gives_back = self._had_long and any(isinstance(each, Departure) for each in happened)
+                departed = {each.simulator for each in happened if isinstance(each, Departure)}
+                self._gives_back = not departed.isdisjoint(self._long_senders)
+                self._long_senders -= departed
                 return happened
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
@@ -216,7 +219,6 @@ class Bridge:
             if isinstance(event, HangUp) and event.call in self._left_long:
                 self._left_long.remove(event.call)  # nobody is there to be answered
             if isinstance(event, Call) and len(event.data) > LONG_MESSAGE:
-                self._had_long = True
                 self._left_long.append(event)
             else:
                 self._left.append(event)
@@ -228,10 +230,11 @@ class Bridge:
         if happened:
             self._is_turn_of_long = True
             return happened
-        if self._left_long:
+        while self._left_long:
             happened += self._handler.handle(self._left_long.popleft())
-        while self._left_long and time.monotonic() < enough:
-            happened += self._handler.handle(self._left_long.popleft())
+            if time.monotonic() >= enough:
+                break
+        self._long_senders.update(each.simulator for each in happened)
         return happened
 
     def _waiting_events(self, until: float) -> list[Event]:

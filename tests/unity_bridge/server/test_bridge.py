@@ -132,14 +132,12 @@ def test_a_bad_message_ends_only_its_own_simulator(
     assert good_reply.result(LONG_S).header.status == 200
 
 
-@pytest.mark.parametrize("broken", ["_parse", "_rows"])
 def test_an_internal_error_while_reading_ends_only_its_simulator(
     make_bridge: Any,
     connect: Any,
     messages: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    broken: str,
 ) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
@@ -149,7 +147,7 @@ def test_an_internal_error_while_reading_ends_only_its_simulator(
     bad.later(bad.start, messages.first_step())
     bridge.act(bridge.next_tick())
     with monkeypatch.context() as patch:
-        patch.setattr(f"unity_bridge.server.session.{broken}", lambda _: [].pop())
+        patch.setattr("unity_bridge.server.session.open_envelope", lambda _: [].pop())
         bad_reply = bad.later(bad.exchange, messages.step())
         departure = bridge.next_departure()
     assert departure.simulator == 1

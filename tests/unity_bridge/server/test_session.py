@@ -8,11 +8,11 @@ from uuid import UUID
 import numpy as np
 import pytest
 
+from unity_bridge.codec.envelope import MOST_ROWS
 from unity_bridge.errors import WireError
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import (
     MOST_BEHAVIORS,
-    MOST_ROWS,
     STOP_MESSAGE,
     Awaited,
     Reply,
