@@ -7,6 +7,7 @@ and simulators that wait together were found apart (1.4 to 1.6 ticks per receive
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -38,6 +39,10 @@ READING_S = 0.05
 """How long events are gathered before those that came are acted on, however many more there are: a thousand
 simulators that wait take half of it."""
 
+GIVE_BACK_AFTER_S = 1.0
+"""How long after the departure of a simulator that sent long messages freed memory is given back: by then the trainer
+has forgotten what was of it, and gRPC its connection."""
+
 HANDLING_S = 0.25
 """How long events are acted on before those that were get their answers."""
 
@@ -60,8 +65,8 @@ class Bridge:
         self._is_turn_of_long = False
         self._long_senders: set[int] = set()
         """Simulators that have sent a long message, until they depart."""
-        self._gives_back = False
-        """Whether one of them has departed since freed memory was given back."""
+        self._gives_back_at = math.inf
+        """When freed memory is to be given back, by the inbox's clock."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -105,10 +110,10 @@ class Bridge:
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
-        if self._gives_back:
-            self._gives_back = False
-            freed_memory.give_back()
         began = self._inbox.clock.read()
+        if began >= self._gives_back_at:
+            self._gives_back_at = math.inf
+            freed_memory.give_back()
         self._timeouts.resume(began)
         until = began + timeout_s
         happened: list[Tick | Departure] = []
@@ -118,10 +123,10 @@ class Bridge:
             happened += self._check_timeouts()
             self._timeouts.read_until = now = self._inbox.clock.now()
             if happened or now >= until:
-                # Next time, when the trainer has forgotten what was of theirs.
                 departed = {each.simulator for each in happened if isinstance(each, Departure)}
-                self._gives_back = not departed.isdisjoint(self._long_senders)
-                self._long_senders -= departed
+                if not departed.isdisjoint(self._long_senders):
+                    self._long_senders -= departed
+                    self._gives_back_at = now + GIVE_BACK_AFTER_S
                 return happened
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:

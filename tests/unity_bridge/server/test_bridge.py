@@ -475,6 +475,7 @@ def test_memory_is_given_back_when_a_sender_of_long_messages_leaves(
     given: list[None] = []
     monkeypatch.setattr("unity_bridge.server.freed_memory.give_back", lambda: given.append(None))
     monkeypatch.setattr("unity_bridge.server.bridge.LONG_MESSAGE", 1000)
+    monkeypatch.setattr("unity_bridge.server.bridge.GIVE_BACK_AFTER_S", 0.0)
     bridge = make_bridge()
     port = bridge.listen(port=0)
     for observations, expected in (([(1.0, 2.0, 3.0)], 0), ([(1.0, 2.0, 3.0)] * 100, 1)):
