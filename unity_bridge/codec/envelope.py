@@ -119,11 +119,14 @@ class _LongMessage:
 
     def _read_agents(self, infos: Entry) -> None:
         behavior, rows = "", list[memoryview]()
-        for field in self._fields_of(infos.start, infos.stop):
-            if field.number == _KEY:
+        for field in self._fields_of(infos.start, infos.stop, of_any_type=True):
+            kind = (field.number, field.wire_type)
+            if kind == (_KEY, LENGTH):
                 behavior = self._bytes(field).decode()
-            elif field.number == _ROWS:
+            elif kind == (_ROWS, LENGTH):
                 self._read_rows(field, rows)
+            else:  # the protobuf library passes over an entry of a map with anything else in it
+                return
         self.rows[behavior] = rows
 
     def _read_rows(self, field: Entry, rows: list[memoryview]) -> None:
@@ -139,17 +142,17 @@ class _LongMessage:
                 self._rows += 1
                 _require_few(self._rows)
             else:
-                start = next(self._fields_of(start, stop, skipped=True)).stop
+                start = next(self._fields_of(start, stop, of_any_type=True)).stop
 
-    def _fields_of(self, start: int, stop: int, *, skipped: bool = False) -> Iterator[Entry]:
-        """Yields the fields within a field that may be messages, texts or bytes; if ``skipped``, all others, too."""
+    def _fields_of(self, start: int, stop: int, *, of_any_type: bool = False) -> Iterator[Entry]:
+        """Yields the fields within a field that may be messages, texts or bytes, or all."""
         for entry in entries(self._data, start, stop):
             self._fields += 1
             if self._fields > MOST_FIELDS:
                 raise WireError(f"expected at most {MOST_FIELDS} fields beside rows of agents, got more")
             if entry.stop > stop or not entry.number:
                 raise ValueError(f"field {entry.number} ends beyond its message")
-            if skipped or entry.wire_type == LENGTH:
+            if of_any_type or entry.wire_type == LENGTH:
                 yield entry
 
     def _bytes(self, field: Entry) -> bytes:

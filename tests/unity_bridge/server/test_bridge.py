@@ -478,7 +478,8 @@ def test_memory_is_given_back_when_a_sender_of_long_messages_leaves(
     monkeypatch.setattr("unity_bridge.server.bridge.GIVE_BACK_AFTER_S", 0.0)
     bridge = make_bridge()
     port = bridge.listen(port=0)
-    for observations, expected in (([(1.0, 2.0, 3.0)], 0), ([(1.0, 2.0, 3.0)] * 100, 1)):
+    many = [(1.0, 2.0, 3.0)] * 100
+    for observations, expected in (([(1.0, 2.0, 3.0)], 0), (many, 1), (many, 2)):
         simulator = connect(port)
         simulator.later(simulator.start, messages.first_step(observations))
         tick = bridge.next_tick()
