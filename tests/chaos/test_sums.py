@@ -110,7 +110,7 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     )
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
-    # gRPC holds one of them three times while it is handed over: as read, in pieces, and in one. The rest is its agents'.
+    # gRPC holds one three times while it is handed over: as read, in pieces, and in one. The rest is its agents'.
     assert peak < 5 * count + 300
     assert grown < 150
 
