@@ -99,7 +99,7 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     arena.witness.go_on()
     waited = arena.witness.longest_wait(began)
     wait_until(
-        lambda: trainer.memory() < before + 150 * MIB or time.monotonic() > began + lasted + 5, "memory", 30
+        lambda: trainer.memory() < before + 50 * MIB or time.monotonic() > began + lasted + 5, "memory", 30
     )
     grown, peak = (trainer.memory() - before) / MIB, (max(most) - before) / MIB
     note(
@@ -110,9 +110,9 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     )
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
-    # One of them, as it came, as rows and as arrays. Small ones take little beside what gRPC and the heap keep.
-    assert peak < 4 * count + (900 if count > 100 else 1500)
-    assert grown < (200 if count > 100 else 300)
+    # gRPC holds one three times while it is handed over: as read, in pieces, and in one. The rest is its agents'.
+    assert peak < 5 * count + 300
+    assert grown < 150
 
 
 @fault_counts(4, 40)

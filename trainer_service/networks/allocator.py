@@ -7,7 +7,7 @@ import os
 
 from unity_bridge.fast_paths import fast_paths_allowed
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of glibc's parameters, as <malloc.h> has them."""
 
 _MOST_KEPT = 1 << 28
@@ -21,8 +21,9 @@ def keep_freed_memory() -> bool:
     """Lets the process keep memory that it freed, up to 256 MiB, and returns whether it does.
 
     glibc gives the system back what lies freed at the heap's end, and asks for it again in the next minibatch, page by
-    page: of a gradient step of VDN on spread, with tensors of 400 kB, that is a fifth. Other C libraries, and settings
-    of the user's own, are left alone.
+    page: of a gradient step of VDN on spread, with tensors of 400 kB, that is a fifth. All threads share one heap,
+    since the ends of others are never given back: gRPC's threads would keep 150 MB of large messages. Other C
+    libraries, and settings of the user's own, are left alone.
     """
     if not fast_paths_allowed() or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False
@@ -30,5 +31,6 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # another C library, or Windows, which has no such handle
         return False
-    # Both, for the second would go on adapting itself otherwise.
-    return bool(mallopt(_TRIM_THRESHOLD, _MOST_KEPT)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT))
+    # The second, too, for it would go on adapting itself otherwise.
+    kept = bool(mallopt(_TRIM_THRESHOLD, _MOST_KEPT)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT))
+    return bool(mallopt(_ARENA_MAX, 1)) and kept

@@ -20,6 +20,7 @@ from trainer_service.rollout.agents import (
     vanished_agents,
 )
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
+from trainer_service.rollout.sparse_memory import sparse_array
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -478,7 +479,7 @@ class TrajectoryAssembler:
         stored = self._observations[sensor]
         if stored.dtype != observation.dtype:
             if observation.dtype == np.uint8 and self._untouched:
-                stored = np.empty(stored.shape, np.uint8)
+                stored = sparse_array(stored.shape, np.uint8)
             elif observation.dtype == np.uint8:
                 observation = as_floats(observation)
             else:
@@ -488,9 +489,10 @@ class TrajectoryAssembler:
 
     def _filled_cells(self, rows: Rows, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Cells of the steps of these rows: each row's steps in time, row after row. Shape [sum of lengths]."""
-        steps = np.arange(int(lengths.max(initial=0)))
-        cells: NDArray[np.int64] = steps * len(self._lengths) + rows[:, None]
-        return cells.ravel() if len(rows) == 1 else cells[steps < lengths[:, None]]
+        ends = np.cumsum(lengths)
+        steps = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
+        cells: NDArray[np.int64] = steps * len(self._lengths) + np.repeat(rows, lengths)
+        return cells
 
     def _stores_of_steps(self) -> list[NDArray[Any]]:
         """All arrays that have a cell for each step, but those that are not in use."""
@@ -501,7 +503,7 @@ class TrajectoryAssembler:
         actions = self._spec.action_spec
 
         def steps(*shape: int, kind: Any = np.float32) -> NDArray[Any]:
-            return np.empty((self._columns * rows, *shape), kind)
+            return sparse_array((self._columns * rows, *shape), kind)
 
         self._observations = [
             steps(*sensor.shape, kind=stored.dtype)

@@ -26,6 +26,7 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
+from trainer_service.networks.allocator import keep_freed_memory
 from trainer_service.runs.folder import RunFolder
 from trainer_service.training.garbage import few_collections
 from trainer_service.training.learner_ranks import (
@@ -123,6 +124,7 @@ def train(
     callback_list = CallbackList(callbacks)
     writers = [*make_trackers(options), *plugin_writers(options)]
     saved = options.checkpoint_settings
+    keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
         monitor = _monitor(options, stack)
         folder = stack.enter_context(
@@ -164,12 +166,10 @@ def train(
             writers.append(monitor)
             make_source = monitor.watching(make_source)
         # Only now: simulators start up while torch is being loaded, which takes longer.
-        from trainer_service.networks.allocator import keep_freed_memory
         from trainer_service.training.compute import choose_device, warn_of_slow_precision
         from trainer_service.training.learn import learn
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
-        keep_freed_memory()
         device = choose_device(options.torch_settings.device)
         warn_of_slow_precision(options.torch_settings.precision, device)
         ranks = stack.enter_context(learner_ranks(options, device))

@@ -18,6 +18,7 @@ _SCALARS = {
     (15, FIXED32): GROUP_REWARD,
 }
 _OBSERVATION = (13, LENGTH)
+_KNOWN = {13, *(number for number, _ in _SCALARS)}
 _FLOAT_DATA = 4
 _PACKED_DATA = (1, LENGTH)
 
@@ -30,14 +31,16 @@ def observation_name(sensor: int) -> str:
 def agent_info_values(data: bytes, start: int = 0) -> dict[str, Value] | None:
     """Returns the values in ``data``, which from ``start`` on is a well-formed AgentInfoProto.
 
-    None where it is written in a way that no usual protobuf library writes it, though parsers must accept it:
-    a field twice, a list unpacked, a field that the protocol does not know.
+    A field that the protocol does not know, as later versions may add, is none. None where the message is written in a
+    way that no usual protobuf library writes it, though parsers must accept it: a field twice, a list unpacked.
     """
     values: dict[str, Value] = {}
     sensors = 0
     try:
         for entry in entries(data, start, len(data)):
             kind = (entry.number, entry.wire_type)
+            if entry.number not in _KNOWN:
+                continue
             if kind == _OBSERVATION:
                 name, value = observation_name(sensors), _observed(data, entry)
                 sensors += 1

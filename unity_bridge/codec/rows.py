@@ -16,6 +16,12 @@ from numpy.typing import NDArray
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types: the low three bits of a tag."""
 
+Row = bytes | memoryview
+"""One serialized message, by itself or within the bytes of another."""
+
+LONGEST_VARINT = 10
+"""Bytes of the longest number."""
+
 MOSTLY_FREE = 32
 """A layout with this many bytes for each one that is fixed, such as a picture of floats, is compared in its few fixed
 bytes only."""
@@ -129,12 +135,12 @@ def entries(data: bytes, start: int, stop: int) -> Iterator[Entry]:
     """Yields the fields of the message at ``data[start:stop]``, which must be well-formed and without groups."""
     while start < stop:
         tag = start
-        key, start = _varint(data, start)
+        key, start = read_varint(data, start)
         wire_type = key & 7
         if wire_type == VARINT:
-            _, end = _varint(data, start)
+            _, end = read_varint(data, start)
         elif wire_type == LENGTH:
-            length, start = _varint(data, start)
+            length, start = read_varint(data, start)
             end = start + length
         elif wire_type in (FIXED32, FIXED64):
             end = start + (4 if wire_type == FIXED32 else 8)
@@ -174,8 +180,13 @@ def varint_width(number: int) -> int:
     return max(1, -(-number.bit_length() // 7))
 
 
-def _varint(data: bytes, start: int) -> tuple[int, int]:
-    """Reads the unsigned number that begins at ``start``; returns it and where it stops."""
+def read_varint(data: bytes, start: int) -> tuple[int, int]:
+    """Reads the unsigned number that begins at ``start``; returns it and where it stops.
+
+    Raises:
+        ValueError: it is longer than a number can be.
+        IndexError: the data ends before it does.
+    """
     number = shift = 0
     while True:
         byte = data[start]
@@ -184,3 +195,5 @@ def _varint(data: bytes, start: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, start
         shift += 7
+        if shift == 7 * LONGEST_VARINT:
+            raise ValueError(f"a number of more than {LONGEST_VARINT} bytes")

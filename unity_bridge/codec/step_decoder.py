@@ -22,7 +22,7 @@ from unity_bridge.codec.agent_info_layout import (
     observation_name,
 )
 from unity_bridge.codec.columns import Columns, SensorColumn, to_arrays
-from unity_bridge.codec.rows import RowLayout, read_varints
+from unity_bridge.codec.rows import Row, RowLayout, read_varints
 from unity_bridge.codec.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.codec.sensor_reader import SensorReader, is_compressed
 from unity_bridge.codec.unusable_values import UnusableValues
@@ -40,8 +40,12 @@ MOST_OF_A_LENGTH = 16
 """Layouts of one length that it remembers, and so tries on a row. An ordinary run meets two or three."""
 
 MOST_NEW_LAYOUTS = 16
-"""Layouts that it learns from one message, because each is tried on all rows of its length that are left. The rest of
-the message is then read row by row: every row is looked at a bounded number of times, however unlike they are."""
+"""Rows of one message from which it tries to learn a layout, because each is tried on all rows of its length that are
+left. The rest is then read row by row: every row is looked at a bounded number of times, however unlike they are."""
+
+PIECE_BYTES = 1 << 20
+"""Bytes of rows that are compared at once: what that takes stays small, and in the processor's cache, however long the
+message is."""
 
 ROOM_BESIDE_SENSORS = 4096
 """Bytes that a row may take for its scalars, and for fields that later versions of the protocol may add."""
@@ -105,7 +109,7 @@ class StepDecoder:
         """Whether values were replaced lately, so that those which follow must be counted."""
         return self._unusable.is_counting
 
-    def decode(self, rows: Sequence[bytes]) -> StepBatch:
+    def decode(self, rows: Sequence[Row]) -> StepBatch:
         """Returns the rows as a batch, terminal rows first, each kind in the order in which it came.
 
         An agent may own a terminal row and, after it, a deciding row. Simulators can also end an episode
@@ -129,7 +133,7 @@ class StepDecoder:
             self.replaced = self._unusable.replace(columns)
         return self._batch(self._sorted(columns))
 
-    def decode_in_order(self, rows: Sequence[bytes]) -> Columns[Observation]:
+    def decode_in_order(self, rows: Sequence[Row]) -> Columns[Observation]:
         """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
 
         Observations are [N, *sensor shape].
@@ -141,14 +145,14 @@ class StepDecoder:
         self._unusable.refuse(columns)
         return columns.with_arrays(self._shaped(columns))
 
-    def _read(self, rows: Sequence[bytes]) -> Columns[SensorColumn]:
+    def _read(self, rows: Sequence[Row]) -> Columns[SensorColumn]:
         """Reads the rows into columns, those that share a layout at once, the rest one by one."""
         lengths = list(map(len, rows))
         different = set(lengths)
         if different and min(different) < self._fewest_bytes:
             # Refuses the row. The spec's sizes are claims: no memory is taken for floats that did not come.
             short = lengths.index(min(different))
-            self._parse(short, rows[short])
+            self._parse(short, bytes(rows[short]))
         if different and max(different) > self._most_bytes:
             long = lengths.index(max(different))
             raise WireError(
@@ -180,11 +184,11 @@ class StepDecoder:
         return columns.with_arrays(to_arrays(columns.observations, wheres))
 
     def _read_equally_long(
-        self, columns: Columns[SensorColumn], rows: Sequence[bytes], indices: NDArray[np.intp], to_learn: int
+        self, columns: Columns[SensorColumn], rows: Sequence[Row], indices: NDArray[np.intp], to_learn: int
     ) -> int:
         """Reads the rows at ``indices``, all of one length, into the columns.
 
-        Learns up to ``to_learn`` layouts from them; returns how many may still be learned.
+        Tries to learn a layout from ``to_learn`` of them at most; returns from how many it still may.
         """
         layouts = self._layouts.get(len(rows[indices[0]]), ())
         for place, layout in enumerate(layouts):
@@ -196,10 +200,13 @@ class StepDecoder:
                 return to_learn
         while len(indices):
             first = int(indices[0])
-            info = self._parse(first, rows[first])
-            learned = self._learn_layout(rows[first], info) if to_learn else None
-            if learned:
+            row = bytes(rows[first])
+            info = self._parse(first, row)
+            learned = None
+            if to_learn and not self._has_pictures(info):
                 to_learn -= 1
+                learned = self._learn_layout(row)
+            if learned:
                 indices = self._read_fitting(columns, rows, learned, indices)
             else:
                 self._store_info(columns, first, info)
@@ -209,11 +216,25 @@ class StepDecoder:
     def _read_fitting(
         self,
         columns: Columns[SensorColumn],
-        rows: Sequence[bytes],
+        rows: Sequence[Row],
         layout: RowLayout,
         indices: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """Reads the rows that have the layout; returns the indices of those that have not."""
+        """Reads the rows that have the layout, piece by piece; returns the indices of those that have not."""
+        most = max(1, PIECE_BYTES // layout.size)
+        if len(indices) <= most:
+            return self._read_piece(columns, rows, layout, indices)
+        pieces = [indices[start : start + most] for start in range(0, len(indices), most)]
+        return np.concatenate([self._read_piece(columns, rows, layout, piece) for piece in pieces])
+
+    def _read_piece(
+        self,
+        columns: Columns[SensorColumn],
+        rows: Sequence[Row],
+        layout: RowLayout,
+        indices: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """Reads those of a few rows that have the layout; returns the indices of the others."""
         alike = rows if len(indices) == len(rows) else [rows[index] for index in indices.tolist()]
         data = b"".join(alike)
         if layout.fits(data):
@@ -225,13 +246,16 @@ class StepDecoder:
         self._store_table(columns, indices[fitting], layout.table(data)[fitting])
         return indices[~fitting]
 
-    def _learn_layout(self, row: bytes, info: AgentInfoProto) -> RowLayout | None:
-        """Returns and remembers the layout of a row that fits no known one; None where it has no usual one."""
-        compressed = self.may_be_compressed and any(
+    def _has_pictures(self, info: AgentInfoProto) -> bool:
+        """Whether a row that fits the spec holds PNG files."""
+        return self.may_be_compressed and any(
             is_compressed(seen, len(sensor.spec.shape))
             for sensor, seen in zip(self._sensors, info.observations, strict=True)
         )
-        values = None if compressed else agent_info_values(row)
+
+    def _learn_layout(self, row: bytes) -> RowLayout | None:
+        """Returns and remembers the layout of a row that fits no known one; None where it has no usual one."""
+        values = agent_info_values(row)
         if not values:
             return None
         if sum(map(len, self._layouts.values())) == MOST_LAYOUTS:

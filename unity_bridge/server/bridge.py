@@ -7,6 +7,7 @@ and simulators that wait together were found apart (1.4 to 1.6 ticks per receive
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
+from unity_bridge.codec.envelope import LONG_MESSAGE
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server import freed_memory
@@ -37,11 +39,12 @@ READING_S = 0.05
 """How long events are gathered before those that came are acted on, however many more there are: a thousand
 simulators that wait take half of it."""
 
+GIVE_BACK_AFTER_S = 1.0
+"""How long after the departure of a simulator that sent long messages freed memory is given back: by then the trainer
+has forgotten what was of it, and gRPC its connection."""
+
 HANDLING_S = 0.25
 """How long events are acted on before those that were get their answers."""
-
-LONG_MESSAGE = 1 << 20
-"""Bytes of a message that may take as long to decode as thousands of others."""
 
 
 class Bridge:
@@ -60,9 +63,10 @@ class Bridge:
         self._left_long: deque[Call] = deque()
         """Long messages of that kind, which wait until all else was acted on."""
         self._is_turn_of_long = False
-        self._had_long = False
-        """Whether a long message was read since freed memory was given back."""
-        self._gives_back = False
+        self._long_senders: set[int] = set()
+        """Simulators that have sent a long message, until they depart."""
+        self._gives_back_at = math.inf
+        """When freed memory is to be given back, by the inbox's clock."""
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -106,10 +110,10 @@ class Bridge:
             SimulatorLost: a launched simulator is gone and may not be started again, or the last attached
                 one left and no other came.
         """
-        if self._gives_back:
-            self._gives_back = self._had_long = False
-            freed_memory.give_back()
         began = self._inbox.clock.read()
+        if began >= self._gives_back_at:
+            self._gives_back_at = math.inf
+            freed_memory.give_back()
         self._timeouts.resume(began)
         until = began + timeout_s
         happened: list[Tick | Departure] = []
@@ -119,8 +123,10 @@ class Bridge:
             happened += self._check_timeouts()
             self._timeouts.read_until = now = self._inbox.clock.now()
             if happened or now >= until:
-                # Next time, when the trainer has forgotten what was of theirs.
-                self._gives_back = self._had_long and any(isinstance(each, Departure) for each in happened)
+                departed = {each.simulator for each in happened if isinstance(each, Departure)}
+                if not departed.isdisjoint(self._long_senders):
+                    self._long_senders -= departed
+                    self._gives_back_at = now + GIVE_BACK_AFTER_S
                 return happened
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
@@ -218,7 +224,6 @@ class Bridge:
             if isinstance(event, HangUp) and event.call in self._left_long:
                 self._left_long.remove(event.call)  # nobody is there to be answered
             if isinstance(event, Call) and len(event.data) > LONG_MESSAGE:
-                self._had_long = True
                 self._left_long.append(event)
             else:
                 self._left.append(event)
@@ -230,10 +235,11 @@ class Bridge:
         if happened:
             self._is_turn_of_long = True
             return happened
-        if self._left_long:
+        while self._left_long:
             happened += self._handler.handle(self._left_long.popleft())
-        while self._left_long and time.monotonic() < enough:
-            happened += self._handler.handle(self._left_long.popleft())
+            if time.monotonic() >= enough:
+                break
+        self._long_senders.update(each.simulator for each in happened)
         return happened
 
     def _waiting_events(self, until: float) -> list[Event]:

@@ -20,8 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
-from google.protobuf.message import DecodeError
-
+from unity_bridge.codec.envelope import Envelope, open_envelope, parse
 from unity_bridge.codec.messages import (
     Description,
     StepDecoder,
@@ -41,17 +40,13 @@ from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
 from unity_bridge.wire.command_pb2 import CommandProto
 from unity_bridge.wire.header_pb2 import HeaderProto
-from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewOutput, RowViewRLOutput
+from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewOutput
 
 _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 """Unity packages before 2.0 refuse trainers that say they are newer than 0.25."""
 
 MOST_BEHAVIORS = 256
 """Most behaviors that one simulator may describe, teams counted apart."""
-
-MOST_ROWS = 1 << 17
-"""Most rows of agents in one message, of all behaviors: two for each of 65 536 agents. Rows that are as unlike as they
-can be are read at fifty thousand a second."""
 
 NOTHING_REPLACED: Mapping[str, int] = MappingProxyType({})
 
@@ -209,7 +204,8 @@ class Session:
             raise WireError(
                 f"{self.awaited.value}: expected at most {LARGEST_HANDSHAKE} bytes, got {len(data)}"
             )
-        message = _parse(data)
+        envelope = open_envelope(data)
+        message = envelope.message
         if self.awaited is not Awaited.INTRODUCTION and _is_introduction(message.unity_output):
             self.close()
             return Restarted()
@@ -218,13 +214,13 @@ class Session:
             return Stopped()
         self._expect_ok(message.header.status)
         if self.awaited is Awaited.INTRODUCTION:
-            return self._on_introduction(message.unity_output)
+            return self._on_introduction(envelope)
         if self.awaited is Awaited.CONFIRMATION:
-            self._read_descriptions(message.unity_output)
+            self._read_descriptions(envelope)
             self.awaited = Awaited.FIRST_STEP
             return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
-        step = self._step(message.unity_output)
+        step = self._step(envelope)
         if self._usual:
             self._usual.learn(data, step.batches, self._decoders)
         return step
@@ -235,7 +231,8 @@ class Session:
         if status != OK and not (in_handshake and status == 0):
             raise WireError(f"header.status: expected {OK} or {STOP}, got {status}")
 
-    def _on_introduction(self, output: RowViewOutput) -> Reply:
+    def _on_introduction(self, envelope: Envelope) -> Reply:
+        output = envelope.message.unity_output
         if not output.HasField("rl_initialization_output"):
             raise WireError("first message: expected an introduction (rl_initialization_output), got none")
         introduction = output.rl_initialization_output
@@ -245,7 +242,7 @@ class Session:
         self.capabilities = frozenset(
             field.name for field, value in introduction.capabilities.ListFields() if value
         )
-        self._read_descriptions(output)
+        self._read_descriptions(envelope)
         self.awaited = Awaited.CONFIRMATION
         return Reply(self._initialization())
 
@@ -260,12 +257,12 @@ class Session:
         initialization.num_areas = self._num_areas
         return message.SerializeToString()
 
-    def _step(self, output: RowViewOutput) -> Step:
-        payload = output.rl_output.side_channel
+    def _step(self, envelope: Envelope) -> Step:
+        payload = envelope.message.unity_output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
-        self._read_descriptions(output)
+        self._read_descriptions(envelope)
         batches, replaced = {}, {}
-        for behavior, rows in _rows(output.rl_output):
+        for behavior, rows in envelope.rows:
             decoder = self._decoders.get(behavior)
             if decoder is None:
                 raise WireError(
@@ -287,28 +284,39 @@ class Session:
         new_specs, self._new_specs = self._new_specs, {}
         return Step(new_specs, batches, messages, replaced)
 
-    def _read_descriptions(self, output: RowViewOutput) -> None:
+    def _read_descriptions(self, envelope: Envelope) -> None:
         """Registers the behaviors that the message describes.
 
         Sensors are known from the first agent only. A description that comes before any agent of a new
         behavior is kept for its first agent: Unity sends both together, others may not.
         """
-        for parameters in output.rl_initialization_output.brain_parameters:
-            self._pending_descriptions[parameters.brain_name] = parameters
+        new = {
+            each.brain_name: each
+            for each in envelope.message.unity_output.rl_initialization_output.brain_parameters
+        }
+        self._pending_descriptions.update(new)
         if not self._pending_descriptions:
             return
         described = len(self._specs.keys() | self._pending_descriptions.keys())
         if described > MOST_BEHAVIORS:
             raise DeclarationError(f"expected at most {MOST_BEHAVIORS} behaviors, got {described}")
-        for behavior, rows in _rows(output.rl_output):
+        for behavior, rows in envelope.rows:
             if behavior in self._pending_descriptions:
                 parameters = self._pending_descriptions.pop(behavior)
                 description = decode_behavior_spec(
-                    parameters, rows[0], self.package_version, self._picture_layout
+                    parameters, bytes(rows[0]), self.package_version, self._picture_layout
                 )
                 self._register(behavior, description)
         for behavior in self._specs:
             self._pending_descriptions.pop(behavior, None)  # a repetition that says nothing about sensors
+        for behavior in self._pending_descriptions.keys() & new.keys():
+            self._pending_descriptions[behavior] = BrainParametersProto()  # or all of its message would stay
+            self._pending_descriptions[behavior].CopyFrom(new[behavior])
+        kept = sum(each.ByteSize() for each in self._pending_descriptions.values())
+        if kept > LARGEST_HANDSHAKE:
+            raise DeclarationError(
+                f"expected descriptions without agents of {LARGEST_HANDSHAKE} bytes at most, got {kept}"
+            )
 
     def _register(self, behavior: str, description: Description) -> None:
         spec, layouts = description
@@ -325,7 +333,7 @@ class Session:
 def is_introduction(data: bytes) -> bool:
     """Whether a message is an introduction, whatever else is wrong with it."""
     try:
-        return len(data) <= LARGEST_HANDSHAKE and _is_introduction(_parse(data).unity_output)
+        return len(data) <= LARGEST_HANDSHAKE and _is_introduction(parse(data).unity_output)
     except WireError:
         return False
 
@@ -333,7 +341,7 @@ def is_introduction(data: bytes) -> bool:
 def is_goodbye(data: bytes) -> bool:
     """Whether a message says that its simulator stops by itself."""
     try:
-        return len(data) <= LARGEST_HANDSHAKE and _parse(data).header.status == STOP
+        return len(data) <= LARGEST_HANDSHAKE and parse(data).header.status == STOP
     except WireError:
         return False
 
@@ -370,26 +378,10 @@ def _shortened(spec: ActionSpec | ObservationSpec) -> str:
     return text if len(text) <= _LONGEST_SPEC else f"{text[:_LONGEST_SPEC]}…"
 
 
-def _parse(data: bytes) -> RowViewMessage:
-    try:
-        return RowViewMessage.FromString(data)
-    except DecodeError as error:
-        raise WireError(f"expected a UnityMessageProto, got {len(data)} bytes that are none") from error
-
-
 def _is_introduction(output: RowViewOutput) -> bool:
     """Later messages may describe behaviors in the same field, and even say the version again, beside agents."""
     said = bool(output.rl_initialization_output.communication_version)
     return said and not output.HasField("rl_output")
-
-
-def _rows(rl_output: RowViewRLOutput) -> list[tuple[str, list[bytes]]]:
-    """Behaviors with agents and their rows; sorted, because a protobuf map has no order of its own."""
-    infos = rl_output.agentInfos
-    count = sum(len(infos[behavior].value) for behavior in infos)
-    if count > MOST_ROWS:
-        raise WireError(f"expected at most {MOST_ROWS} rows of agents in one message, got {count}")
-    return [(behavior, list(infos[behavior].value)) for behavior in sorted(infos) if infos[behavior].value]
 
 
 @lru_cache(maxsize=256)

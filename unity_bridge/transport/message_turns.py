@@ -48,8 +48,12 @@ class MessageTurns:
     Every other message is received at once. May be used by several threads.
     """
 
-    def __init__(self, clock: ReadingClock) -> None:
+    def __init__(
+        self, clock: ReadingClock, begin: Callable[[Callable[[], None]], None] = lambda start: start()
+    ) -> None:
+        """begin: calls the start of a turn that had to be waited for, as soon as it can."""
         self._clock = clock
+        self._begin = begin
         self._lock = threading.RLock()
         self._messages: dict[str, int] = {}
         """Small messages of each peer in a row, as many as matter."""
@@ -109,4 +113,4 @@ class MessageTurns:
         if self._current is None and self._waiting:
             self._current = turn = self._waiting.popleft()
             turn.began = self._clock.now()
-            turn.start()
+            self._begin(turn.start)

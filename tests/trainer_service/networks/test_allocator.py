@@ -48,3 +48,32 @@ def test_who_wants_it_otherwise_is_left_alone(environment: dict[str, str]) -> No
     kept, pages = faults(**environment)
     assert kept == "False"
     assert pages > 1000
+
+
+THREADS = """
+import threading
+from pathlib import Path
+from trainer_service.networks.allocator import keep_freed_memory
+from unity_bridge.server import freed_memory
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+def use():
+    parts = [bytearray(b"x") * (1 << 20) for _ in range(40)]
+keep_freed_memory()
+before = resident()
+for _ in range(3):
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+freed_memory.give_back()
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these parameters")
+def test_memory_that_threads_freed_can_be_given_back() -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    run = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, check=True, env=inherited
+    )
+    assert int(run.stdout) < 20 * 2**20

@@ -230,6 +230,48 @@ def test_rows_of_many_layouts_are_compared_a_few_times(lengths: int, compared: l
         )
 
 
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Holds the number of each row that was read by itself."""
+    rows: list[int] = []
+    parse = StepDecoder._parse
+
+    def counted(decoder: StepDecoder, index: int, row: bytes) -> AgentInfoProto:
+        rows.append(index)
+        return parse(decoder, index, row)
+
+    monkeypatch.setattr(StepDecoder, "_parse", counted)
+    return rows
+
+
+def test_rows_with_a_field_from_the_future_are_read_at_once(parsed: list[int]) -> None:
+    rows = [info(n, reward=n).SerializeToString() + b"\x92\x03\x03new" for n in range(1, 100)]
+    assert_equal(StepDecoder(BALL, SPEC).decode(rows), read_by_protobuf(rows))
+    assert len(parsed) == 1
+
+
+def test_rows_without_a_usual_layout_are_not_learned_from_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learned: list[bytes] = []
+    monkeypatch.setattr(step_decoder, "agent_info_values", learned.append)
+    rows = [info(n).SerializeToString() for n in range(1, 100)]
+    assert_equal(StepDecoder(BALL, SPEC).decode(rows), read_by_protobuf(rows))
+    assert len(learned) == step_decoder.MOST_NEW_LAYOUTS
+
+
+@pytest.mark.parametrize("piece", [1, 150, 1000])
+def test_many_rows_are_compared_piece_by_piece(
+    piece: int, compared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_decoder, "PIECE_BYTES", piece)
+    rows = [info(n, reward=n % 3).SerializeToString() for n in range(1, 240)]
+    decoder = StepDecoder(BALL, SPEC)
+    for _ in range(2):
+        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
+    assert max(compared) <= max(1, piece // min(map(len, rows)))
+
+
 def test_layouts_used_least_recently_are_forgotten_first() -> None:
     """Otherwise a decoder that met sixteen odd rows would read ordinary ones row by row for ever."""
     spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))

@@ -8,11 +8,11 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from unity_bridge.errors import WireError
+from unity_bridge.codec.envelope import MOST_ROWS
+from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import (
     MOST_BEHAVIORS,
-    MOST_ROWS,
     STOP_MESSAGE,
     Awaited,
     Reply,
@@ -505,3 +505,28 @@ def test_a_message_may_hold_so_many_rows_and_no_more(session: Session, messages:
         WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 2}"
     ):
         receive(session, message)
+
+
+def test_descriptions_without_agents_are_kept_up_to_a_size(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    step(session, messages.first_step())
+    half = "x" * (LARGEST_HANDSHAKE // 2)
+    for n in range(2):
+        message = messages.describe(messages.step(), behavior=f"B{n}")
+        parameters = message.unity_output.rl_initialization_output.brain_parameters[0]
+        parameters.vector_action_descriptions_deprecated.append(half)
+        if not n:
+            step(session, message)
+    with pytest.raises(
+        DeclarationError, match="expected descriptions without agents of 4194304 bytes at most"
+    ):
+        receive(session, message)
+
+
+def test_a_description_is_kept_without_the_message_that_it_came_in(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    message = messages.describe(messages.first_step(), behavior="Later")
+    step(session, message)
+    (kept,) = session._pending_descriptions.values()
+    assert kept.brain_name == "Later"
+    assert session.receive(messages.goodbye().SerializeToString())
