@@ -30,7 +30,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
 from trainer_service.networks.threads import Threads
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
-from trainer_service.runs.replay_file import ReplayStamp, load_replay_file
+from trainer_service.runs.replay_file import ReplayFile, ReplaySave, ReplayStamp
 from unity_bridge.errors import PluginError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
@@ -84,6 +84,7 @@ class Behavior:
         self.diverged = False
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self._threads: Threads | None = None
+        self._replay_file: ReplayFile | None = None
         self._learns = learns
         self._is_watched = is_watched
         self._callbacks = callbacks or CallbackList()
@@ -305,6 +306,14 @@ class Behavior:
         """Arrays that are saved beside the checkpoint; None where there are none."""
         return self._algorithm.replay_state()
 
+    def hold_replay(self, path: Path) -> ReplaySave | None:
+        """What writes the replay buffer as it is now beside the checkpoint; None where there is none."""
+        if (arrays := self.replay_state()) is None:
+            return None
+        if self._replay_file is None or self._replay_file.path != path:
+            self._replay_file = ReplayFile(path)
+        return self._replay_file.hold(arrays)
+
     def models(self) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
         """Copies of what acts, to be exported, with their inputs: by name, of a team one for each member."""
         hyper = self.settings.hyperparameters
@@ -332,7 +341,8 @@ class Behavior:
 
         Returns when it was saved; None where an earlier version did not write that down.
         """
-        return load_replay_file(path, self._algorithm.load_replay_state)
+        self._replay_file = ReplayFile(path)
+        return self._replay_file.load(self._algorithm.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""

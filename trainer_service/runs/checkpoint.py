@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from numpy.typing import NDArray
 
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
 from trainer_service.config.values import shown
@@ -17,7 +16,7 @@ from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, archive_digest, read_tensors
 from trainer_service.runs.files import Replacement
 from trainer_service.runs.former_keys import with_present_keys
-from trainer_service.runs.replay_file import ReplayStamp, write_replay
+from trainer_service.runs.replay_file import ReplaySave, ReplayStamp
 from unity_bridge.names import name_problem
 from unity_bridge.specs import (
     ActionSpec,
@@ -59,12 +58,10 @@ class NotFiniteError(UserError):
     """A checkpoint with NaN or infinite weights, which must not replace a good one."""
 
 
-def save_checkpoint(
-    checkpoint: Checkpoint, *paths: Path, replay: tuple[Path, Mapping[str, NDArray[Any]]] | None = None
-) -> None:
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | None = None) -> None:
     """Writes the same bytes to every path, and replaces them together once all are written.
 
-    replay: where the replay buffer of the same moment goes, and its arrays.
+    replay: writes the replay buffer of the same moment.
 
     Raises:
         NotFiniteError: a tensor in it is not finite. Nothing was written.
@@ -82,9 +79,7 @@ def save_checkpoint(
         for path in others:
             files.copy(path, written)
         if replay is not None:
-            path, arrays = replay
-            stamp = ReplayStamp(checkpoint.step, archive_digest(written))
-            files.write(path, partial(write_replay, arrays, stamp))
+            replay(files, ReplayStamp(checkpoint.step, archive_digest(written)))
 
 
 def serialize(content: Mapping[str, Any], file: BinaryIO) -> None:
