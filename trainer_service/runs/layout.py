@@ -254,7 +254,7 @@ def replay_rows(replay: Path, number: int, kind: str, first: int) -> Path:
 
 def replay_rows_numbers(replay: Path) -> dict[Path, int]:
     """The files of rows beside a saved replay buffer, with the numbers of the saves that wrote them."""
-    name = re.compile(re.escape(replay.stem) + r"-(\d+)-[a-z]+-\d+\.npz")
+    name = re.compile(re.escape(replay.stem) + r"-(\d{1,18})-[a-z]+-\d+\.npz")
     found = {
         path: name.fullmatch(path.name) for path in replay.parent.glob(f"{glob.escape(replay.stem)}-*.npz")
     }
