@@ -85,7 +85,8 @@ class Behavior:
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self._threads: Threads | None = None
         self._replay_file: ReplayFile | None = None
-        self._learns = learns
+        self.learns = learns
+        """Whether it learns until its budget is used up, or only acts."""
         self._is_watched = is_watched
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
@@ -128,7 +129,7 @@ class Behavior:
 
     def prepare(self) -> None:
         """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
-        if not self._learns:
+        if not self.learns:
             return
         try:
             self._algorithm.prepare(self.step)
@@ -143,14 +144,14 @@ class Behavior:
     @property
     def training(self) -> bool:
         """Whether it still learns from trajectories."""
-        return self._learns and not self.finished
+        return self.learns and not self.finished
 
     @property
     def finished(self) -> bool:
         """Whether the budget of steps, or that of episodes, is used up. A behavior that only acts has none."""
         most = self.settings.max_episodes
         used_up = self.step >= self.settings.max_steps or (most is not None and self.episodes >= most)
-        return self._learns and used_up
+        return self.learns and used_up
 
     @property
     def steps_per_s(self) -> float:
@@ -223,7 +224,7 @@ class Behavior:
 
     def ready_to_update(self) -> bool:
         """Whether enough was collected for an update, and there is still something to learn."""
-        return self._learns and self._algorithm.ready()
+        return self.learns and self._algorithm.ready()
 
     def update(self) -> Mapping[str, float]:
         """Learns from what was collected. Returns losses and statistics by tag.
@@ -254,7 +255,7 @@ class Behavior:
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
-        learned = self._learns and not self._was_finished
+        learned = self.learns and not self._was_finished
         self._was_finished = self.finished
         steps_per_s = self._step_rate.summarize(self.step)
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
@@ -281,7 +282,7 @@ class Behavior:
     def drain_progress(self) -> Progress | None:
         """Progress since the last call, for lessons that watch the behavior; None where it does not learn."""
         returns, self._returns_since_progress = self._returns_since_progress, []
-        return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
+        return Progress(self.step / max(self.settings.max_steps, 1), returns) if self.learns else None
 
     def acting_state(self) -> Mapping[str, Any]:
         """Everything that acting depends on but random streams: tensors and plain Python only, not copied."""

@@ -35,6 +35,16 @@ def test_a_damaged_replay_buffer_is_named_and_removed_by_force(mlagents_style, c
     assert not [*FILES.glob("replay*")]
 
 
+def test_a_finished_run_that_is_resumed_keeps_its_replay_buffer(mlagents_style, configure) -> None:
+    for max_steps in (100, 100, 200):
+        configure("Basic", **sac(save_replay_buffer=True), max_steps=max_steps)
+        flag = "--resume" if FILES.exists() else "--seed=1"
+        assert mlagents_style("learn", "config.yaml", "--env=sim:basic", flag).code == 0
+    with np.load(FILES / "replay.npz") as arrays:
+        capacity, _, trajectories = arrays["counters"]
+    assert (capacity, trajectories > 20) == (200, True)  # there are 13 or 14 in a hundred steps
+
+
 @pytest.mark.parametrize("scene", [pytest.param("3dball", marks=pytest.mark.thorough), "hybrid"])
 def test_its_model_acts_as_its_policy_does(mlagents_style, configure, scene: str) -> None:
     name = {"3dball": "3DBall", "hybrid": "Hybrid"}[scene]
