@@ -111,10 +111,14 @@ class Ring:
             places = (segments - count + places) % slots
         elif count != min(segments, slots) or not 0 < slots <= max(FIRST_SEGMENTS, 2 * count):
             raise ValueError(f"the ends of {segments} trajectories, in {slots} slots, are {count}")
+        self._segments = segments
+        if segments - self._first_segment > slots:
+            raise ValueError(
+                f"rows are of trajectories since {self._first_segment}, whose ends are not there"
+            )
         columns = self._finals.items()
         self._finals = {name: np.zeros((slots, *column.shape[1:]), column.dtype) for name, column in columns}
         write(self._finals, finals, places, blank=True)
-        self._segments = segments
 
     def _append(self, steps: Arrays, finals: Arrays) -> Rows:
         """Appends rows and the finals of their trajectories. Returns the rows, at most ``capacity``."""
@@ -193,7 +197,7 @@ def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
         if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
             column[rows] = value
         elif blank:
-            columns[name] = np.empty(column.shape, value.dtype)
+            columns[name] = np.zeros(column.shape, value.dtype)
             columns[name][rows] = value
         else:
             columns[name] = as_floats(column)

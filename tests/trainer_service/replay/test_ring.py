@@ -107,3 +107,25 @@ def test_a_ring_of_the_same_capacity_is_loaded_without_a_change(capacity: int, c
     loaded.load_state(saved.state())
     loan = loan_of(loaded)
     assert loan.changed_since(0) == (loan.blocks if changed else [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"final_slots": np.array(2**50)},
+        {"final_slots": np.array(0)},
+        {"final_slots": np.array(11)},
+        {"counters": np.array([8, 3, 2**50])},
+        {"steps.segment": np.full(8, -(2**60))},
+        {"finals.terminated": np.zeros(12, np.bool_)},
+    ],
+    ids=lambda changes: f"{next(iter(changes))} {np.max(next(iter(changes.values())))}",
+)
+def test_ends_of_trajectories_that_are_not_there_are_refused(changes: dict[str, Any]) -> None:
+    saved = ring(8)
+    for number in range(11):
+        add(saved, number, rows=1)
+    assert saved.state()["final_slots"] == 8
+    with pytest.raises(ValueError, match="trajectories"):
+        ring(8).load_state({**saved.state(), **changes})
+    ring(8).load_state(saved.state())
