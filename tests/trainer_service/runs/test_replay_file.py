@@ -19,7 +19,7 @@ from trainer_service.errors import UserError
 from trainer_service.replay.ring import Ring
 from trainer_service.runs import lent_rows
 from trainer_service.runs.files import Replacement, SaveError, remove_leftovers
-from trainer_service.runs.replay_file import ReplayFile, ReplayStamp, save_replay_file
+from trainer_service.runs.replay_file import ReplayFile, ReplayStamp, _checked, save_replay_file
 
 
 @pytest.fixture
@@ -257,8 +257,28 @@ def test_files_of_a_buffer_that_was_not_loaded_are_not_taken_for_its_own(tmp_pat
     assert {name.split("-")[1] for name in rows_files(tmp_path)} == {"101"}  # none was written over
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_a_column_that_changes_its_type_is_written_anew(tmp_path: Path) -> None:
+def test_ends_of_trajectories_that_move_are_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 1)
+    ends = {"terminated": np.empty(4, np.bool_), "number": np.empty(4, np.int64)}
+    ring = Ring(40, {"segment": np.empty(2, np.int64)}, ends)
+    file = ReplayFile(tmp_path / "replay.npz")
+    for lengths in (*([10] for _ in range(30)), [1] * 30):
+        numbers = ring._segments + np.arange(len(lengths))
+        ends = {"terminated": numbers % 3 == 0, "number": numbers}
+        ring._append({"segment": np.repeat(numbers, lengths)}, ends)
+        if ring._segments < 30:
+            continue
+        with Replacement() as files:
+            file.hold(ring.state())(files, None)
+        assert saved(file.path) == plain(ring.state())
+
+
+def test_a_column_that_changes_its_type_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 1)
     buffer = Buffer(tmp_path, wide=16)
     buffer.add(30, np.uint8)
     buffer.save(100)
@@ -379,6 +399,18 @@ def test_a_damaged_file_of_rows_is_named(files: Path, damage: Callable[[Path], N
         saved(files)
     assert str(caught.value).startswith(f"replay buffer '{files}' cannot be used: 'replay-100-steps-10.npz'")
     assert str(caught.value).endswith("Remove it to go on with an empty one")
+
+
+def test_files_of_rows_of_other_columns_are_refused(files: Path) -> None:
+    other = files.with_name("replay-100-steps-10.npz")
+    np.savez(other, **{"steps.segment": np.zeros(10, np.int64), "steps.seen": np.zeros((10, 4))})
+    with np.load(files) as arrays:
+        content = dict(arrays)
+    with other.open("rb") as file:
+        content["saved.rows.steps"][1, 3:] = other.stat().st_size, _checked(file)[1]
+    np.savez(files, **content)
+    with pytest.raises(UserError, match=r"-10\.npz': it has other columns than the files before it"):
+        saved(files)
 
 
 LISTED = [[0, 10, 100, 1, 1], [10, 20, 100, 1, 1]]
