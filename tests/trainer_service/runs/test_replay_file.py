@@ -264,11 +264,11 @@ def test_ends_of_trajectories_that_move_are_written_anew(
     ends = {"terminated": np.empty(4, np.bool_), "number": np.empty(4, np.int64)}
     ring = Ring(40, {"segment": np.empty(2, np.int64)}, ends)
     file = ReplayFile(tmp_path / "replay.npz")
-    for lengths in (*([10] for _ in range(30)), [1] * 30):
+    for lengths in (*([10] for _ in range(40)), [1] * 14):
         numbers = ring._segments + np.arange(len(lengths))
         ends = {"terminated": numbers % 3 == 0, "number": numbers}
         ring._append({"segment": np.repeat(numbers, lengths)}, ends)
-        if ring._segments < 30:
+        if ring._segments < 40:
             continue
         with Replacement() as files:
             file.hold(ring.state())(files, None)
