@@ -140,7 +140,7 @@ def test_the_page_on_servers_names_the_metrics_that_there_are(tmp_path: Path) ->
     from trainer_service.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
     from trainer_service.runs.layout import RunLayout
 
-    for name in ("checkpoint.pt", "Ball-5.pt"):
+    for name in ("checkpoint.safetensors", "Ball-5.safetensors"):
         (tmp_path / "Ball").mkdir(exist_ok=True)
         (tmp_path / "Ball" / name).touch()
     monitor = RunMonitor(RunLayout(tmp_path))

@@ -16,7 +16,7 @@ MODULES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "mar
 BUILTINS = ("eval", "exec", "compile", "__import__")
 
 CALLS = (
-    "torch.load",  # archive.py reads what torch saves
+    "torch.load",
     "torch.jit.load",
     "torch.hub.load",
     "torch.package.PackageImporter",
@@ -39,6 +39,7 @@ LOADS = ("np.load", "numpy.load", "np.lib.npyio.NpzFile")
 
 
 OF_THIS_PROGRAM = {
+    "trainer_service/runs/archive.py: torch.load",  # weights alone, after a look at every name in the file
     "unity_bridge/programs/pickled_environment.py: cloudpickle",
     "unity_bridge/programs/pickled_environment.py: cloudpickle.dumps",
     "unity_bridge/programs/pickled_environment.py: pickle",
@@ -105,6 +106,13 @@ def test_packages_cannot_run_what_they_read() -> None:
         for way in ways_to_run_code(path.read_text(encoding="utf-8"))
     }
     assert found == OF_THIS_PROGRAM
+
+
+def test_torch_loads_weights_alone() -> None:
+    source = (REPOSITORY / "trainer_service" / "runs" / "archive.py").read_text(encoding="utf-8")
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    loads = [call for call in calls if dotted(call.func) == "torch.load"]
+    assert [keyword(call, "weights_only") for call in loads] == [True]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_bundled_configuration_is_found_and_passes_the_doctor(scripts: Path, t
 def test_a_run_is_trained_and_scored(scripts: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(CONFIG)
     learn = ["learn", "own.yaml", "--env=sim:basic", "--run-id=own", "--seed=1"]
-    assert "own/Basic/checkpoint.pt" in said([scripts / "mlagents-style", *learn], tmp_path).replace(
+    assert "own/Basic/checkpoint.safetensors" in said([scripts / "mlagents-style", *learn], tmp_path).replace(
         "\\", "/"
     )
     score = said([scripts / "mlagents-style", "evaluate", "own", "--episodes", "2"], tmp_path)

@@ -35,7 +35,14 @@ TIME = frozenset({"wall_s", "steps_per_s"})
 """What metrics and scores say of time."""
 STATUS = frozenset({"metadata", "creation_time", "file_path", "auxillary_file_paths"})
 """What the list of checkpoints says of versions, time and where it lies."""
-FILES = ("metrics.jsonl", "evaluations.jsonl", "run_logs/training_status.json", "*/*.pt", "*/replay.npz")
+FILES = (
+    "metrics.jsonl",
+    "evaluations.jsonl",
+    "run_logs/training_status.json",
+    "*/*.safetensors",
+    "*/*.pt",
+    "*/replay.npz",
+)
 """What is compared, in the folder of a run."""
 SAVED = "saved."
 """What begins the names of what a replay buffer says of the save: the checkpoint's checksum, and the files of rows."""
@@ -241,13 +248,20 @@ def _renamed(name: str, known: Mapping[str, str]) -> str:
 
 
 def _files(run: Path) -> dict[str, Path]:
-    return {str(path.relative_to(run)): path for pattern in FILES for path in run.glob(pattern)}
+    found = {path for pattern in FILES for path in run.glob(pattern)}
+    return {str(_as_today(path.relative_to(run))): path for path in found}
+
+
+def _as_today(path: Path) -> Path:
+    """A file under the name that today's version gives it."""
+    return path.with_suffix(".safetensors") if path.suffix == ".pt" else path
 
 
 def _read(path: Path) -> dict[str, Value]:
     readers: Mapping[str, Callable[[Path], dict[str, Value]]] = {
         ".jsonl": read_series,
         ".json": read_status,
+        ".safetensors": read_checkpoint,
         ".pt": read_checkpoint,
         ".npz": read_arrays,
     }
@@ -280,13 +294,14 @@ def read_checkpoint(path: Path) -> dict[str, Value]:
     """Every tensor, number and text of a checkpoint, by the keys that lead to it."""
     import torch
 
+    from trainer_service.runs.checkpoint import read_content
+
     def described(leaf: Any) -> Value:
         if isinstance(leaf, torch.Tensor):
             return _array(leaf.detach().contiguous().numpy())
         return _scalar(leaf)
 
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    return {name: described(leaf) for name, leaf in leaves(content)}
+    return {name: described(leaf) for name, leaf in leaves(read_content(path))}
 
 
 def read_arrays(path: Path) -> dict[str, Value]:

@@ -181,7 +181,7 @@ class Callback:
         """Called at each step of the simulator of an evaluation, as ``on_step`` is in training."""
 
     def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
-        """Called after an evaluation, once for each behavior; best.pt is in place if this was the best."""
+        """Called after an evaluation, once for each behavior; best.safetensors is in place if this was the best."""
 
     def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
         """Called when a numbered checkpoint of a behavior was saved to ``path``, before another step is made."""

@@ -21,7 +21,7 @@ from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
-from trainer_service.runs.layout import RunLayout, run_path
+from trainer_service.runs.layout import NEWEST, RunLayout, existing_state, run_path
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -367,9 +367,9 @@ def checkpoints_of(run: Path) -> dict[str, Path]:
     Raises:
         UserError: there is none.
     """
-    found = {path.parent.name: path for path in sorted(run.glob("*/checkpoint.pt"))}
+    found = RunLayout(run).states()
     if not found:
-        raise UserError(f"'{run}' holds no checkpoint (no */checkpoint.pt); expected the folder of a run")
+        raise UserError(f"'{run}' holds no checkpoint (no */{NEWEST}); expected the folder of a run")
     return found
 
 
@@ -388,11 +388,11 @@ def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
     if which == "last":
         return newest
     if which == "best":
-        best = {name: path.with_name("best.pt") for name, path in newest.items()}
+        best = {name: existing_state(RunLayout(run).best(name)) for name in newest}
         missing = [name for name, path in best.items() if not path.is_file()]
         if missing:
             raise UserError(
-                f"no best.pt of {', '.join(missing)} in '{run}'; "
+                f"no best checkpoint of {', '.join(missing)} in '{run}'; "
                 "a run keeps one where its configuration has a section 'evaluation'"
             )
         return best

@@ -25,7 +25,7 @@ _RESERVED = re.compile(
     run_logs | configuration\.yaml | metrics\.jsonl | evaluations\.jsonl | report\.html | film-.*\.gif
     | wandb                     # where its tracker writes
     | set-aside.*               # folders of files that a resumed run does not go on with
-    | .*\.(onnx|pt|tmp)         # models, checkpoints, files that are being written
+    | .*\.(onnx|safetensors|pt|tmp)  # models, checkpoints, files that are being written
     | .*tfevents.*              # TensorBoard reads every such file in a behavior's folder
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,

@@ -47,7 +47,7 @@ def fill(disk: Path) -> None:
 
 
 def newest(disk: Path) -> int:
-    path = disk / "ppo" / "Basic" / "checkpoint.pt"
+    path = disk / "ppo" / "Basic" / "checkpoint.safetensors"
     return int(load_source(path).step)  # type: ignore[union-attr]
 
 

@@ -38,7 +38,7 @@ BREAKS = [
 
 def whole(folder: Path) -> bool:
     """Whether there is a checkpoint, and all are readable."""
-    paths = list(folder.rglob("*.pt"))
+    paths = list(folder.rglob("*.safetensors"))
     return bool(paths) and all(load_source(path) for path in paths)
 
 

@@ -79,7 +79,7 @@ def test_simulators_that_are_killed(scene, note, count: int) -> None:
 
 
 def final_step(folder: Path) -> int:
-    return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.pt"))
+    return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.safetensors"))
 
 
 @fault_counts(None, 5)

@@ -18,7 +18,7 @@ from processes import small_settings, wait_until, write_configuration
 from trainer_service.interop.mlagents_checkpoint import load_source
 from trainer_service.runs.checkpoint import Checkpoint
 
-SAVED = re.compile(r"Saved \S+-(\d+)\.pt")
+SAVED = re.compile(r"Saved \S+-(\d+)\.safetensors")
 RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")
 INTERVAL = 300
 """Agent steps between two checkpoints: half a second to a second."""
@@ -35,7 +35,7 @@ def prepare(folder: Path) -> Path:
 
 
 def numbered(folder: Path) -> dict[int, Path]:
-    return {int(path.stem.rpartition("-")[2]): path for path in folder.glob("Basic-*.pt")}
+    return {int(path.stem.rpartition("-")[2]): path for path in folder.glob("Basic-*.safetensors")}
 
 
 @fault_counts(3, 200, minutes=120)
@@ -58,7 +58,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
         run.end()
         known = max([known, *map(int, SAVED.findall(run.output))])
         orphans += len(run.orphans())
-        for path in checkpoints.rglob("*.pt"):
+        for path in checkpoints.rglob("*.safetensors"):
             try:
                 load_source(path)
             except Exception:
@@ -94,18 +94,18 @@ def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
     assert run.end() == 0
     whole = shutil.copytree(scene.folder / "results", scene.folder / "whole")
     newest, *older = sorted(numbered(checkpoints), reverse=True)
-    sound = load_source(checkpoints / "checkpoint.pt")
-    flipped = scene.folder / "flipped.pt"
+    sound = load_source(checkpoints / "checkpoint.safetensors")
+    flipped = scene.folder / "flipped.safetensors"
     fell_back = harmless = 0
     for number in range(count):
         shutil.rmtree(scene.folder / "results")
         shutil.copytree(whole, scene.folder / "results")
-        data = bytearray((checkpoints / "checkpoint.pt").read_bytes())
+        data = bytearray((checkpoints / "checkpoint.safetensors").read_bytes())
         if number % 2:
             data = data[: dice.randrange(len(data))]
         else:
             data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-        for path in (checkpoints / "checkpoint.pt", numbered(checkpoints)[newest]):
+        for path in (checkpoints / "checkpoint.safetensors", numbered(checkpoints)[newest]):
             path.write_bytes(data)
         flipped.write_bytes(data)
         run = scene.learn(*FLAGS, "--resume")
@@ -146,13 +146,13 @@ def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
     for _ in range(count):
         run.signal(signal.SIGTERM)
         assert run.end() == 0
-        (checkpoints / "checkpoint.pt").unlink()
+        (checkpoints / "checkpoint.safetensors").unlink()
         newest = max(numbered(checkpoints))
         run = scene.learn(*FLAGS, "--resume")
         run.wait_for_output("Saved ")
         went_on += RESUMED.findall(run.output) == [str(newest)]
     note(
-        "`checkpoint.pt` missing beside numbered ones",
+        "`checkpoint.safetensors` missing beside numbered ones",
         f"{count}",
         f"{went_on} went on from the newest of them",
     )

@@ -18,6 +18,7 @@ from mutations import conversation
 from processes import free_port, small_settings, steps, write_configuration
 from raw_clients import RawClient, Refused, first_refusal
 
+from trainer_service.runs.checkpoint import read_content
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 MIB = 1 << 20
@@ -26,9 +27,9 @@ POISONED = Path(__file__).parents[1] / "programs" / "poisoned.py"
 
 def not_finite(folder: Path) -> int:
     """Numbers in the newest checkpoint that are none, or so large that no network survives them."""
-    (path,) = folder.rglob("checkpoint.pt")
+    (path,) = folder.rglob("checkpoint.safetensors")
     found = 0
-    pending = [torch.load(path, weights_only=True)]
+    pending = [read_content(path)]
     while pending:
         value = pending.pop()
         if isinstance(value, dict):

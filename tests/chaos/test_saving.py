@@ -77,7 +77,7 @@ def test_a_large_checkpoint(scene, note) -> None:
     quiet = healthy.longest_wait(began)
     run.wait_for_output("Saved ", times=3, timeout_s=300)
     waited = healthy.longest_wait(began)
-    (checkpoint,) = scene.folder.rglob("checkpoint.pt")
+    (checkpoint,) = scene.folder.rglob("checkpoint.safetensors")
     note(
         f"a checkpoint of {megabytes(checkpoint):.0f} MB is saved",
         "3 saves",
@@ -205,7 +205,7 @@ def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
         run.signal(signal.SIGKILL)
         run.end()
         run.orphans()
-        for path in scene.folder.rglob("*.pt"):
+        for path in scene.folder.rglob("*.safetensors"):
             try:
                 load_source(path)
             except Exception:
@@ -236,8 +236,8 @@ def test_a_signal_while_a_save_is_written(scene, note) -> None:
     run.signal(signal.SIGTERM)
     code = run.end()
     checkpoints = scene.folder / "results" / "ppo" / "Basic"
-    steps = {load_source(path).step for path in checkpoints.glob("Basic-*.pt")}  # type: ignore[union-attr]
-    last = load_source(checkpoints / "checkpoint.pt").step  # type: ignore[union-attr]
+    steps = {load_source(path).step for path in checkpoints.glob("Basic-*.safetensors")}  # type: ignore[union-attr]
+    last = load_source(checkpoints / "checkpoint.safetensors").step  # type: ignore[union-attr]
     note(
         "SIGTERM while a save is written",
         "a disk that takes a second for each",
@@ -246,5 +246,5 @@ def test_a_signal_while_a_save_is_written(scene, note) -> None:
     assert code == 0, run.output
     assert min(steps) < 400
     assert last == max(steps)
-    assert f"Saved {checkpoints.relative_to(scene.folder)}/Basic-{last}.pt" in run.output
+    assert f"Saved {checkpoints.relative_to(scene.folder)}/Basic-{last}.safetensors" in run.output
     assert not list(scene.folder.rglob("*.tmp"))

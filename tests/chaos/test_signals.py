@@ -30,7 +30,7 @@ def wait(seconds: float) -> None:
 
 def unreadable(scene, number: int) -> int:
     found = 0
-    for path in (scene.folder / "results" / f"run-{number}").rglob("*.pt"):
+    for path in (scene.folder / "results" / f"run-{number}").rglob("*.safetensors"):
         try:
             load_source(path)
         except Exception:
@@ -39,7 +39,7 @@ def unreadable(scene, number: int) -> int:
 
 
 def checkpoints(scene, number: int) -> int:
-    return len(list((scene.folder / "results" / f"run-{number}").rglob("checkpoint.pt")))
+    return len(list((scene.folder / "results" / f"run-{number}").rglob("checkpoint.safetensors")))
 
 
 @fault_counts(3, 100, minutes=90)

@@ -68,7 +68,7 @@ def simulator_pids(run: Process) -> list[int]:
 
 
 def final_step(folder: Path) -> int:
-    return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.pt"))
+    return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.safetensors"))
 
 
 def summed(folder: Path, key: str) -> float:
@@ -79,7 +79,7 @@ def summed(folder: Path, key: str) -> float:
 
 
 def how_to_go_on(folder: Path) -> str:
-    return "--resume" if list(folder.rglob("checkpoint.pt")) else "--force"
+    return "--resume" if list(folder.rglob("checkpoint.safetensors")) else "--force"
 
 
 def pause(seconds: float) -> None:
@@ -219,7 +219,7 @@ def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
         codes.append(run.end())
         took.append(time.monotonic() - asked)
         orphans += len(run.orphans(GONE_S))
-        unsaved += learning and not list(scene.folder.rglob("checkpoint.pt"))
+        unsaved += learning and not list(scene.folder.rglob("checkpoint.safetensors"))
         assert "Traceback" not in run.output, run.output
     note(
         "SIGINT, SIGTERM, SIGHUP with rollout workers",
@@ -264,7 +264,7 @@ def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
     kill(pid)
     code = run.end()
     took, orphans = time.monotonic() - began, run.orphans(GONE_S)
-    saved = bool(list(scene.folder.rglob("checkpoint.pt")))
+    saved = bool(list(scene.folder.rglob("checkpoint.safetensors")))
     note(
         f"Ray's {server} killed, with rollout workers",
         f"{count}",

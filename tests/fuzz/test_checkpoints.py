@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import pickletools
 import random
@@ -21,7 +22,8 @@ from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import load_source
 from trainer_service.rollout.agent_padding import padded_spec
-from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.runs import tensor_file
+from trainer_service.runs.checkpoint import Checkpoint, plain_checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, MemberSpec, ObservationSpec
 
 DICE = st.integers(0, 2**32).map(random.Random)
@@ -35,8 +37,7 @@ def execute(word: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("checkpoint") / "checkpoint.pt"
+def checkpoint() -> Checkpoint:
     body = ObservationSpec("body", (3,))
     members = (
         MemberSpec("Left", (body,), ActionSpec(2), 1),
@@ -44,7 +45,22 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     spec = padded_spec(members)
     state = {"weights": {"a": torch.zeros(3, 4), "b": torch.ones(5)}, "count": 3, "rates": [0.1, None]}
-    save_checkpoint(Checkpoint("Ball", 100, spec, TrainerSettings(), state), path)
+    return Checkpoint("Ball", 100, spec, TrainerSettings(), state)
+
+
+@pytest.fixture(scope="module")
+def written(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("today") / "checkpoint.safetensors"
+    save_checkpoint(checkpoint, path)
+    assert isinstance(load_source(path), Checkpoint)
+    return path
+
+
+@pytest.fixture(scope="module")
+def older(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As earlier versions wrote it."""
+    path = tmp_path_factory.mktemp("earlier") / "checkpoint.pt"
+    torch.save(plain_checkpoint(checkpoint), path)
     assert isinstance(load_source(path), Checkpoint)
     return path
 
@@ -60,6 +76,26 @@ def load(path: Path, data: bytes) -> None:
     assert "weights_only=False" not in refusal
     assert not EXECUTED
     assert peak_memory() - before < 256 * MIB
+
+
+def mutated_header(dice: random.Random, data: bytes) -> bytes:
+    """A header with one part changed, or the values in it."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    metadata, tensors = header["__metadata__"], [name for name in header if name != "__metadata__"]
+    way = dice.randrange(5)
+    if way == 0:
+        metadata["values"] = mutated_bytes(dice, metadata["values"].encode()).decode("utf-8", "replace")
+    elif way == 1:
+        header[dice.choice(tensors)]["shape"] = [dice.choice(INTEGERS) for _ in range(dice.randrange(4))]
+    elif way == 2:
+        header[dice.choice(tensors)]["data_offsets"] = [dice.choice(INTEGERS), dice.choice(INTEGERS)]
+    elif way == 3:
+        header[dice.choice(tensors)]["dtype"] = dice.choice(["F64", "BOOL", "F8_E4M3", "C64", "F4", "", None])
+    else:
+        metadata[dice.choice(["values", "crc32"])] = dice.choice(["", "[" * 100_000, "{}", None, 3, {}])
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data[8 + size :]
 
 
 def mutated_pickle(dice: random.Random, data: bytes) -> bytes:
@@ -83,17 +119,33 @@ def mutated_pickle(dice: random.Random, data: bytes) -> bytes:
     return mutated_bytes(dice, data)
 
 
+@examples(250)
+@given(dice=DICE)
+def test_a_checkpoint_that_was_changed(written: Path, dice: random.Random) -> None:
+    load(written.with_name("changed.safetensors"), mutated_bytes(dice, written.read_bytes()))
+
+
+@examples(400)
+@given(dice=DICE)
+def test_a_checkpoint_whose_header_was_changed(written: Path, dice: random.Random) -> None:
+    """Its checksum is not compared: what is behind it must hold by itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_file, "_said", lambda _: 0)
+        patch.setattr(tensor_file, "_checksum", lambda *_: 0)
+        load(written.with_name("changed.safetensors"), mutated_header(dice, written.read_bytes()))
+
+
 @pytest.mark.parametrize("mutate", [mutated_bytes, mutated_archive], ids=["bytes", "archive"])
 @examples(250)
 @given(dice=DICE)
-def test_a_checkpoint_that_was_changed(written: Path, mutate: Callable, dice: random.Random) -> None:
-    load(written.with_name("changed.pt"), mutate(dice, written.read_bytes()))
+def test_an_earlier_checkpoint_that_was_changed(older: Path, mutate: Callable, dice: random.Random) -> None:
+    load(older.with_name("changed.pt"), mutate(dice, older.read_bytes()))
 
 
 @examples(700)
 @given(dice=DICE)
-def test_a_checkpoint_whose_pickle_was_changed(written: Path, dice: random.Random) -> None:
-    load(written.with_name("changed.pt"), mutated_archive(dice, written.read_bytes(), mutated_pickle))
+def test_a_checkpoint_whose_pickle_was_changed(older: Path, dice: random.Random) -> None:
+    load(older.with_name("changed.pt"), mutated_archive(dice, older.read_bytes(), mutated_pickle))
 
 
 class Executes:
@@ -134,7 +186,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_checkpoint(name: str, tmp_path: Path) -> None:
-    load(tmp_path / "hostile.pt", HOSTILE[name]())
+    load(tmp_path / "hostile.safetensors", HOSTILE[name]())
 
 
 def settings_with(**network: int) -> bytes:
@@ -157,6 +209,6 @@ def settings_with(**network: int) -> bytes:
 
 
 def test_a_checkpoint_with_a_behavior_outside_the_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out.pt").write_bytes(settings_with())
+    (tmp_path / "out.safetensors").write_bytes(settings_with())
     with pytest.raises(UserError):
-        load_source(tmp_path / "out.pt")
+        load_source(tmp_path / "out.safetensors")

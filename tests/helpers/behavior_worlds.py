@@ -168,13 +168,13 @@ def assert_resumes_exactly(
     """
     straight = make(seed=1)
     batch = run_ticks(straight, *begin_world(straight, world), ticks)
-    save_checkpoint(straight.checkpoint(), folder / "checkpoint.pt")
+    save_checkpoint(straight.checkpoint(), folder / "checkpoint.safetensors")
     experience = straight.replay_state()
     if experience is not None:
         save_replay_file(experience, folder / "replay.npz")
 
     resumed, its_world = make(seed=99), copy.deepcopy(world)
-    resumed.restore(load_checkpoint(folder / "checkpoint.pt"))
+    resumed.restore(load_checkpoint(folder / "checkpoint.safetensors"))
     if experience is not None:
         resumed.restore_replay(folder / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))

@@ -42,7 +42,7 @@ def recorded(
         for step, rate_then in ((20, 0.9), (40, rate))
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    torch.save(content or checkpoint(), folder / "Ball" / "checkpoint.pt")
+    torch.save(content or checkpoint(), folder / "Ball" / "checkpoint.safetensors")
     rows = {"saved.rows.steps": np.array([[0, 3, 40, 9, 9], [3, 5, 20, 9, 9]])}
     np.savez(folder / "Ball" / "replay.npz", counters=np.arange(3), **rows)
     np.savez(folder / "Ball" / "replay-40-steps-0.npz", rewards=np.arange(3.0))
@@ -77,7 +77,7 @@ def test_one_changed_bit_of_a_tensor_is_named(compare, tmp_path: Path) -> None:
     assert "run: DIFFERS" in output
     (line,) = [line for line in output.splitlines() if "expected" in line]
     assert line.startswith(
-        "  run/Ball/checkpoint.pt: algorithm/network/body.weight: expected float32 [2, 3] ["
+        "  run/Ball/checkpoint.safetensors: algorithm/network/body.weight: expected float32 [2, 3] ["
     )
     assert ", came float32 [2, 3] [" in line
     assert "0 of 1 runs say the same." in output
@@ -88,7 +88,7 @@ def test_changed_number_is_shown_beside_the_expected_one(compare, tmp_path: Path
     content["algorithm"]["optimizer"]["steps"] = 9
     code, output = compare(recorded(tmp_path / "new", content))
     assert code == 1
-    assert "run/Ball/checkpoint.pt: algorithm/optimizer/steps: expected int 8, came int 9" in output
+    assert "run/Ball/checkpoint.safetensors: algorithm/optimizer/steps: expected int 8, came int 9" in output
 
 
 def test_changed_metrics_are_shown_with_their_steps(compare, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from trainer_service.callbacks import (
 from trainer_service.errors import UserError
 from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.runs.checkpoint import read_content
 
 SETTINGS: Mapping[str, Any] = {
     "trainer_type": "ppo",
@@ -71,7 +72,7 @@ def summaries(run_id: str = "called") -> list[dict[str, Any]]:
 
 
 def weights(run_id: str, behavior: str) -> torch.Tensor:
-    state = torch.load(Path("results", run_id, behavior, "checkpoint.pt"), weights_only=True)["algorithm"]
+    state = read_content(Path("results", run_id, behavior, "checkpoint.safetensors"))["algorithm"]
     found: list[torch.Tensor] = []
 
     def collect(content: Any) -> None:
@@ -140,7 +141,7 @@ class Diary(Callback):
         self.told.append("evaluation")
         self.evaluations.append(evaluation)
         if evaluation.is_best:
-            assert (run.folder / evaluation.behavior / "best.pt").is_file()
+            assert (run.folder / evaluation.behavior / "best.safetensors").is_file()
 
     def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
         self.told.append("checkpoint")
@@ -163,7 +164,7 @@ def test_a_callback_hears_of_everything_in_order(train) -> None:
     assert diary.actions["evaluation_step"] >= 2 * sum(diary.evaluations[0].score.lengths)
     assert [evaluation.step for evaluation in diary.evaluations] == [150, 300]
     assert diary.evaluations[0].score.group_returns
-    assert [path.name for path in diary.checkpoints] == ["Spread-204.pt", "Spread-402.pt"]
+    assert [path.name for path in diary.checkpoints] == ["Spread-204.safetensors", "Spread-402.safetensors"]
     reported = summaries()
     assert len(diary.returns) >= sum(summary["episodes"] for summary in reported) > 0
     assert np.sum(diary.returns) == pytest.approx(np.sum(diary.group_returns), rel=1e-6)
@@ -290,7 +291,7 @@ def test_a_failing_callback_is_named_and_the_run_saved(train, caplog) -> None:
     assert 'raise KeyError("Losses/No such thing")' in caplog.text
     assert not clumsy.told_of_the_end
     saved = {"run_id": "called", "resume": True}
-    assert Path("results/called/Basic/checkpoint.pt").is_file()
+    assert Path("results/called/Basic/checkpoint.safetensors").is_file()
     assert train(checkpoint_settings=saved).steps["Basic"] >= 400
 
 

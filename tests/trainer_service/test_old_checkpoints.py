@@ -24,7 +24,7 @@ import torch
 import trainer_service
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.runs.checkpoint import load_checkpoint
+from trainer_service.runs.checkpoint import load_checkpoint, read_content
 
 SAVED = Path(__file__).parents[1] / "checkpoints"
 RUNS = sorted(path.parent for path in SAVED.glob("*/*/said.json"))
@@ -159,7 +159,8 @@ def test_an_old_run_goes_on_as_it_would_have(
     assert told.code == 0, told.err
     assert f"Resuming '{said['behavior']}' from step {before}." in told.out
     assert "[WARNING]" not in told.out + told.err
-    after = torch.load(run / said["behavior"] / "checkpoint.pt", weights_only=True)
+    after = read_content(run / said["behavior"] / "checkpoint.safetensors")
+    assert not (run / said["behavior"] / "checkpoint.pt").exists()
     assert after["step"] == said["resumed"]["step"]
     assert unlike(after["algorithm"], said["tensors"]) == []
 

@@ -102,7 +102,7 @@ def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expecte
 def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Path) -> None:
     behavior = make_behavior(name="Walker", sizes=(2,), continuous=1)
     behavior.step = 1234
-    save_checkpoint(behavior.checkpoint(), tmp_path / "Walker" / "checkpoint.pt")
+    save_checkpoint(behavior.checkpoint(), tmp_path / "Walker" / "checkpoint.safetensors")
     loaded = trainer_service.load_policy(tmp_path)
     assert (loaded.behavior, loaded.step, loaded.spec) == ("Walker", 1234, behavior.spec)
     array = np.ones((3, 2))
@@ -112,7 +112,7 @@ def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Pa
 
 def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -> None:
     for name in ("Walker", "Flyer"):
-        save_checkpoint(make_behavior(name=name).checkpoint(), tmp_path / name / "checkpoint.pt")
+        save_checkpoint(make_behavior(name=name).checkpoint(), tmp_path / name / "checkpoint.safetensors")
     assert load_policy(tmp_path, "Flyer").behavior == "Flyer"
     with pytest.raises(UserError, match="one of several behaviors must be named; it has Flyer, Walker"):
         load_policy(tmp_path)

@@ -238,7 +238,7 @@ def _add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument(
         "--against", nargs="+", metavar="PLAYER",
-        help="play games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.pt, random or expert (the scene's own)",
+        help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random or expert (the scene's own)",
     )  # fmt: skip
     evaluate.add_argument(
         "--side", metavar="SIDE",
@@ -253,7 +253,7 @@ def _add_evaluate(commands: Any) -> None:
     )  # fmt: skip
     evaluate.add_argument(
         "--checkpoint", default="last", metavar="WHICH",
-        help="last, best (of the run's evaluations), a step, or a file.pt (default last)",
+        help="last, best (of the run's evaluations), a step, or a file (default last)",
     )  # fmt: skip
     evaluate.add_argument(
         "--episodes", type=int, default=100, metavar="N",
@@ -422,7 +422,7 @@ def _add_export(commands: Any) -> None:
     export.add_argument("run_id", metavar="RUN_ID")
     which = export.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
-    which.add_argument("--checkpoint", type=Path, metavar="FILE.pt", help="this checkpoint")
+    which.add_argument("--checkpoint", type=Path, metavar="FILE", help="this checkpoint")
     export.add_argument(
         "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
     )

@@ -29,6 +29,7 @@ from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.status import BehaviorStatus, CheckpointRecord, TrainingStatus, read_status
 from trainer_service.training.compute import seed_of
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -106,7 +107,7 @@ def spec_of(model: Path, source: MLAgentsCheckpoint, settings: TrainerSettings) 
 
 
 def _checkpoints(source: Path, options: RunOptions) -> dict[str, Path]:
-    found = {path.parent.name: path for path in sorted(source.glob("*/checkpoint.pt"))}
+    found = RunLayout(source).states()
     if not found:
         raise UserError(f"'{source}' holds no checkpoint (no */checkpoint.pt)")
     for name in options.behaviors:

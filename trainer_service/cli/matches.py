@@ -14,6 +14,7 @@ from trainer_service.cli.films import film_of
 from trainer_service.cli.match_results import Match, print_matches
 from trainer_service.cli.output import print_warning, progress_printer, say_json
 from trainer_service.config import PlayerName, RunOptions, parse_player
+from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def _player_names(parsed: argparse.Namespace) -> list[PlayerName]:
         if name.run_id != name.text:
             raise UserError(f"--checkpoint: '{name.text}' says already which")
         texts[0] = (
-            parsed.checkpoint if parsed.checkpoint.endswith(".pt") else f"{name.text}@{parsed.checkpoint}"
+            parsed.checkpoint
+            if parsed.checkpoint.endswith(STATE_SUFFIXES)
+            else f"{name.text}@{parsed.checkpoint}"
         )
     names = [parse_player(text) for text in texts]
     if len(set(names[1:])) < len(names) - 1:

@@ -115,6 +115,8 @@ def result_lines(
     options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool
 ) -> Iterator[str]:
     """Yields lines on where a run's results are."""
+    from trainer_service.runs.layout import RunLayout
+
     if not behaviors:
         yield "\nStopped before any simulator came; there is nothing to save."
         return
@@ -122,7 +124,7 @@ def result_lines(
     location = "" if saved.results_dir == "results" else f" --results-dir={shlex.quote(saved.results_dir)}"
     yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
     for name in behaviors:
-        yield f"  policy of {name}: {folder / name / 'checkpoint.pt'}"
+        yield f"  policy of {name}: {RunLayout(folder).checkpoint(name)}"
         for each in options.teams.get(name, [name]):
             if (model := folder / f"{each}.onnx").exists():
                 yield f"  model for Unity: {model}"

@@ -30,7 +30,7 @@ def print_status(parsed: argparse.Namespace) -> int:
 def status_of(run: RunRecord) -> dict[str, Any]:
     """How a run stands, as the object that ``status --json`` prints. Ages are in seconds; None is unknown."""
     from trainer_service.analysis.run_status import Ending, run_status
-    from trainer_service.runs.layout import RunLayout
+    from trainer_service.runs.layout import RunLayout, existing_state
     from trainer_service.runs.lock import holder_of_lock
 
     layout, status = RunLayout(run.path), run_status(run)
@@ -50,7 +50,7 @@ def status_of(run: RunRecord) -> dict[str, Any]:
             if summary_age_s is None or own_s is None
             else round(summary_age_s + newest_s - own_s, 3),
             "checkpoint_step": progress.saved_step,
-            "checkpoint_age_s": _age_s(layout.checkpoint(name)),
+            "checkpoint_age_s": _age_s(existing_state(layout.checkpoint(name))),
         }
     running = status.ending is Ending.RUNNING
     ages = [_age_s(path) for path in (layout.metrics, layout.evaluations, layout.trainer_log)]

@@ -8,6 +8,9 @@ from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 from unity_bridge.names import folder_name_problem, name_problem
 
+STATE_SUFFIXES = (".safetensors", ".pt")
+"""Ends of the names of states: of today's files, and of those of earlier versions and of ML-Agents."""
+
 
 def validate_run_id(run_id: str) -> None:
     """Raises ConfigError unless ``run_id`` can name one folder inside the results folder."""

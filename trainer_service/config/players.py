@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainer_service.config.names import run_id_problem
+from trainer_service.config.names import STATE_SUFFIXES, run_id_problem
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
@@ -16,7 +16,7 @@ _CHECKPOINT = re.compile(r"(?P<run>.+)@(?P<which>\d+|best|last)")
 
 @dataclass(frozen=True, slots=True)
 class PlayerName:
-    """A player of games, by name: ``RUN``, ``RUN@120000``, ``RUN@best``, ``FILE.pt``, ``random`` or ``expert``."""
+    """A player of games, by name: ``RUN``, ``RUN@120000``, ``RUN@best``, ``FILE``, ``random``, ``expert``."""
 
     text: str
     """As it was written."""
@@ -40,7 +40,7 @@ class PlayerName:
     @property
     def is_file(self) -> bool:
         """Whether it is the file of one behavior's checkpoint."""
-        return self.text.endswith(".pt")
+        return self.text.endswith(STATE_SUFFIXES)
 
 
 def parse_player(text: str) -> PlayerName:
@@ -49,12 +49,13 @@ def parse_player(text: str) -> PlayerName:
     Raises:
         ConfigError: it can be neither of them.
     """
-    if text in (RANDOM, EXPERT) or text.endswith(".pt"):
+    if text in (RANDOM, EXPERT) or text.endswith(STATE_SUFFIXES):
         return PlayerName(text)
     match = _CHECKPOINT.fullmatch(text)
     run_id, which = (match["run"], match["which"]) if match else (text, LAST)
     if reason := run_id_problem(run_id):
         raise ConfigError(
-            f"player {shown(text)}: expected a run, RUN@STEP, RUN@best, FILE.pt, random or expert; a run id {reason}"
+            f"player {shown(text)}: expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; "
+            f"a run id {reason}"
         )
     return PlayerName(text, run_id, which)

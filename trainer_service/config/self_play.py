@@ -86,7 +86,7 @@ class SelfPlaySettings(Section):
 
     opponents: Opponents = Field(default={SELF: 1.0})
     """Pool of opponents, with weights where it is a mapping: self (snapshots and the newest policy), random, expert
-    (the scene's own), a run, RUN@STEP, RUN@best or FILE.pt."""
+    (the scene's own), a run, RUN@STEP, RUN@best or a checkpoint's file."""
 
     pfsp_weighting: PFSPWeighting = "uniform"
     """Factor of an opponent's weight by the learner's win rate p against it: hard (1 − p)², variance p (1 − p)."""

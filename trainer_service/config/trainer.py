@@ -121,7 +121,7 @@ class TrainerSettings(Section):
     """Sources of rewards by name. They replace the default: without ``extrinsic`` the task's rewards do not count."""
 
     init_path: Text | None = None
-    """A .pt file to start from: a path, or a bare name below the folder of the run to initialize from."""
+    """A checkpoint to start from: the path of a file, or a bare name below the folder of the run to initialize from."""
 
     keep_checkpoints: WholeNumber = 5
     """Checkpoints kept besides the last; 0 or less keeps all."""

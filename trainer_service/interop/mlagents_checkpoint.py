@@ -28,7 +28,7 @@ from trainer_service.interop.mlagents_names import (
     tensor_keys,
 )
 from trainer_service.networks.size_limit import SizeLimit
-from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, read_archive
+from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, read_content
 from unity_bridge.specs import BehaviorSpec
 
 _STEP, _COUNTER = "global_step", "_GlobalSteps__global_step"
@@ -67,7 +67,7 @@ def load_source(path: Path) -> SourceCheckpoint:
     Raises:
         UserError: the file is missing, damaged, or neither; or by a trainer of ML-Agents that cannot be read.
     """
-    content = read_archive(path)
+    content = read_content(path)
     return _parse(content, path) if is_mlagents(content) else parse_checkpoint(content, path)
 
 
@@ -77,7 +77,7 @@ def load_mlagents_checkpoint(path: Path) -> MLAgentsCheckpoint:
     Raises:
         UserError: the file is missing or damaged, not by ML-Agents, or by a trainer of it that cannot be read.
     """
-    content = read_archive(path)
+    content = read_content(path)
     if not is_mlagents(content):
         raise UserError(f"'{path}' is not a checkpoint of ML-Agents: it has no modules {ACTOR} and {_STEP}")
     return _parse(content, path)

@@ -193,10 +193,10 @@ def output_names(actions: ActionSpec, memory_size: int) -> list[str]:
 
 
 def _of_step(folder: RunFolder, step: int) -> list[Path]:
-    names = [entry.name for entry in sorted(folder.path.iterdir()) if entry.is_dir()]
-    found = [path for name in names if (path := folder.path / name / f"{name}-{step}.pt").is_file()]
+    states = [folder.numbered_states(name) for name in folder.saved_behaviors()]
+    found = [paths[step] for paths in states if step in paths]
     if not found:
-        there = sorted(path.stem for name in names for path in (folder.path / name).glob("*-*.pt"))
+        there = [path.stem for paths in states for path in paths.values()]
         raise UserError(
             f"'{folder.path}' has no checkpoint of step {step}; it has {', '.join(there) or 'none'}"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from trainer_service.errors import UserError
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
-from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.layout import RunLayout, existing_state
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.registry import Behaviors
@@ -104,15 +104,11 @@ class RunMonitor(SummaryWriter):
     def saved(self, behavior: str) -> SavedState:
         """The newest files of a behavior, as the disk has them now."""
         try:
-            steps = [
-                step
-                for step, files in self.run.numbered_files(behavior).items()
-                if self.run.numbered(behavior, step) in files
-            ]
+            steps = list(self.run.numbered_states(behavior))
         except (OSError, UserError):
             steps = []
         try:
-            saved_s = self.run.checkpoint(behavior).stat().st_mtime
+            saved_s = existing_state(self.run.checkpoint(behavior)).stat().st_mtime
         except (OSError, UserError):
             saved_s = None
         return SavedState(max(steps, default=None), saved_s)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
+from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.config.values import shown
 from trainer_service.errors import UserError
-from trainer_service.runs.archive import ArchiveError, archive_digest, read_tensors
+from trainer_service.runs.archive import ArchiveError, archive_digest, is_archive, read_tensors
 from trainer_service.runs.files import Replacement
 from trainer_service.runs.former_keys import with_present_keys
+from trainer_service.runs.layout import existing_state
 from trainer_service.runs.replay_file import ReplaySave, ReplayStamp
+from trainer_service.runs.tensor_file import TensorFileError, checksum_of, read_values, write_values
 from unity_bridge.names import name_problem
 from unity_bridge.specs import (
     ActionSpec,
@@ -61,6 +65,8 @@ class NotFiniteError(UserError):
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | None = None) -> None:
     """Writes the same bytes to every path, and replaces them together once all are written.
 
+    What an earlier version wrote there under another name goes: it would be taken for the newest one day.
+
     replay: writes the replay buffer of the same moment.
 
     Raises:
@@ -75,39 +81,16 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | N
             )
     first, *others = paths
     with Replacement() as files:
-        written = files.write(first, partial(serialize, plain_checkpoint(checkpoint)))
+        written = files.write(first, partial(write_values, plain_checkpoint(checkpoint)))
         for path in others:
             files.copy(path, written)
         if replay is not None:
-            replay(files, ReplayStamp(checkpoint.step, archive_digest(written)))
-
-
-def serialize(content: Mapping[str, Any], file: BinaryIO) -> None:
-    """Writes what ``read_archive`` reads. Raises OSError where the file cannot take it."""
-    target = _Target(file)
-    torch.save(content, target)  # type: ignore[arg-type]  # it needs no more of a file
-    if target.failure is not None:
-        raise target.failure
-
-
-class _Target:
-    """A file as torch writes it. A failure is kept: raised in the middle, torch would replace it by one of its own."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.failure: OSError | None = None
-
-    def write(self, data: memoryview) -> int:
-        """Writes, unless that has failed before."""
-        if self.failure is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self.failure = error
-        return len(data)
-
-    def flush(self) -> None:
-        """Does nothing: the file is synced in the end."""
+            replay(files, ReplayStamp(checkpoint.step, checkpoint_digest(written)))
+    newest, *earlier = STATE_SUFFIXES
+    for path in paths:
+        for suffix in earlier if path.suffix == newest else ():
+            with suppress(OSError):
+                path.with_suffix(suffix).unlink()
 
 
 def snapshot(checkpoint: Checkpoint) -> Checkpoint:
@@ -158,27 +141,45 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         UserError: the file is missing, damaged, or was not written by this trainer.
     """
-    return parse_checkpoint(read_archive(path), path)
+    return parse_checkpoint(read_content(path), path)
 
 
-def read_archive(path: Path) -> Any:
-    """Reads what torch saved in a file, onto the CPU. Executes nothing of the file.
+def checkpoint_digest(path: Path) -> int:
+    """A number that tells the checkpoints of two moments apart: made of checksums in the file, which is not read.
+
+    Raises:
+        OSError: the file cannot be read.
+        ArchiveError, TensorFileError: it is no checkpoint.
+    """
+    return archive_digest(path) if _is_archive(path) else checksum_of(path)
+
+
+def read_content(path: Path) -> Any:
+    """Reads the values of a file in today's format, or as torch saves them, onto the CPU. Executes nothing of the file.
+
+    Where there is no such file, the state of the same name is read whose suffix is that of another version.
 
     Raises:
         UserError: the file is missing or damaged, or holds more than tensors and plain Python.
     """
+    path = existing_state(path)
     try:
-        return read_tensors(path)
+        return read_tensors(path) if _is_archive(path) else read_values(path)
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
-    except (OSError, ArchiveError) as error:
+    except (OSError, ArchiveError, TensorFileError) as error:
         raise UserError(
             f"checkpoint '{path}' is damaged: {_first_line(error)}{_alternatives(path)}"
         ) from None
 
 
+def _is_archive(path: Path) -> bool:
+    with path.open("rb") as file:
+        return is_archive(file)
+
+
 def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
-    """Builds a checkpoint from what ``read_archive`` found in a file of this trainer.
+    """Builds a checkpoint from what ``read_content`` found in a file of this trainer.
 
     Raises:
         UserError: it is not such a record.
@@ -314,7 +315,7 @@ def _describe_actions(spec: ActionSpec) -> str:
 def _alternatives(path: Path) -> str:
     """Names the newest numbered checkpoint beside a damaged one, as the end of a message; empty without one."""
     others = sorted(
-        (other for other in path.parent.glob("*-*.pt") if other != path),
+        (other for suffix in STATE_SUFFIXES for other in path.parent.glob(f"*-*{suffix}") if other != path),
         key=lambda other: other.stat().st_mtime,
         reverse=True,
     )

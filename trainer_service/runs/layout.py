@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainer_service.config.names import validate_behavior_name
+from trainer_service.config.names import STATE_SUFFIXES, validate_behavior_name
 from trainer_service.errors import UserError
 
+NEWEST = f"checkpoint{STATE_SUFFIXES[0]}"
+"""The name of a behavior's newest state."""
 RESULTS = Path("results")
 """The folder of all runs, unless another one is given."""
 LOCK = ".lock"
@@ -28,9 +30,21 @@ _LOG_FILES = (
     "training_status.json", "timers.json", "Player-*.log", "tracker-*.json", "trainer.log", "trainer.log.[0-9]",
 )  # fmt: skip
 _BEHAVIOR_FILES = (
-    "checkpoint.pt", "best.pt", "best.onnx", "replay.npz", "replay-[0-9]*-*-[0-9]*.npz", "events.out.tfevents.*",
+    *(f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in STATE_SUFFIXES),
+    "best.onnx", "replay.npz", "replay-[0-9]*-*-[0-9]*.npz", "events.out.tfevents.*",
     "last_replay_buffer.hdf5",
 )  # fmt: skip
+
+
+def existing_state(path: Path) -> Path:
+    """The file of a state that is there, under the suffix of any version; ``path`` itself if there is none."""
+    return next((file for file in (path, *map(path.with_suffix, STATE_SUFFIXES)) if file.is_file()), path)
+
+
+def state_among(files: Iterable[Path]) -> Path | None:
+    """The state among the files of one step, the newest form first; None where they are models only."""
+    by_suffix = {file.suffix: file for file in files}
+    return next((by_suffix[suffix] for suffix in STATE_SUFFIXES if suffix in by_suffix), None)
 
 
 def run_path(run: str | os.PathLike[str]) -> Path:
@@ -63,13 +77,16 @@ class RunLayout:
           run_logs/Player-<worker>.log              output of each launched simulator
           run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
           <behavior>.onnx                           final model
-          <behavior>/<behavior>-<step>.onnx, .pt    older ones
-          <behavior>/checkpoint.pt                  what --resume and --initialize-from read
-          <behavior>/best.pt, best.onnx             the policy that scored best, with evaluation
+          <behavior>/<behavior>-<step>.onnx         older ones
+          <behavior>/<behavior>-<step>.safetensors  states of those steps
+          <behavior>/checkpoint.safetensors         what --resume and --initialize-from read
+          <behavior>/best.safetensors, best.onnx    the policy that scored best, with evaluation
           <behavior>/replay.npz, replay-*.npz       what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
           <member>.onnx, <member>/                  models of each behavior of a team; its states are in <team>/
           set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
+
+    Earlier versions named states ``.pt``, as ML-Agents does; they are read still.
     """
 
     def __init__(self, path: Path) -> None:
@@ -148,11 +165,16 @@ class RunLayout:
 
     def checkpoint(self, name: str) -> Path:
         """The newest complete state of a behavior."""
-        return self.behavior(name) / "checkpoint.pt"
+        return self.behavior(name) / NEWEST
+
+    def states(self, file: str = NEWEST) -> dict[str, Path]:
+        """The file of this name in each behavior's folder that has one, by behavior: the newest states by default."""
+        found = {entry.name: existing_state(entry / file) for entry in sorted(_subfolders(self.path))}
+        return {name: path for name, path in found.items() if path.is_file()}
 
     def best(self, name: str) -> Path:
         """The state of a behavior that scored best in evaluations."""
-        return self.behavior(name) / "best.pt"
+        return self.behavior(name) / f"best{STATE_SUFFIXES[0]}"
 
     def replay(self, name: str) -> Path:
         """The saved replay buffer of a behavior, all but its rows."""
@@ -162,8 +184,8 @@ class RunLayout:
         """A file of rows of the saved replay buffer, see the function of the same name."""
         return replay_rows(self.replay(name), number, kind, first)
 
-    def numbered(self, name: str, step: int, suffix: str = ".pt") -> Path:
-        """The state (.pt) or model (.onnx) of a behavior at one step."""
+    def numbered(self, name: str, step: int, suffix: str = STATE_SUFFIXES[0]) -> Path:
+        """The state or model (.onnx) of a behavior at one step."""
         return self.behavior(name) / f"{name}-{step}{suffix}"
 
     def final_model(self, name: str) -> Path:
@@ -172,15 +194,22 @@ class RunLayout:
 
     def saved_behaviors(self) -> list[str]:
         """Names of the behaviors that have a state here, whether it can be read or not."""
+        newest = self.states()
         return [
             entry.name
             for entry in sorted(_subfolders(self.path))
-            if (entry / "checkpoint.pt").is_file() or _has_numbered_state(entry)
+            # Models alone are of a member of a team, whose states are in the team's folder.
+            if entry.name in newest or any(map(state_among, _numbered_in(entry).values()))
         ]
 
     def numbered_files(self, name: str) -> dict[int, list[Path]]:
-        """The numbered states (.pt) and models (.onnx) of a behavior by step, ascending."""
+        """The numbered states and models (.onnx) of a behavior by step, ascending."""
         return _numbered_in(self.behavior(name))
+
+    def numbered_states(self, name: str) -> dict[int, Path]:
+        """The numbered states of a behavior by step, ascending."""
+        states = {step: state_among(files) for step, files in self.numbered_files(name).items()}
+        return {step: path for step, path in states.items() if path is not None}
 
     def checkpoints_of_step(self, names: Iterable[str], step: int) -> dict[str, Path]:
         """The checkpoint of a step of each behavior, or the newest before it: each behavior counts its own steps.
@@ -188,15 +217,12 @@ class RunLayout:
         Raises:
             UserError: none of them has one of that very step, or one has none before it.
         """
-        steps = {
-            name: [at for at, files in self.numbered_files(name).items() if self.numbered(name, at) in files]
-            for name in names
-        }
+        steps = {name: self.numbered_states(name) for name in names}
         there = "; ".join(f"{name}: {', '.join(map(str, known)) or 'none'}" for name, known in steps.items())
         before = {name: [at for at in known if at <= step] for name, known in steps.items()}
         if not any(step in known for known in steps.values()) or not all(before.values()):
             raise UserError(f"'{self.path}' has no checkpoint of step {step}; it has {there}")
-        return {name: self.numbered(name, known[-1]) for name, known in before.items()}
+        return {name: steps[name][known[-1]] for name, known in before.items()}
 
     def has_run(self) -> bool:
         """Whether the folder holds more than a start leaves that failed at once.
@@ -244,7 +270,7 @@ class RunLayout:
 
 def numbered_name(behavior: str) -> re.Pattern[str]:
     """A pattern for the names of a behavior's numbered states and models."""
-    return re.compile(re.escape(behavior) + r"-\d+\.(pt|onnx)")
+    return re.compile(re.escape(behavior) + r"-\d+\.(safetensors|pt|onnx)")
 
 
 def replay_rows(replay: Path, number: int, kind: str, first: int) -> Path:
@@ -270,13 +296,12 @@ def _numbered_in(folder: Path) -> dict[int, list[Path]]:
     return dict(sorted(found.items()))
 
 
-def _has_numbered_state(folder: Path) -> bool:
-    """Whether there is more than models: those of a team's members lie in folders of their own, its states in its."""
-    return any(file.suffix == ".pt" for files in _numbered_in(folder).values() for file in files)
-
-
 def _subfolders(path: Path) -> list[Path]:
-    return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    return (
+        [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
+        if path.is_dir()
+        else []
+    )
 
 
 def _present(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:

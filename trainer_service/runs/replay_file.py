@@ -50,7 +50,7 @@ class ReplayStamp:
     step: int
     """Agent steps of its behavior."""
     checkpoint: int
-    """``archive_digest`` of the checkpoint that was saved with it."""
+    """``checkpoint_digest`` of the checkpoint that was saved with it."""
 
 
 class _RowsFile(NamedTuple):

@@ -46,7 +46,7 @@ class CheckpointRecord:
     """Seconds since 1970."""
 
     auxiliary_file_paths: tuple[str, ...] = ()
-    """Further files of the same policy, such as the .pt that training goes on from."""
+    """Further files of the same policy, such as the state that training goes on from."""
 
     @property
     def file_names(self) -> frozenset[str]:
@@ -66,7 +66,7 @@ class BehaviorStatus:
     """Rating under self-play."""
 
     lesson_history: LessonHistory = field(default_factory=LessonHistory)
-    """Returns that lessons remember, as of its checkpoint.pt."""
+    """Returns that lessons remember, as of its newest checkpoint."""
 
     def with_checkpoint(self, record: CheckpointRecord) -> BehaviorStatus:
         """Returns the status after one more save.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import ConfigError
+from trainer_service.runs.layout import RunLayout
 
 if TYPE_CHECKING:
     import torch
@@ -83,8 +84,7 @@ def resumed_after_restart(options: RunOptions) -> RunOptions:
     if launched is None or not launched.restarts:
         return options
     saved = options.checkpoint_settings
-    folder = Path(saved.results_dir, saved.run_id)
-    resume = any(folder.glob("*/*.pt"))
+    resume = bool(RunLayout(Path(saved.results_dir, saved.run_id)).saved_behaviors())
     # Before the first checkpoint there is nothing to go on from, and nothing to lose.
     changes: dict[str, object] = {"resume": resume, "force": not resume}
     if resume:

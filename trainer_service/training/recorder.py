@@ -71,7 +71,7 @@ class Recorder:
             outputs: destinations.
             status: what the run had saved before: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
-            autosave_s: how often checkpoint.pt is renewed between the checkpoints of ``checkpoint_interval``;
+            autosave_s: how often the newest checkpoint is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
             curriculum: its lessons go into summaries, and are stored with the weights that were trained in them.
             callbacks: told of numbered checkpoints.
@@ -142,8 +142,10 @@ class Recorder:
             self._try_save(behavior, self._autosave)
 
     def autosave(self, behaviors: Iterable[Behavior]) -> bool:
-        """Renews checkpoint.pt of every behavior and waits for it, so that a run that is killed goes on in the lessons
-        it has reached, and after the evaluations it has made. Returns whether all were saved."""
+        """Renews the newest checkpoint of every behavior and waits for it. Returns whether all were saved.
+
+        So a run that is killed goes on in the lessons it has reached, and after the evaluations it has made.
+        """
         saved = list(filter(self._is_worth_saving, behaviors))
         for behavior in saved:
             self._autosave_at[behavior.name] = 0.0  # until it has succeeded
@@ -227,7 +229,7 @@ class Recorder:
             raise error
 
     def _autosave(self, behavior: Behavior) -> Save | None:
-        """Starts to renew checkpoint.pt, which ``--resume`` continues from, and nothing else."""
+        """Starts to renew the newest checkpoint, which ``--resume`` continues from, and nothing else."""
         if behavior.diverged:
             self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
             return None

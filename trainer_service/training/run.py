@@ -39,7 +39,7 @@ from trainer_service.metrics import (
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.sensor_roles import SensorRole
-from trainer_service.runs.archive import archive_digest
+from trainer_service.runs.checkpoint import checkpoint_digest
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.compute import (
@@ -472,7 +472,7 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
             "'%s' goes on with its replay buffer, which does not say at which step it was saved: an earlier version "
             "wrote it.", behavior.name,
         )  # fmt: skip
-    elif stamp.checkpoint == archive_digest(checkpoint):
+    elif stamp.checkpoint == checkpoint_digest(checkpoint):
         _logger.info("'%s' goes on with its replay buffer.", behavior.name)
     else:
         _logger.warning(

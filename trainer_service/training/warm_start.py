@@ -13,6 +13,7 @@ from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.layout import NEWEST, RunLayout, existing_state
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class WarmStart:
 
     @property
     def is_newest(self) -> bool:
-        """Whether it is checkpoint.pt, the newest: then the lessons of the run are of the same moment."""
-        return self.path.name == "checkpoint.pt"
+        """Whether it is the newest: then the lessons of the run are of the same moment."""
+        return self.path.stem == Path(NEWEST).stem
 
 
 _DEFAULT = ""
@@ -65,7 +66,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
         elif settings.init_path is not None:
             others[name] = _init_path(settings.init_path, name, folder)
         elif folder.initialize_from is not None:
-            others[name] = folder.initialize_from / name / "checkpoint.pt"
+            others[name] = RunLayout(folder.initialize_from).checkpoint(name)
     if options.default_settings is not None and not own:
         # A run that goes on needs no start, and must not fail because that was removed since.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
@@ -89,8 +90,7 @@ def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
         return {_DEFAULT: Path(given)}
     if folder.initialize_from is None:
         return {}
-    found = folder.initialize_from.glob(f"*/{given or 'checkpoint.pt'}")
-    return {path.parent.name: path for path in sorted(found)}
+    return RunLayout(folder.initialize_from).states(given or NEWEST)
 
 
 def _is_file_name(given: str, folder: RunFolder) -> bool:
@@ -140,7 +140,7 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[st
     names = folder.saved_behaviors()
     if not names:
         raise UserError(
-            f"'{folder.path}' holds no checkpoint to go on from, neither checkpoint.pt nor a numbered one. "
+            f"'{folder.path}' holds no checkpoint to go on from, neither the newest nor a numbered one. "
             "Use --force to begin anew."
         )
     if which is True:
@@ -157,7 +157,7 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Se
     Raises:
         SaveError: something could not be moved.
     """
-    newest, best = folder.checkpoint(name), folder.best(name)
+    newest, best = existing_state(folder.checkpoint(name)), existing_state(folder.best(name))
     content = None if path == newest else path.read_bytes()
     names = [name, *members]
     later = [
@@ -179,13 +179,13 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Se
             name, step, len(later), aside,
         )  # fmt: skip
     if content is not None:
-        write_atomic(newest, content)
+        write_atomic(folder.checkpoint(name).with_suffix(path.suffix), content)
 
 
 def _newest(folder: RunFolder, name: str) -> WarmStart:
-    """The newest checkpoint that can be read; logs a warning where that is not checkpoint.pt."""
-    newest = folder.checkpoint(name)
-    numbered = [folder.numbered(name, step) for step in reversed(_steps(folder, name))]
+    """The newest checkpoint that can be read; logs a warning where that is a numbered one."""
+    newest = existing_state(folder.checkpoint(name))
+    numbered = reversed(folder.numbered_states(name).values())
     reasons: list[str] = []
     for path in [newest, *numbered]:
         try:
@@ -202,19 +202,14 @@ def _newest(folder: RunFolder, name: str) -> WarmStart:
 
 
 def _best(folder: RunFolder, names: list[str]) -> dict[str, Path]:
-    missing = [name for name in names if not folder.best(name).is_file()]
+    best = {name: existing_state(folder.best(name)) for name in names}
+    missing = [name for name, path in best.items() if not path.is_file()]
     if missing:
         raise UserError(
-            f"--resume best: no best.pt of {', '.join(missing)} in '{folder.path}'; "
+            f"--resume best: no best checkpoint of {', '.join(missing)} in '{folder.path}'; "
             "a run keeps one where its configuration has a section 'evaluation'"
         )
-    return {name: folder.best(name) for name in names}
-
-
-def _steps(folder: RunFolder, name: str) -> list[int]:
-    """Steps of the numbered checkpoints of a behavior, ascending."""
-    files = folder.numbered_files(name)
-    return [step for step in files if folder.numbered(name, step) in files[step]]
+    return best
 
 
 def _is_later(path: Path, step: int) -> bool:

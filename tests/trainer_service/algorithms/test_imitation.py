@@ -179,10 +179,10 @@ def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: i
 def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: str) -> None:
     straight = make(trainer)
     live(straight, Toss(), 4)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
     experience = copy.deepcopy(straight.replay_state())
     resumed = make(trainer, seed=99)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     if experience is not None:
         resumed._algorithm.load_replay_state(experience)
     for behavior in (straight, resumed):

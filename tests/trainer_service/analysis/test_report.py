@@ -68,7 +68,7 @@ def page_of(run: Path) -> Page:
 def finish(run: Path, steps: int, *, elo: float | None = None, behavior: str = "Ball") -> None:
     """Lets a run have saved its last checkpoint, and its timers."""
     (run / "run_logs").mkdir()
-    record = {"steps": steps, "file_path": "x.pt", "reward": 1.0, "creation_time": 0.0}
+    record = {"steps": steps, "file_path": "x.safetensors", "reward": 1.0, "creation_time": 0.0}
     status: dict[str, Any] = {behavior: {"checkpoints": [record], "final_checkpoint": record}}
     if elo is not None:
         status[behavior]["elo"] = elo

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_service.runs.checkpoint import save_checkpoint
+from trainer_service.runs.checkpoint import read_content, save_checkpoint
 
 ONCE = ("--max-lifetime-restarts=0", "--run-id=w", "--seed=1")
 SILENCE_S = 4
@@ -52,7 +52,7 @@ def play(refused, configure, actor) -> Callable[..., str]:
 
 
 def weights(run_id: str = "w") -> list[torch.Tensor]:
-    state = torch.load(f"results/{run_id}/Walker/checkpoint.pt", weights_only=True)["algorithm"]
+    state = read_content(Path(f"results/{run_id}/Walker/checkpoint.safetensors"))["algorithm"]
     return [*state["network"].values(), *state["normalizer"].values()]
 
 
@@ -261,7 +261,7 @@ def test_a_mistake_in_between_ends_a_run_without_harm(play, mistake: str) -> Non
     message = play("introduce", "confirm", *good, mistake, code=1)
     assert MISTAKES[mistake] in message
     assert "it was already started again 0 of at most 0 times" in message
-    assert torch.load("results/w/Walker/checkpoint.pt", weights_only=True)["step"] > 128
+    assert read_content(Path("results/w/Walker/checkpoint.safetensors"))["step"] > 128
     assert all(torch.isfinite(values).all() for values in weights())
 
 
@@ -282,7 +282,7 @@ def test_a_late_declaration_that_fits_nothing_costs_no_restart(
     assert said.code == 2, said
     assert reason in said.err
     assert "starting it again" not in said.out + said.err
-    assert torch.load("results/w/Walker/checkpoint.pt", weights_only=True)["step"] > 128
+    assert read_content(Path("results/w/Walker/checkpoint.safetensors"))["step"] > 128
 
 
 @posix_only
@@ -333,7 +333,7 @@ def test_a_behavior_whose_name_leads_out_of_the_run(refused, workplace: Path, ac
     env = actor("behavior=../../Walker?team=0", "introduce", "confirm", "forever")
     message = refused("learn", "config.yaml", f"--env={env}", *ONCE)
     assert "behavior name '../../Walker' must not contain slashes" in message
-    assert not list(workplace.rglob("*.pt"))
+    assert not list(workplace.rglob("*.safetensors"))
 
 
 @posix_only
@@ -372,21 +372,28 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], boo
 @posix_only
 def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, program, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=18)
-    full_disk(lambda path: path.name in {"Treadmill-18.pt", "Treadmill-36.pt", "Treadmill-54.pt"})
+    full_disk(
+        lambda path: (
+            path.name in {"Treadmill-18.safetensors", "Treadmill-36.safetensors", "Treadmill-54.safetensors"}
+        )
+    )
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
     assert said.code == 0, said.err
-    assert "[WARNING] cannot write 'results/w/Treadmill/Treadmill-18.pt': No space left on device" in said.out
-    assert torch.load("results/w/Treadmill/checkpoint.pt", weights_only=True)["step"] == 72
+    assert (
+        "[WARNING] cannot write 'results/w/Treadmill/Treadmill-18.safetensors': No space left on device"
+        in said.out
+    )
+    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 72
 
 
 @posix_only
 def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, program, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=36)
-    newest = Path("results/w/Treadmill/checkpoint.pt")
+    newest = Path("results/w/Treadmill/checkpoint.safetensors")
     full_disk(lambda path: path == newest and path.exists())
     message = refused("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
     assert f"cannot write '{newest}': No space left on device" in message
-    assert torch.load(newest, weights_only=True)["step"] == 36
+    assert read_content(newest)["step"] == 36
     assert not list(newest.parent.glob(".*"))
 
 
@@ -401,7 +408,7 @@ def test_a_limit_of_the_system_on_files_is_named(refused, configure, program) ->
         message = refused("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "cannot write 'results/w/Treadmill/checkpoint.pt': File too large" in message
+    assert "cannot write 'results/w/Treadmill/checkpoint.safetensors': File too large" in message
 
 
 class Bomb:
@@ -436,7 +443,7 @@ def of_another_program(path: Path) -> None:
 
 
 def incomplete(path: Path) -> None:
-    content = torch.load(path, weights_only=True)
+    content = read_content(path)
     del content["spec"]
     torch.save(content, path)
 
@@ -449,7 +456,7 @@ DAMAGES = [truncated, emptied, scribbled_over, pickled_code, saved_code, of_anot
 def test_a_damaged_checkpoint_is_named_before_anything_starts(
     refused, configure, make_behavior, damage: Callable[[Path], None], command: str
 ) -> None:
-    checkpoint = Path("results/w/Walker/checkpoint.pt")
+    checkpoint = Path("results/w/Walker/checkpoint.safetensors")
     save_checkpoint(make_behavior(name="Walker").checkpoint(), checkpoint)
     Path("results/w/configuration.yaml").write_text(configure("Walker").read_text())
     damage(checkpoint)
@@ -464,7 +471,9 @@ def test_a_damaged_checkpoint_is_named_before_anything_starts(
 
 def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, configure, make_behavior) -> None:
     configure("Walker")
-    newest, numbered = (Path("results/w/Walker", name) for name in ("checkpoint.pt", "Walker-0.pt"))
+    newest, numbered = (
+        Path("results/w/Walker", name) for name in ("checkpoint.safetensors", "Walker-0.safetensors")
+    )
     save_checkpoint(make_behavior(name="Walker").checkpoint(), newest, numbered)
     truncated(newest)
     message = refused("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic")
@@ -503,7 +512,7 @@ def test_a_checkpoint_of_other_networks_is_refused_by_key(
         how,
     )
     assert expected in message
-    assert torch.load("results/w/Treadmill/checkpoint.pt", weights_only=True)["step"] == 18
+    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 18
 
 
 @posix_only

@@ -19,7 +19,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import MLAgentsCheckpoint
 from trainer_service.policy import load_policy
-from trainer_service.runs.checkpoint import load_checkpoint
+from trainer_service.runs.checkpoint import load_checkpoint, read_content
 from unity_bridge.specs import ActionSpec, DimensionProperty, ObservationType
 
 RUNS = Path(__file__).parents[1] / "mlagents_runs"
@@ -43,8 +43,8 @@ def test_a_run_is_made_that_has_everything(mlagents_style: Callable[..., Any], o
         "configuration.yaml",
         "run_logs/training_status.json",
         "Hybrid.onnx",
-        "Hybrid/checkpoint.pt",
-        "Hybrid/Hybrid-427.pt",
+        "Hybrid/checkpoint.safetensors",
+        "Hybrid/Hybrid-427.safetensors",
         "Hybrid/Hybrid-427.onnx",
     }
     configuration = yaml.safe_load(Path("results/new/configuration.yaml").read_text())
@@ -59,7 +59,7 @@ def test_the_list_of_checkpoints_names_what_was_made(original: Path) -> None:
     (record,) = status["checkpoints"]
     assert (record["steps"], record["reward"]) == (427, before["final_checkpoint"]["reward"])
     assert record["file_path"] == "results/new/Hybrid/Hybrid-427.onnx"
-    assert record["auxillary_file_paths"] == ["results/new/Hybrid/Hybrid-427.pt"]
+    assert record["auxillary_file_paths"] == ["results/new/Hybrid/Hybrid-427.safetensors"]
     assert status["final_checkpoint"]["file_path"] == "results/new/Hybrid.onnx"
 
 
@@ -74,7 +74,7 @@ def test_lessons_are_kept(original: Path) -> None:
 
 def test_sensors_and_actions_are_those_of_the_model(original: Path) -> None:
     import_results(original, "new", results_dir=Path("results"))
-    spec = load_checkpoint(Path("results/new/Hybrid/checkpoint.pt")).spec
+    spec = load_checkpoint(Path("results/new/Hybrid/checkpoint.safetensors")).spec
     assert [sensor.shape for sensor in spec.observation_specs] == [(3,), (2,)]
     assert spec.action_spec == ActionSpec(1, (3, 3))
 
@@ -103,7 +103,7 @@ def test_it_is_evaluated_exported_and_resumed(mlagents_style: Callable[..., Any]
     said = mlagents_style("learn", _longer(original), "--run-id=new", "--resume", "--env=sim:hybrid")
     assert said.code == 0, said.err
     assert "Resuming 'Hybrid' from step 427." in said.out
-    resumed = load_checkpoint(Path("results/new/Hybrid/checkpoint.pt"))
+    resumed = load_checkpoint(Path("results/new/Hybrid/checkpoint.safetensors"))
     assert resumed.step >= 900
     assert resumed.algorithm["optimizer"]["steps"] > 24
 
@@ -135,8 +135,8 @@ def test_a_run_starts_from_the_weights_of_ml_agents(
     said = mlagents_style("learn", path, "--run-id=new", *flags, "--env=sim:hybrid")
     assert said.code == 0, said.err
     assert "Starting 'Hybrid' from step 0 with the weights of" in said.out
-    theirs = torch.load(original / "Hybrid" / "checkpoint.pt", weights_only=True)["Policy"]
-    network = load_checkpoint(Path("results/new/Hybrid/checkpoint.pt")).algorithm["network"]
+    theirs = read_content(original / "Hybrid" / "checkpoint.pt")["Policy"]
+    network = load_checkpoint(Path("results/new/Hybrid/checkpoint.safetensors")).algorithm["network"]
     key = "network_body._body_endoder.seq_layers.0.weight"
     np.testing.assert_allclose(network["actor.body.layers.0.weight"], theirs[key], atol=1e-6)
 
@@ -208,7 +208,10 @@ def _flat_model(folder: Path) -> None:
         (lambda folder: (folder / "Hybrid.onnx").write_bytes(b""), r"has the inputs {}; expected obs_0"),
         (_wider_model, r"seq_layers\.0\.weight of Policy has shape \(8, 5\), expected \(8, 6\)"),
         (_flat_model, r"with 1 to 3 known dimensions each"),
-        (lambda folder: (folder / "Hybrid/checkpoint.pt").write_bytes(b"PK\x03\x04junk"), r"is damaged"),
+        (
+            lambda folder: (folder / "Hybrid/checkpoint.pt").write_bytes(b"PK\x03\x04junk"),
+            r"is damaged",
+        ),
         (shutil.rmtree, r"has no configuration\.yaml"),
     ],
 )

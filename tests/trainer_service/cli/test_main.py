@@ -19,6 +19,7 @@ import yaml
 
 import trainer_service
 from trainer_service.cli import main
+from trainer_service.runs.checkpoint import read_content
 
 LINE = re.compile(
     r"\[INFO\] Basic\. Step: (\d+)\. Time Elapsed: \d+\.\d{3} s\. "
@@ -56,7 +57,7 @@ def test_commands_run_with_standard_output_closed(configure, program) -> None:
     ours = shlex.join([sys.executable, "-m", "trainer_service"])
     learn = f"{ours} learn config.yaml --env={program('treadmill')} --run-id=daemon >&- 2>&-"
     assert subprocess.run(learn, shell=True, check=False).returncode == 0
-    assert Path("results/daemon/Treadmill/checkpoint.pt").is_file()
+    assert Path("results/daemon/Treadmill/checkpoint.safetensors").is_file()
     assert subprocess.run(f"{ours} check config.yaml >&-", shell=True, check=False).returncode == 0
 
 
@@ -75,10 +76,10 @@ def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
         "run_logs/trainer.log",
         "run_logs/Player-0.log",
         "run_logs/Player-1.log",
-        "Basic/checkpoint.pt",
-        "Basic/Basic-600.pt",
+        "Basic/checkpoint.safetensors",
+        "Basic/Basic-600.safetensors",
         "Basic/Basic-600.onnx",
-        "Basic/Basic-800.pt",
+        "Basic/Basic-800.safetensors",
         "Basic/Basic-800.onnx",
         "Basic.onnx",
     }
@@ -196,10 +197,10 @@ def test_every_checkpoint_is_listed_with_the_mean_return_before_it(finished: tup
 
 def test_the_newest_checkpoint_is_the_last_numbered_one(finished: tuple[Path, str]) -> None:
     run, _ = finished
-    step = torch.load(run / "Basic" / "checkpoint.pt", weights_only=True)["step"]
+    step = read_content(run / "Basic" / "checkpoint.safetensors")["step"]
     assert step in {800, 805}
-    newest = (run / "Basic" / "checkpoint.pt").read_bytes()
-    assert newest == (run / "Basic" / f"Basic-{step}.pt").read_bytes()
+    newest = (run / "Basic" / "checkpoint.safetensors").read_bytes()
+    assert newest == (run / "Basic" / f"Basic-{step}.safetensors").read_bytes()
 
 
 def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str]) -> None:
@@ -236,18 +237,18 @@ def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure
     configure("Treadmill", max_steps=18)
     line = ("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--seed=1")
     assert mlagents_style(*line).code == 0
-    before = Path("results/t/Treadmill/checkpoint.pt").read_bytes()
+    before = Path("results/t/Treadmill/checkpoint.safetensors").read_bytes()
     refused = mlagents_style(*line)
     assert refused.code == 2
     for way_out in ("run id 't' is taken", "--run-id", "--resume", "--force"):
         assert way_out in refused.err
-    assert Path("results/t/Treadmill/checkpoint.pt").read_bytes() == before
+    assert Path("results/t/Treadmill/checkpoint.safetensors").read_bytes() == before
 
     configure("Treadmill", max_steps=36, file="longer.yaml")
     forced = ("learn", "longer.yaml", *line[2:], "--force")
     assert mlagents_style(*forced).code == 0
-    assert torch.load("results/t/Treadmill/checkpoint.pt", weights_only=True)["step"] == 36
-    assert not Path("results/t/Treadmill/Treadmill-18.pt").exists()
+    assert read_content(Path("results/t/Treadmill/checkpoint.safetensors"))["step"] == 36
+    assert not Path("results/t/Treadmill/Treadmill-18.safetensors").exists()
 
 
 def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, program) -> None:
@@ -261,7 +262,7 @@ def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, pro
     assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
     # 18 steps are less than a rollout, so nothing was learned and the weights are those of the first run.
     first, second = (
-        torch.load(f"results/{run}/Treadmill/checkpoint.pt", weights_only=True) for run in ("first", "second")
+        read_content(Path(f"results/{run}/Treadmill/checkpoint.safetensors")) for run in ("first", "second")
     )
     assert second["step"] == 18
     for name, weights in first["algorithm"]["network"].items():
@@ -283,7 +284,10 @@ def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style,
 
 @pytest.mark.parametrize(
     ("init_path", "flags"),
-    [("results/first/Treadmill/checkpoint.pt", ()), ("Treadmill-18.pt", ("--initialize-from=first",))],
+    [
+        ("results/first/Treadmill/checkpoint.safetensors", ()),
+        ("Treadmill-18.safetensors", ("--initialize-from=first",)),
+    ],
     ids=["path", "bare"],
 )
 def test_the_default_settings_init_path_holds_for_every_behavior(
@@ -326,7 +330,7 @@ def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, prog
     Path("config.yaml").write_text("default_settings: {trainer_type: ppo, max_steps: 36}\n")
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}")
     assert said.code == 0, said.err
-    assert torch.load("results/ppo/Treadmill/checkpoint.pt", weights_only=True)["step"] == 36
+    assert read_content(Path("results/ppo/Treadmill/checkpoint.safetensors"))["step"] == 36
 
 
 def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, program) -> None:
@@ -342,7 +346,7 @@ def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, prog
     assert (outcome.folder, outcome.interrupted) == (Path("results/by-python"), False)
     assert outcome.steps == {"Treadmill": 180}
     by_command, by_python = (
-        torch.load(f"results/{run}/Treadmill/checkpoint.pt", weights_only=True)["algorithm"]["network"]
+        read_content(Path(f"results/{run}/Treadmill/checkpoint.safetensors"))["algorithm"]["network"]
         for run in ("by-command", "by-python")
     )
     for name, weights in by_command.items():

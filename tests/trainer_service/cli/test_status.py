@@ -47,7 +47,7 @@ def end(end: str, ended_by: str, **steps: int) -> None:
     logs = RUN / "run_logs"
     logs.mkdir()
     records = {
-        name: {"steps": step, "file_path": "x.pt", "reward": 1.0, "creation_time": 0.0}
+        name: {"steps": step, "file_path": "x.safetensors", "reward": 1.0, "creation_time": 0.0}
         for name, step in steps.items()
     }
     status = {name: {"checkpoints": [each], "final_checkpoint": each} for name, each in records.items()}
@@ -118,7 +118,7 @@ def test_a_start_that_failed_learned_nothing(status) -> None:
 def test_the_words_name_steps_returns_and_ages(capsys: pytest.CaptureFixture[str]) -> None:
     end("failed", "CUDA \x1b[2J is gone", Ball=400, Pad=100)
     (RUN / "Ball").mkdir()
-    (RUN / "Ball" / "checkpoint.pt").touch()
+    (RUN / "Ball" / "checkpoint.safetensors").touch()
     assert main(["status", str(RUN)]) == 1
     head, *behaviors = re.sub(r"\d+ s ago", "N s ago", capsys.readouterr().out).splitlines()
     assert head == r"walker: failed, ended by CUDA \x1b[2J is gone, last line N s ago"

@@ -17,7 +17,7 @@ SECRETS = (
     "SecretLesson",
     "secret_run",
     "secret_results",
-    "secret.pt",
+    "secret.safetensors",
     "secret.exe",
 )
 
@@ -31,12 +31,12 @@ def options() -> RunOptions:
     ]
     given: dict[str, Any] = {
         "behaviors": {
-            "SecretBall": {"init_path": "secret.pt", "network_settings": {"num_layers": 3}},
+            "SecretBall": {"init_path": "secret.safetensors", "network_settings": {"num_layers": 3}},
             "Other": {},
         },
         "environment_parameters": {"secret_height": {"curriculum": lessons}, "mass": 1},
         "checkpoint_settings": {"run_id": "secret_run", "results_dir": "secret_results"},
-        "env_settings": {"env_path": "secret.exe", "env_args": ["--secret.pt"], "num_envs": 2},
+        "env_settings": {"env_path": "secret.exe", "env_args": ["--secret.safetensors"], "num_envs": 2},
     }
     return parse_run_options(given).options
 
@@ -50,7 +50,7 @@ def test_a_run_is_described_without_a_name(options: RunOptions) -> None:
     first = told["environment_parameters"][hashed_name("secret_height")]["curriculum"][0]
     assert first["name"] == hashed_name("SecretLesson")
     assert first["completion_criteria"]["behavior"] == hashed_name("SecretBall")
-    assert told["env_settings"]["env_args"] == [hashed_name("--secret.pt")]
+    assert told["env_settings"]["env_args"] == [hashed_name("--secret.safetensors")]
     for secret in SECRETS:
         assert secret not in message.run_options
 
@@ -60,7 +60,7 @@ def test_a_behavior_is_described_without_a_name(options: RunOptions) -> None:
     assert message.behavior_name == hashed_name("SecretBall")
     assert (message.trainer_type, message.extrinsic_reward_enabled) == ("ppo", True)
     assert (message.num_network_layers, message.curriculum_enabled) == (3, True)
-    assert json.loads(message.config)["init_path"] == hashed_name("secret.pt")
+    assert json.loads(message.config)["init_path"] == hashed_name("secret.safetensors")
     other = analytics.behavior_message("Other", options.behaviors["Other"], options)
     assert not other.curriculum_enabled
 

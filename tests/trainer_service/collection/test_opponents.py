@@ -302,22 +302,24 @@ def always(choice: int, trainer_type: str) -> Checkpoint:
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "mappo"])
 def test_a_policy_of_any_trainer_type_can_be_played_against(trainer_type: str) -> None:
-    chosen = settings(opponents=["other.pt", "self"], play_against_latest_model_ratio=0.0, **ALONE)
-    behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.pt": always(1, trainer_type)})
+    chosen = settings(opponents=["other.safetensors", "self"], play_against_latest_model_ratio=0.0, **ALONE)
+    behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.safetensors": always(1, trainer_type)})
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=60)
     only = [(tick[IDS[1]].discrete == 1).all() for tick in actions]
     # Every two games another opponent is drawn; one of the two never makes another choice.
     assert 0.2 < np.mean(only) < 0.8
     series = behaviors["Duel"].summarize(1.0).series
-    assert {"Self-play/Win Rate/other.pt", "Self-play/Win Rate/snapshots"} <= set(series)
+    assert {"Self-play/Win Rate/other.safetensors", "Self-play/Win Rate/snapshots"} <= set(series)
 
 
 def test_a_policy_of_another_task_cannot_be_played_against() -> None:
     other = always(1, "ppo")
     wrong = BehaviorSpec((ObservationSpec("one", (7,)),), ActionSpec(0, (CHOICES,)))
-    with pytest.raises(UserError, match=r"self_play.opponents: 'other.pt' was trained for something else"):
+    with pytest.raises(
+        UserError, match=r"self_play.opponents: 'other.safetensors' was trained for something else"
+    ):
         meet(
             *IDS,
-            chosen=settings(opponents=["other.pt"]),
-            checkpoints={"other.pt": replace(other, spec=wrong)},
+            chosen=settings(opponents=["other.safetensors"]),
+            checkpoints={"other.safetensors": replace(other, spec=wrong)},
         )

@@ -433,7 +433,7 @@ def test_a_pool_that_is_not_mentioned_is_that_of_mlagents() -> None:
         ("[7]", "expected the name of a player, got 7"),
         (
             "[a/b]",
-            "player 'a/b': expected a run, RUN@STEP, RUN@best, FILE.pt, random or expert; a run id must be",
+            "player 'a/b': expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; a run id must be",
         ),
     ],
 )

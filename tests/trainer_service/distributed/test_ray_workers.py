@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from behavior_worlds import assert_equal_states, flat
 from in_process_workers import options_of
 
@@ -18,6 +17,7 @@ from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
 from trainer_service.distributed.records import SampleRequest, SampleResult, Share
 from trainer_service.distributed.rollout_workers import WorkerLost
 from trainer_service.errors import OutOfMemory
+from trainer_service.runs.checkpoint import read_content
 from unity_bridge.errors import BridgeError, LaunchError
 
 ray = pytest.importorskip("ray")
@@ -282,7 +282,7 @@ def test_runs_and_resumes_of_one_seed_are_equal_bit_for_bit(
                 key for key in row if key in ("wall_s", "steps_per_s") or key.startswith("Distributed/")
             ]:
                 del row[key]
-        checkpoint = torch.load(folder / "Treadmill" / "checkpoint.pt", weights_only=True)
+        checkpoint = read_content(folder / "Treadmill" / "checkpoint.safetensors")
         assert checkpoint["step"] == rows[-1]["step"]
         return flat(checkpoint["algorithm"]), rows
 

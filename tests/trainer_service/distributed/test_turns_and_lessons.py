@@ -172,7 +172,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     assert not np.allclose(by_team[0], by_team[1])
 
 
-@pytest.mark.parametrize("kind", ["random", "other.pt"])
+@pytest.mark.parametrize("kind", ["random", "other.safetensors"])
 def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any, kind: str) -> None:
     network = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
     other = make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network).checkpoint()

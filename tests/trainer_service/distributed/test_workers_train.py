@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from behavior_worlds import assert_equal_states, flat
+
+from trainer_service.runs.checkpoint import read_content
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 
@@ -65,7 +66,7 @@ def summaries(run_id: str = "run") -> list[dict[str, Any]]:
 
 def steps(behavior: str, run_id: str = "run") -> int:
     """Agent steps that the run's checkpoint is of."""
-    saved = torch.load(Path("results", run_id, behavior, "checkpoint.pt"), weights_only=True)
+    saved = read_content(Path("results", run_id, behavior, "checkpoint.safetensors"))
     return int(saved["step"])
 
 
@@ -119,7 +120,7 @@ def test_teams_take_turns_under_self_play(learn: Callable[..., Any]) -> None:
         },
     )  # fmt: skip
     assert "policy_loss" in last
-    state = torch.load("results/run/Duel/checkpoint.pt", weights_only=True)
+    state = read_content(Path("results/run/Duel/checkpoint.safetensors"))
     assert state["self_play"]["rules"]["turn"] >= 2
     assert state["self_play"]["rules"]["ghost_steps"] > 0
     assert 2048 <= state["step"] < 2048 + 8
@@ -199,7 +200,7 @@ def test_two_runs_are_equal_bit_for_bit(learn: Callable[..., Any]) -> None:
     for run_id in ("one", "two"):
         learn("basic", "sim:basic", settings={"max_steps": 1500, "summary_freq": 500}, run_id=run_id)
     states = [
-        torch.load(Path("results", run_id, "Basic", "checkpoint.pt"), weights_only=True)["algorithm"]
+        read_content(Path("results", run_id, "Basic", "checkpoint.safetensors"))["algorithm"]
         for run_id in ("one", "two")
     ]
     assert_equal_states(*map(flat, states))

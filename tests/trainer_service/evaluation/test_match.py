@@ -31,7 +31,7 @@ RULES = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "window": 3}
         ("random@last", "random", "last"),
         ("random", None, "last"),
         ("expert", None, "last"),
-        ("some/file.pt", None, "last"),
+        ("some/file.safetensors", None, "last"),
     ],
 )
 def test_players_are_named_by_run_and_checkpoint(text: str, run_id: str | None, which: str) -> None:
@@ -143,7 +143,7 @@ def walker(make_behavior) -> Callable[..., Path]:
 def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
     rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
     memory = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
-    fast, slow = walker("fast.pt", 0.9), walker("slow.pt", 0.1, network_settings=memory)
+    fast, slow = walker("fast.safetensors", 0.9), walker("slow.safetensors", 0.1, network_settings=memory)
     found = matches(fast, "--against", slow, f"--env={rivals}", "--episodes=8", "--json")
     # A tie of two rivals is a draw, so nothing but the speed decides.
     assert found[0]["mean_length"] == 4.0
@@ -152,8 +152,8 @@ def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
         slow, "--against", fast, "random", f"--env={rivals}", "--episodes=8", "--cross-play", "--json"
     )
     pairs = {(each["player"], each["opponent"]): each["win_rate"] for each in found}
-    assert pairs["slow.pt", "fast.pt"] == 0.0
-    assert pairs["fast.pt", "random"] == 1.0
+    assert pairs["slow.safetensors", "fast.safetensors"] == 0.0
+    assert pairs["fast.safetensors", "random"] == 1.0
     assert len(pairs) == 3
 
 
@@ -181,12 +181,12 @@ def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
 
 def test_a_policy_of_another_task_is_refused(mlagents_style, program, walker, make_behavior) -> None:
     rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
-    fast = walker("fast.pt", 1.0)
-    save_checkpoint(make_behavior(name="Rival", sizes=(5,)).checkpoint(), Path("other.pt"))
-    said = mlagents_style("evaluate", fast, "--against", "other.pt", f"--env={rivals}")
+    fast = walker("fast.safetensors", 1.0)
+    save_checkpoint(make_behavior(name="Rival", sizes=(5,)).checkpoint(), Path("other.safetensors"))
+    said = mlagents_style("evaluate", fast, "--against", "other.safetensors", f"--env={rivals}")
     assert said.code == 2
     assert (
-        "player 'other.pt' as Rival?team=1: behavior 'Rival' is not what its policy was trained for"
+        "player 'other.safetensors' as Rival?team=1: behavior 'Rival' is not what its policy was trained for"
         in said.err
     )
 
@@ -195,7 +195,9 @@ def test_a_run_plays_against_its_own_past(matches, mlagents_style, configure) ->
     configure("Duel", max_steps=900, checkpoint_interval=300, summary_freq=500, self_play=RULES)
     line = ["config.yaml", "--env=sim:duel", "--run-id=duel", "--seed=3", "--env-args", "--copies", "4"]
     assert mlagents_style("learn", *line).code == 0
-    steps = sorted(int(path.stem.partition("-")[2]) for path in Path("results/duel/Duel").glob("Duel-*.pt"))
+    steps = sorted(
+        int(path.stem.partition("-")[2]) for path in Path("results/duel/Duel").glob("Duel-*.safetensors")
+    )
     (found,) = matches("duel", "--against", f"duel@{steps[0]}", "--episodes=8", "--json", "--side=1")
     assert (found["step"], found["opponent_step"], found["games"]) == (steps[-1], steps[0], 8)
     said = mlagents_style("evaluate", "duel", "--against", f"duel@{steps[0]}", "random", "--episodes=4")

@@ -16,6 +16,7 @@ from trainer_service.config.run.tracking import SUMMARY_WRITERS
 from trainer_service.evaluation.periodic import step_limit
 from trainer_service.metrics import Summary, SummaryWriter
 from trainer_service.metrics.trackers import TrackedRun
+from trainer_service.runs.checkpoint import read_content
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
@@ -53,8 +54,8 @@ def rows(run_id: str, file: str = "evaluations.jsonl") -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
 
 
-def state(run_id: str, file: str = "checkpoint.pt", behavior: str = "Treadmill") -> dict[str, Any]:
-    return torch.load(Path("results", run_id, behavior, file), weights_only=True)
+def state(run_id: str, file: str = "checkpoint.safetensors", behavior: str = "Treadmill") -> dict[str, Any]:
+    return read_content(Path("results", run_id, behavior, file))
 
 
 def leaves(content: Any, path: str = "") -> dict[str, Any]:
@@ -120,7 +121,7 @@ def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
     assert best[0] == found[0]  # the first is the best so far, whatever it is
     top = max(found, key=lambda row: row["score"])
     assert best[-1] == top
-    assert state("run", "best.pt")["step"] == top["step"]
+    assert state("run", "best.safetensors")["step"] == top["step"]
     assert Path("results/run/Treadmill/best.onnx").is_file()
     assert top["score"] == top["mean_return"]
     assert said.out.count("Evaluation at step") == len(found) == 5
@@ -134,7 +135,7 @@ def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
         if which == "best":
             # The same seeds, the same simulator: exactly what the run has found.
             assert result["behaviors"]["Treadmill"]["mean_return"] == top["mean_return"]
-    path = "results/run/Treadmill/best.pt"
+    path = "results/run/Treadmill/best.safetensors"
     result = json.loads(mlagents_style("evaluate", "run", f"--checkpoint={path}", *same).out)
     assert result["step"] == top["step"]
 
@@ -146,7 +147,7 @@ def test_a_run_that_is_resumed_remembers_the_best(train) -> None:
     assert "An evaluation failed" not in said.out
     assert rows("parted") == rows("straight")
     assert_same(state("parted"), state("straight"))
-    assert_same(state("parted", "best.pt"), state("straight", "best.pt"))
+    assert_same(state("parted", "best.safetensors"), state("straight", "best.safetensors"))
 
 
 def test_what_was_found_after_the_checkpoint_is_found_again(train) -> None:
@@ -239,10 +240,10 @@ def test_without_evaluations_there_is_no_best(mlagents_style, configure) -> None
     assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=plain").code == 0
     said = mlagents_style("evaluate", "plain", "--checkpoint=best")
     assert said.code == 2
-    assert "no best.pt of Basic" in said.err
-    said = mlagents_style("evaluate", "plain", "--checkpoint=nowhere.pt")
+    assert "no best checkpoint of Basic" in said.err
+    said = mlagents_style("evaluate", "plain", "--checkpoint=nowhere.safetensors")
     assert said.code == 2
-    assert "'nowhere.pt' does not exist" in said.err
+    assert "'nowhere.safetensors' does not exist" in said.err
 
 
 def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> None:
@@ -256,7 +257,7 @@ def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> 
     run.signal(signal.SIGINT)
     run.until("The evaluation was given up.")
     assert run.end() == 0
-    assert Path("results/long/3DBall/checkpoint.pt").is_file()
+    assert Path("results/long/3DBall/checkpoint.safetensors").is_file()
 
 
 class Noting(SummaryWriter):

@@ -181,8 +181,8 @@ def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
 
 def test_a_checkpoint_keeps_the_members(tmp_path: Path) -> None:
     checkpoint = behavior_of("mappo", share="none").checkpoint()
-    save_checkpoint(checkpoint, tmp_path / "checkpoint.pt")
-    assert load_checkpoint(tmp_path / "checkpoint.pt").spec == SPEC
+    save_checkpoint(checkpoint, tmp_path / "checkpoint.safetensors")
+    assert load_checkpoint(tmp_path / "checkpoint.safetensors").spec == SPEC
 
 
 def test_weights_of_another_number_of_agents_are_refused() -> None:

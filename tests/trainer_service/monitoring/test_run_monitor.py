@@ -99,7 +99,7 @@ def test_the_last_summary_is_kept_with_its_time(monitor: RunMonitor) -> None:
 def test_checkpoints_are_those_on_the_disk(monitor: RunMonitor, tmp_path: Path) -> None:
     assert monitor.saved("Ball") == SavedState(None, None)
     (tmp_path / "Ball").mkdir()
-    for name in ("checkpoint.pt", "Ball-500.pt", "Ball-1500.pt", "Ball-2000.onnx"):
+    for name in ("checkpoint.safetensors", "Ball-500.safetensors", "Ball-1500.safetensors", "Ball-2000.onnx"):
         (tmp_path / "Ball" / name).touch()
-    os.utime(tmp_path / "Ball" / "checkpoint.pt", (1_600_000_000, 1_600_000_000))
+    os.utime(tmp_path / "Ball" / "checkpoint.safetensors", (1_600_000_000, 1_600_000_000))
     assert monitor.saved("Ball") == SavedState(1500, 1_600_000_000.0)

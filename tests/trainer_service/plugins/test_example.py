@@ -21,6 +21,7 @@ from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.algorithm import Algorithm
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import load_policy
+from trainer_service.runs.checkpoint import read_content
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -57,7 +58,7 @@ def assert_equal_states(left: Any, right: Any) -> None:
 
 
 def state_of(run_id: str, behavior: str) -> Any:
-    return torch.load(Path("results", run_id, behavior, "checkpoint.pt"), weights_only=True)
+    return read_content(Path("results", run_id, behavior, "checkpoint.safetensors"))
 
 
 def test_the_algorithm_learns_resumes_plays_and_is_exported(

@@ -204,7 +204,7 @@ def test_the_distribution_of_a_missing_plugin_is_named(site: Path, spec_and_comp
     with pytest.raises(
         UserError, match=r"algorithms\.a2c is of example-plugin 0\.1\.0, which is not installed here"
     ):
-        parse_checkpoint(content, Path("checkpoint.pt"))
+        parse_checkpoint(content, Path("checkpoint.safetensors"))
 
 
 def test_a_run_that_is_resumed_remembers_its_plugins(site: Path, workplace: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_longer_previous_file_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_leaves_the_previous_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
-    path = tmp_path / "checkpoint.pt"
+    path = tmp_path / "checkpoint.safetensors"
     write_atomic(path, b"old")
 
     def full(*_: object) -> None:
@@ -57,13 +57,13 @@ def test_a_disk_that_fills_up_leaves_the_previous_file_whole(
     assert str(path) in str(caught.value)
     assert os.strerror(errno.ENOSPC) in str(caught.value)
     assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["checkpoint.pt"]
+    assert names(tmp_path) == ["checkpoint.safetensors"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
 @pytest.mark.process
 def test_a_write_that_fails_halfway_leaves_the_previous_file(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
+    path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(b"old")
     script = """
 import resource, sys
@@ -77,7 +77,7 @@ except SaveError:
 """
     assert exit_code(script, path) == 7
     assert path.read_bytes() == b"old"
-    assert names(tmp_path) == ["checkpoint.pt"]
+    assert names(tmp_path) == ["checkpoint.safetensors"]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_interrupted_write_removes_its_temporary_file(
 
 
 def test_leftovers_of_killed_writers_go_and_everything_else_stays(tmp_path: Path) -> None:
-    for name in (".checkpoint.pt.4711.tmp", "notes.tmp", ".hidden", ".x.tmp"):
+    for name in (".checkpoint.safetensors.4711.tmp", "notes.tmp", ".hidden", ".x.tmp"):
         (tmp_path / name).write_text("x")
     remove_leftovers(tmp_path)
     assert names(tmp_path) == [".hidden", ".x.tmp", "notes.tmp"]

@@ -31,20 +31,20 @@ OURS = (
     "film-500.gif",
     "Ball.onnx",
     "set-aside-1/metrics.jsonl",
-    "set-aside-1/Ball/checkpoint.pt",
+    "set-aside-1/Ball/checkpoint.safetensors",
     "set-aside-1/Ball/Ball-700.onnx",
     "run_logs/training_status.json",
     "run_logs/timers.json",
     "run_logs/Player-0.log",
     "run_logs/trainer.log",
     "run_logs/trainer.log.1",
-    "Ball/checkpoint.pt",
-    "Ball/Ball-500.pt",
+    "Ball/checkpoint.safetensors",
+    "Ball/Ball-500.safetensors",
     "Ball/Ball-500.onnx",
     "Ball/replay.npz",
     "Ball/replay-500-steps-0.npz",
     "Ball/events.out.tfevents.1700000000.host.1.0",
-    "Ball/.checkpoint.pt.4711.tmp",
+    "Ball/.checkpoint.safetensors.4711.tmp",
     "Ball/.replay-500-steps-0.npz.4711.tmp",
 )
 
@@ -60,8 +60,8 @@ def test_the_layout_is_that_of_ml_agents(tmp_path: Path) -> None:
             run.timers: "run_logs/timers.json",
             run.player_log(3): "run_logs/Player-3.log",
             run.behavior("Ball"): "Ball",
-            run.checkpoint("Ball"): "Ball/checkpoint.pt",
-            run.numbered("Ball", 500): "Ball/Ball-500.pt",
+            run.checkpoint("Ball"): "Ball/checkpoint.safetensors",
+            run.numbered("Ball", 500): "Ball/Ball-500.safetensors",
             run.replay("Ball"): "Ball/replay.npz",
             run.replay_rows("Ball", 500, "steps", 64): "Ball/replay-500-steps-64.npz",
             run.numbered("Ball", 500, ".onnx"): "Ball/Ball-500.onnx",
@@ -110,7 +110,7 @@ def test_resuming_keeps_everything_but_the_leftovers_of_a_kill(tmp_path: Path) -
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
     RunFolder.open(tmp_path, "run", resume=True).close()
-    del before["run/Ball/.checkpoint.pt.4711.tmp"]
+    del before["run/Ball/.checkpoint.safetensors.4711.tmp"]
     del before["run/Ball/.replay-500-steps-0.npz.4711.tmp"]
     assert snapshot(tmp_path) == before
 
@@ -140,12 +140,12 @@ def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
         "film-mine.gif",
         "Favourite.onnx",
         "Ball/notes.txt",
-        "Ball/Ball-best.pt",
+        "Ball/Ball-best.safetensors",
+        "Ball/Other-500.safetensors",
         "Ball/replay-mine.npz",
-        "Ball/Other-500.pt",
         "run_logs/plot.png",
         "keep/Ball-500.onnx",
-        "keep/deeper/checkpoint.pt",
+        "keep/deeper/checkpoint.safetensors",
     )
     fill(tmp_path / "run", *OURS, *users)
     RunFolder.open(tmp_path, "run", force=True).close()
@@ -155,11 +155,11 @@ def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="links to folders need rights elsewhere")
 def test_force_does_not_follow_links_out_of_the_run(tmp_path: Path) -> None:
-    fill(tmp_path / "elsewhere", "checkpoint.pt")
+    fill(tmp_path / "elsewhere", "checkpoint.safetensors")
     fill(tmp_path / "run", "configuration.yaml")
     (tmp_path / "run" / "Ball").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     RunFolder.open(tmp_path, "run", force=True).close()
-    assert (tmp_path / "elsewhere" / "checkpoint.pt").exists()
+    assert (tmp_path / "elsewhere" / "checkpoint.safetensors").exists()
 
 
 def test_force_without_an_earlier_run_is_an_ordinary_start(tmp_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_force_without_an_earlier_run_is_an_ordinary_start(tmp_path: Path) -> No
 
 
 def test_resume_wins_over_force_so_that_nothing_is_lost(tmp_path: Path) -> None:
-    fill(tmp_path / "run", "Ball/checkpoint.pt")
+    fill(tmp_path / "run", "Ball/checkpoint.safetensors")
     RunFolder.open(tmp_path, "run", resume=True, force=True).close()
-    assert (tmp_path / "run" / "Ball" / "checkpoint.pt").exists()
+    assert (tmp_path / "run" / "Ball" / "checkpoint.safetensors").exists()
 
 
 def test_initializing_gives_the_folder_of_the_other_run(tmp_path: Path) -> None:
-    fill(tmp_path / "teacher", "Ball/checkpoint.pt")
+    fill(tmp_path / "teacher", "Ball/checkpoint.safetensors")
     with RunFolder.open(tmp_path, "pupil", initialize_from="teacher") as run:
         assert run.path == tmp_path / "pupil"
         assert run.initialize_from == tmp_path / "teacher"
@@ -208,7 +208,7 @@ def test_inference_changes_nothing(tmp_path: Path, flags: dict[str, bool]) -> No
         with pytest.raises(RuntimeError, match="read only"):
             run.write_status(TrainingStatus())
         with pytest.raises(RuntimeError, match="read only"):
-            run.remove("Ball", ["Ball-500.pt"])
+            run.remove("Ball", ["Ball-500.safetensors"])
     assert snapshot(tmp_path) == before
 
 
@@ -234,17 +234,26 @@ def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None
     fill(
         tmp_path / "run",
         "precious",
-        "Ball/checkpoint.pt",
-        "Ball/Ball-1.pt",
+        "Ball/checkpoint.safetensors",
+        "Ball/Ball-1.safetensors",
         "Ball/Ball-1.onnx",
-        "Ball/Ball-2.pt",
+        "Ball/Ball-2.safetensors",
     )
     with RunFolder.open(tmp_path, "run", resume=True) as run:
         run.remove(
-            "Ball", ["Ball-1.pt", "Ball-1.onnx", "Ball-9.pt", "checkpoint.pt", "../precious", "..", ""]
+            "Ball",
+            [
+                "Ball-1.safetensors",
+                "Ball-1.onnx",
+                "Ball-9.safetensors",
+                "checkpoint.safetensors",
+                "../precious",
+                "..",
+                "",
+            ],
         )
     files = {name for name, content in snapshot(tmp_path / "run").items() if content is not None}
-    assert files == {"precious", "Ball/checkpoint.pt", "Ball/Ball-2.pt"}
+    assert files == {"precious", "Ball/checkpoint.safetensors", "Ball/Ball-2.safetensors"}
 
 
 @pytest.mark.parametrize("run_id", ["", "..", "../run", "/run", "x" * 300])

@@ -78,14 +78,14 @@ def test_no_behavior_has_the_name_of_a_file_of_the_run(change: Callable[[str], s
 
 def test_no_behavior_has_the_name_of_a_file_of_another() -> None:
     names = entries(paths_of_a_behavior(RUN, "3DBall")) - {"3DBall"}
-    names |= {RUN.numbered("3DBall", 500, suffix).name for suffix in (".pt", ".onnx")}
+    names |= {RUN.numbered("3DBall", 500, suffix).name for suffix in (".safetensors", ".onnx")}
     assert "3DBall.onnx" in names
     assert [name for name in names if name_problem(name) is None] == []
 
 
 PARTS = [
-    "A", "a", "ä", "a\u0308", "ß", "ss", "-", "500", "-500", ".", ".onnx", ".pt", ".tmp", ".lock", "set-aside", "-1",
-    "film-", "5", ".gif", "run_logs", "report", ".html", "metrics.jsonl", "best", "checkpoint", "tfevents", " ",
+    "A", "a", "ä", "a\u0308", "ß", "ss", "-", "500", "-500", ".", ".onnx", ".safetensors", ".tmp", ".lock", "set-aside",
+    "-1", "film-", "5", ".gif", "run_logs", "report", ".html", "metrics.jsonl", "best", "checkpoint", "tfevents", " ",
 ]  # fmt: skip
 NAMES = st.one_of(
     st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map("".join),

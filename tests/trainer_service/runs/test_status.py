@@ -24,7 +24,7 @@ def record(step: int, reward: float | None = 1.5) -> CheckpointRecord:
         file_path=f"results/run/Ball/Ball-{step}.onnx",
         reward=reward,
         creation_time=1700000000.25,
-        auxiliary_file_paths=(f"results/run/Ball/Ball-{step}.pt",),
+        auxiliary_file_paths=(f"results/run/Ball/Ball-{step}.safetensors",),
     )
 
 
@@ -53,7 +53,7 @@ def test_the_layout_is_that_of_ml_agents() -> None:
                     "file_path": "results/run/Ball/Ball-500.onnx",
                     "reward": 1.5,
                     "creation_time": 1700000000.25,
-                    "auxillary_file_paths": ["results/run/Ball/Ball-500.pt"],
+                    "auxillary_file_paths": ["results/run/Ball/Ball-500.safetensors"],
                 }
             ],
             "final_checkpoint": {
@@ -61,7 +61,7 @@ def test_the_layout_is_that_of_ml_agents() -> None:
                 "file_path": "results/run/Ball/Ball-998.onnx",
                 "reward": None,
                 "creation_time": 1700000000.25,
-                "auxillary_file_paths": ["results/run/Ball/Ball-998.pt"],
+                "auxillary_file_paths": ["results/run/Ball/Ball-998.safetensors"],
             },
         },
         "size": {"lesson_num": 2},
@@ -123,11 +123,11 @@ def test_saving_twice_at_one_step_lists_it_once() -> None:
 def test_the_newest_checkpoints_are_kept(keep: int, kept: tuple[int, ...], dropped: tuple[int, ...]) -> None:
     status, files = prune_checkpoints(saved(1, 2, 3), keep)
     assert status == saved(*kept)
-    assert files == {f"Ball-{step}{suffix}" for step in dropped for suffix in (".onnx", ".pt")}
+    assert files == {f"Ball-{step}{suffix}" for step in dropped for suffix in (".onnx", ".safetensors")}
 
 
 def test_pruning_spares_a_file_that_a_kept_checkpoint_needs() -> None:
-    shared = "Ball/Ball-1.pt"
+    shared = "Ball/Ball-1.safetensors"
     old = CheckpointRecord(1, "Ball/Ball-1.onnx", None, 0.0, (shared,))
     new = CheckpointRecord(2, "Ball/Ball-2.onnx", None, 0.0, (shared,))
     assert prune_checkpoints(BehaviorStatus((old, new)), 1)[1] == {"Ball-1.onnx"}
@@ -139,9 +139,9 @@ def test_pruning_nothing_is_no_special_case() -> None:
 
 def test_file_names_are_found_whichever_system_wrote_them() -> None:
     windows = CheckpointRecord(
-        1, "results\\run\\Ball\\Ball-1.onnx", None, 0.0, ("results/run/Ball/Ball-1.pt",)
+        1, "results\\run\\Ball\\Ball-1.onnx", None, 0.0, ("results/run/Ball/Ball-1.safetensors",)
     )
-    assert windows.file_names == {"Ball-1.onnx", "Ball-1.pt"}
+    assert windows.file_names == {"Ball-1.onnx", "Ball-1.safetensors"}
 
 
 def test_a_missing_file_is_an_empty_status_and_a_warning(

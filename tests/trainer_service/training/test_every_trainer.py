@@ -69,7 +69,7 @@ def counts(replay: Path) -> np.ndarray:
 def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
     saved: dict[str, np.ndarray] = {}
     ReplayFile(replay).load(saved.update)
-    checkpoint = load_checkpoint(replay.with_name("checkpoint.pt"))
+    checkpoint = load_checkpoint(replay.with_name("checkpoint.safetensors"))
     behavior = Behavior(
         checkpoint.behavior, checkpoint.spec, checkpoint.settings, Compute(torch.device("cpu"), 1)
     )

@@ -12,9 +12,10 @@ import torch
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import Collector
 from trainer_service.errors import OutOfMemory
+from trainer_service.runs.checkpoint import read_content
 from trainer_service.training.compute import out_of_memory
 
-CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
+CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.safetensors")
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def fails_at_the_second(monkeypatch: pytest.MonkeyPatch):
 
 
 def saved_step() -> int:
-    step: int = torch.load(CHECKPOINT, weights_only=True)["step"]
+    step: int = read_content(CHECKPOINT)["step"]
     return step
 
 
@@ -127,7 +128,7 @@ def test_an_error_is_not_hidden_by_a_full_disk(
     monkeypatch.setattr(Behavior, "update", update)
     with pytest.raises(ZeroDivisionError, match="unexpected"):
         learn()
-    assert "cannot write 'results/ppo/Treadmill/checkpoint.pt'" in capfd.readouterr().out
+    assert "cannot write 'results/ppo/Treadmill/checkpoint.safetensors'" in capfd.readouterr().out
 
 
 def test_the_autosave_interval_is_a_setting_and_logged(learn) -> None:

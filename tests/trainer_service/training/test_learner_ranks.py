@@ -82,7 +82,7 @@ def test_a_restarted_run_goes_on_where_something_was_saved(torchrun, tmp_path: P
     torchrun(0, 2, restarts=1)
     if saved:
         (tmp_path / "a" / "Basic").mkdir(parents=True)
-        (tmp_path / "a" / "Basic" / "checkpoint.pt").touch()
+        (tmp_path / "a" / "Basic" / "checkpoint.safetensors").touch()
     settings = resumed_after_restart(given).checkpoint_settings
     assert (settings.resume, settings.force) == (saved, not saved)
     assert settings.initialize_from == (None if saved else "b")

@@ -11,9 +11,10 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer_service.runs.checkpoint import read_content
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
@@ -52,7 +53,7 @@ def status(run: Path = RUN) -> dict[str, Any]:
 
 
 def saved_step() -> int:
-    step: int = torch.load(RUN / "Pupil/checkpoint.pt", weights_only=True)["step"]
+    step: int = read_content(RUN / "Pupil/checkpoint.safetensors")["step"]
     return step
 
 
@@ -141,7 +142,7 @@ def test_a_run_killed_after_a_lesson_resumes_in_the_next(start, mlagents_style, 
 
 def test_a_run_killed_later_resumes_with_the_same_counts(start, mlagents_style, school) -> None:
     run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=8 * ROUND))
-    run.until(f"Pupil-{16 * ROUND}.pt")
+    run.until(f"Pupil-{16 * ROUND}.safetensors")
     run.signal(signal.SIGKILL)
     run.end()
     rounds = saved_step() // ROUND

@@ -61,7 +61,7 @@ def test_every_checkpoint_has_its_model_and_both_go_together(folder: RunFolder, 
         f"results/run/Two Legs/Two Legs-{step}.onnx" for step in (200, 300)
     ]
     assert [record.auxiliary_file_paths for record in status.checkpoints] == [
-        (f"results/run/Two Legs/Two Legs-{step}.pt",) for step in (200, 300)
+        (f"results/run/Two Legs/Two Legs-{step}.safetensors",) for step in (200, 300)
     ]
 
 
@@ -72,7 +72,7 @@ def test_at_the_end_there_is_one_to_take_home(folder: RunFolder, walker: Behavio
     assert home == folder.numbered("Two Legs", 130, ".onnx").read_bytes()
     assert status.final_checkpoint is not None
     assert status.final_checkpoint.file_path == "results/run/Two Legs.onnx"
-    assert status.final_checkpoint.auxiliary_file_paths == ("results/run/Two Legs/Two Legs-130.pt",)
+    assert status.final_checkpoint.auxiliary_file_paths == ("results/run/Two Legs/Two Legs-130.safetensors",)
 
 
 def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior) -> None:
@@ -103,10 +103,10 @@ def test_a_model_that_fails_costs_a_warning_and_nothing_else(
     assert "Its weights are safe" in caplog.text
     assert models(folder) == []
     assert [record.file_path for record in status.checkpoints] == [
-        f"results/run/Two Legs/Two Legs-{step}.pt" for step in (100, 200)
+        f"results/run/Two Legs/Two Legs-{step}.safetensors" for step in (100, 200)
     ]
     assert status.final_checkpoint is not None
-    assert status.final_checkpoint.file_path == "results/run/Two Legs/Two Legs-200.pt"
+    assert status.final_checkpoint.file_path == "results/run/Two Legs/Two Legs-200.safetensors"
     assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
 
 
@@ -183,9 +183,9 @@ def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], fini
     ("flags", "expected"),
     [
         (["--step=150"], "has no checkpoint of step 150; it has Two Legs-100, Two Legs-200, Wings-100, Wings-200"),
-        (["--checkpoint=nowhere.pt"], "checkpoint 'nowhere.pt' does not exist"),
+        (["--checkpoint=nowhere.safetensors"], "checkpoint 'nowhere.safetensors' does not exist"),
         (["--output=all.onnx"], "'all.onnx' is one file for the behaviors Two Legs, Wings; expected a folder"),
-        (["--step=1", "--checkpoint=a.pt"], "not allowed with argument"),
+        (["--step=1", "--checkpoint=a.safetensors"], "not allowed with argument"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_named(
@@ -200,9 +200,9 @@ def test_what_cannot_be_exported_is_named(
 def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
     mlagents_style: Callable[..., Any], finished: RunFolder, workplace: Path
 ) -> None:
-    path = workplace / "theirs.pt"
+    path = workplace / "theirs.safetensors"
     save_checkpoint(replace(load_checkpoint(finished.checkpoint("Wings")), behavior="../../esc/pwn"), path)
-    said = mlagents_style("export", "run", "--checkpoint=theirs.pt", "--output=out/a/b")
+    said = mlagents_style("export", "run", "--checkpoint=theirs.safetensors", "--output=out/a/b")
     assert said.code == 2
     assert "the behavior's name '../../esc/pwn' must not contain slashes" in said.err
     assert not list(workplace.rglob("*.onnx"))
@@ -210,6 +210,6 @@ def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
 
 def test_a_damaged_checkpoint_is_named_before_anything_is_written(finished: RunFolder) -> None:
     finished.checkpoint("Wings").write_bytes(b"PK\x03\x04")
-    with pytest.raises(UserError, match=r"Wings/checkpoint\.pt' is damaged"):
+    with pytest.raises(UserError, match=r"Wings/checkpoint\.safetensors' is damaged"):
         export_run(finished)
     assert models(finished) == []

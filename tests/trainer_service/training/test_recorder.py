@@ -54,7 +54,7 @@ def full(descriptor: int) -> None:
 
 
 def names(folder: RunFolder) -> list[str]:
-    return sorted(path.name for path in folder.behavior("B").glob("*.pt"))
+    return sorted(path.name for path in folder.behavior("B").glob("*.safetensors"))
 
 
 def test_checkpoints_come_at_their_interval_and_old_ones_go(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_checkpoints_come_at_their_interval_and_old_ones_go(tmp_path: Path) -> N
         for step in (50, 99, 100, 150, 205, 299, 310):
             ball.step = step
             records.write_due(ball)
-        assert names(folder) == ["B-205.pt", "B-310.pt", "checkpoint.pt"]
+        assert names(folder) == ["B-205.safetensors", "B-310.safetensors", "checkpoint.safetensors"]
         assert load_checkpoint(folder.checkpoint("B")).step == 310
         status = folder.read_status(torch_version=torch.__version__).behavior("B")
     assert [record.steps for record in status.checkpoints] == [205, 310]
@@ -78,7 +78,7 @@ def test_between_them_only_the_newest_state_is_renewed(tmp_path: Path) -> None:
         records.add(ball)
         ball.step = 7
         records.write_due(ball)
-        assert names(folder) == ["checkpoint.pt"]
+        assert names(folder) == ["checkpoint.safetensors"]
         assert load_checkpoint(folder.checkpoint("B")).step == 7
 
 
@@ -124,9 +124,9 @@ def test_a_run_killed_in_a_save_resumes_from_it(tmp_path: Path, monkeypatch: pyt
                 monkeypatch.setattr(os, "replace", rename_and_die)
             with suppress(Killed):
                 records.write_due(ball)
-        assert names(folder) == ["B-100.pt", "checkpoint.pt"]
+        assert names(folder) == ["B-100.safetensors", "checkpoint.safetensors"]
         (start,) = checkpoints_to_resume(folder, True).values()
-    assert (start.path.name, start.source.step) == ("checkpoint.pt", 200)
+    assert (start.path.name, start.source.step) == ("checkpoint.safetensors", 200)
 
 
 def test_weights_that_are_not_finite_never_replace_good_ones(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_weight_that_is_not_finite_is_never_written(
         with pytest.raises(NotFiniteError, match="not saved at step 200"):
             records.finish([ball])
         assert folder.checkpoint("B").read_bytes() == good
-        assert names(folder) == ["B-100.pt", "checkpoint.pt"]
+        assert names(folder) == ["B-100.safetensors", "checkpoint.safetensors"]
 
 
 def test_a_behavior_that_cannot_be_saved_costs_no_other(
@@ -240,7 +240,7 @@ def test_a_finished_behavior_is_saved_at_once_and_never_again(budget: dict[str, 
             quick.episodes = step // 80
             records.write_due(quick)
         records.finish([quick])
-        assert names(folder) == ["B-100.pt", "B-160.pt", "checkpoint.pt"]
+        assert names(folder) == ["B-100.safetensors", "B-160.safetensors", "checkpoint.safetensors"]
         assert load_checkpoint(folder.checkpoint("B")).step == 160
         status = folder.read_status(torch_version=torch.__version__).behavior("B")
     assert status.final_checkpoint is not None
@@ -307,7 +307,7 @@ def test_a_new_lesson_autosaves_all_behaviors_at_once(tmp_path: Path) -> None:
         assert load_checkpoint(folder.checkpoint("B")).step == 42
         assert stored(folder).lessons == {"height": 1}
         assert stored(folder).behavior("B").lesson_history == LessonHistory()
-        assert names(folder) == ["checkpoint.pt"]
+        assert names(folder) == ["checkpoint.safetensors"]
 
 
 def test_a_lesson_that_could_not_be_stored_is_stored_later(

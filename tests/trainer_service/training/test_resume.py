@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import save_checkpoint
+from trainer_service.runs.checkpoint import read_content, save_checkpoint
 from trainer_service.runs.folder import RunFolder
 from trainer_service.training.warm_start import checkpoints_to_resume
 
@@ -55,7 +55,7 @@ def train(mlagents_style, program, configure):
 
 
 def checkpoint(run_id: str) -> dict[str, Any]:
-    return torch.load(Path("results", run_id, "Treadmill", "checkpoint.pt"), weights_only=True)
+    return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))
 
 
 def tensors(content: Any, path: str = "") -> dict[str, Any]:
@@ -159,8 +159,8 @@ def test_a_finished_run_that_is_resumed_ends_at_once(train) -> None:
 def test_metrics_after_the_last_checkpoint_are_written_again(train) -> None:
     train("killed", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
     folder = Path("results/killed/Treadmill")
-    earlier = folder / f"Treadmill-{4 * EPISODE}.pt"
-    (folder / "checkpoint.pt").write_bytes(earlier.read_bytes())
+    earlier = folder / f"Treadmill-{4 * EPISODE}.safetensors"
+    (folder / "checkpoint.safetensors").write_bytes(earlier.read_bytes())
     straight = metrics("killed")
     train("killed", AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
     assert metrics("killed") == straight
@@ -168,7 +168,7 @@ def test_metrics_after_the_last_checkpoint_are_written_again(train) -> None:
 
 def test_init_path_does_not_undo_what_a_run_has_learned(train) -> None:
     train("teacher", AT_AN_UPDATE)
-    weights = "results/teacher/Treadmill/checkpoint.pt"
+    weights = "results/teacher/Treadmill/checkpoint.safetensors"
     said = train("pupil", AT_AN_UPDATE, init_path=weights)
     assert f"Starting 'Treadmill' from step 0 with the weights of '{weights}'." in said.out
     said = train("pupil", 2 * AT_AN_UPDATE, "--resume", init_path=weights)
@@ -212,28 +212,28 @@ def listed(run_id: str = "run") -> list[int]:
 
 @pytest.mark.parametrize("damage", [flip, Path.unlink])
 def test_without_its_newest_checkpoint_a_run_resumes_from_the_previous(train, saved: Path, damage) -> None:
-    for path in (saved / "checkpoint.pt", saved / f"Treadmill-{AT_AN_UPDATE}.pt"):
+    for path in (saved / "checkpoint.safetensors", saved / f"Treadmill-{AT_AN_UPDATE}.safetensors"):
         damage(path)
     said = train("run", 2 * AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
     (warning,) = [line for line in said.out.splitlines() if f"step {OLDER}." in line and "checkpoint" in line]
-    assert f"'{saved}/checkpoint.pt'" in warning
-    assert f"'Treadmill' goes on from '{saved}/Treadmill-{OLDER}.pt'" in warning
+    assert f"'{saved}/checkpoint.safetensors'" in warning
+    assert f"'Treadmill' goes on from '{saved}/Treadmill-{OLDER}.safetensors'" in warning
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
     assert checkpoint("run")["step"] == 2 * AT_AN_UPDATE
     aside = {path.name for path in Path("results/run/set-aside-1").rglob("*")}
-    assert (f"Treadmill-{AT_AN_UPDATE}.pt" in aside) == (damage is flip)
+    assert (f"Treadmill-{AT_AN_UPDATE}.safetensors" in aside) == (damage is flip)
     assert f"Treadmill-{AT_AN_UPDATE}.onnx" in aside
 
 
 def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: Path, mlagents_style) -> None:
-    for path in saved.glob("*.pt"):
+    for path in saved.glob("*.safetensors"):
         flip(path)
     before = {path: path.read_bytes() for path in saved.iterdir()}
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
     assert said.code == 2
     assert "none of the 5 checkpoints of 'Treadmill' can be read" in said.err
     assert {path: path.read_bytes() for path in saved.iterdir()} == before
-    for path in saved.glob("*.pt"):
+    for path in saved.glob("*.safetensors"):
         path.unlink()
     for path in saved.glob("*.onnx"):
         path.unlink()
@@ -244,16 +244,19 @@ def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: P
 
 def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -> None:
     straight = metrics("run")
-    newer = {path.name: path.read_bytes() for path in saved.glob("*.pt") if path.stem.endswith("144")}
-    newest = (saved / "checkpoint.pt").read_bytes()
+    newer = {
+        path.name: path.read_bytes() for path in saved.glob("*.safetensors") if path.stem.endswith("144")
+    }
+    newest = (saved / "checkpoint.safetensors").read_bytes()
     said = train("run", 4 * EPISODE, "--resume", str(4 * EPISODE), checkpoint_interval=2 * EPISODE)
     assert f"Resuming 'Treadmill' from step {4 * EPISODE}." in said.out
     aside = Path("results/run/set-aside-1/Treadmill")
     assert f"are in '{aside.parent}' from now on" in said.out
     assert {path.name for path in aside.iterdir()} == {
-        "checkpoint.pt", "Treadmill-108.pt", "Treadmill-108.onnx", "Treadmill-144.pt", "Treadmill-144.onnx"
+        "checkpoint.safetensors", "Treadmill-108.safetensors", "Treadmill-108.onnx",
+        "Treadmill-144.safetensors", "Treadmill-144.onnx",
     }  # fmt: skip
-    assert (aside / "checkpoint.pt").read_bytes() == newest
+    assert (aside / "checkpoint.safetensors").read_bytes() == newest
     assert all((aside / name).read_bytes() == content for name, content in newer.items())
     assert listed() == [2 * EPISODE, 4 * EPISODE]
     assert len((aside.parent / "metrics.jsonl").read_text().splitlines()) == len(straight)
@@ -265,12 +268,12 @@ def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -
 def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -> None:
     refused = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "best")
     assert refused.code == 2
-    assert "--resume best: no best.pt of Treadmill" in refused.err
-    (saved / "best.pt").write_bytes((saved / f"Treadmill-{OLDER}.pt").read_bytes())
+    assert "--resume best: no best checkpoint of Treadmill" in refused.err
+    (saved / "best.safetensors").write_bytes((saved / f"Treadmill-{OLDER}.safetensors").read_bytes())
     said = train("run", OLDER, "--resume=best")
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
     assert checkpoint("run")["step"] == OLDER
-    assert (saved / "best.pt").exists()
+    assert (saved / "best.safetensors").exists()
 
 
 def test_a_step_without_checkpoint_is_refused_with_the_others(train, saved: Path, mlagents_style) -> None:

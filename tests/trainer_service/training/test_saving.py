@@ -94,7 +94,7 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Iterator[None]:
 
 
 def numbered(folder: RunFolder) -> list[str]:
-    return sorted(path.name for path in folder.behavior("B").glob("B-*.pt"))
+    return sorted(path.name for path in folder.behavior("B").glob("B-*.safetensors"))
 
 
 def listed(folder: RunFolder) -> list[int]:
@@ -137,7 +137,12 @@ def test_checkpoints_that_overlap_are_of_the_steps_they_fell_due(tmp_path: Path)
         for ball.step in (100, 205, 310, 470):
             records.write_due(ball)
         records.finish([ball])
-        assert numbered(folder) == ["B-100.pt", "B-205.pt", "B-310.pt", "B-470.pt"]
+        assert numbered(folder) == [
+            "B-100.safetensors",
+            "B-205.safetensors",
+            "B-310.safetensors",
+            "B-470.safetensors",
+        ]
         assert listed(folder) == [100, 205, 310, 470]
 
 
@@ -191,7 +196,7 @@ def test_a_full_disk_is_told_later_and_the_end_saves(
         records.write_due(ball)
         assert (numbered(folder), listed(folder)) == ([], [])
         records.finish([ball])
-        assert (numbered(folder), listed(folder)) == (["B-250.pt"], [250])
+        assert (numbered(folder), listed(folder)) == (["B-250.safetensors"], [250])
 
 
 def test_a_save_under_way_that_fails_is_made_again_at_the_end(
@@ -212,7 +217,7 @@ def test_a_save_under_way_that_fails_is_made_again_at_the_end(
         ball.step = 100
         records.write_due(ball)
         records.finish([ball])
-        assert (numbered(folder), listed(folder)) == (["B-100.pt"], [100])
+        assert (numbered(folder), listed(folder)) == (["B-100.safetensors"], [100])
     assert "the next try" not in caplog.text
 
 
@@ -264,7 +269,11 @@ def test_callbacks_hear_of_a_checkpoint_at_its_own_step(tmp_path: Path) -> None:
             records.write_due(ball)
         ball.step = 260
         records.finish([ball])
-    assert listener.heard == [(100, "B-100.pt"), (205, "B-205.pt"), (260, "B-260.pt")]
+    assert listener.heard == [
+        (100, "B-100.safetensors"),
+        (205, "B-205.safetensors"),
+        (260, "B-260.safetensors"),
+    ]
 
 
 def test_an_export_leaves_the_random_stream_of_other_threads_alone(

@@ -11,6 +11,8 @@ import pytest
 import torch
 import yaml
 
+from trainer_service.runs.checkpoint import read_content
+
 EPISODE = 8  # agent steps of a team of two in one episode of the rivals
 
 ONE_NAME = ("Rival?team=0", "Rival?team=1")
@@ -56,7 +58,7 @@ def train(mlagents_style, program, configure):
 
 
 def checkpoint(run_id: str, name: str = "Rival") -> dict[str, Any]:
-    return torch.load(Path("results", run_id, name, "checkpoint.pt"), weights_only=True)
+    return read_content(Path("results", run_id, name, "checkpoint.safetensors"))
 
 
 def leaves(content: Any, path: str = "") -> dict[str, Any]:
@@ -238,7 +240,7 @@ def test_a_league_is_resumed_bit_for_bit(train, kind: str) -> None:
     [
         (["nobody"], "behaviors.Rival.self_play.opponents: player 'nobody': no run 'nobody' in 'results'"),
         (["old@7"], "player 'old@7': 'results/old' has no checkpoint of step 7; it has Rival: 64"),
-        (["gone.pt"], "checkpoint 'gone.pt' does not exist"),
+        (["gone.safetensors"], "checkpoint 'gone.safetensors' does not exist"),
         (["two"], "player 'two': it has no policy of 'Rival', only of Hunter, Prey"),
         (["expert"], "has no expert of its own; expected one of sim:3dball"),
     ],

@@ -17,6 +17,7 @@ import torch
 from processes import wait_until
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.runs.checkpoint import read_content
 from trainer_service.training import stop_signals as stopping
 from trainer_service.training.stop_signals import StopSignals
 
@@ -28,7 +29,7 @@ needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits fo
 needs_scheduler_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has none")
 
 FOR_EVER = 10**9
-CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.pt")
+CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.safetensors")
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def resume(mlagents_style, configure, program):
 
 
 def saved_step() -> int:
-    step: int = torch.load(CHECKPOINT, weights_only=True)["step"]
+    step: int = read_content(CHECKPOINT)["step"]
     return step
 
 
@@ -114,7 +115,7 @@ def test_an_interruption_before_any_simulator_came(start, configure, free_port: 
 @needs_pidfd
 def test_a_killed_run_ends_its_simulators_and_can_be_resumed(endless, resume) -> None:
     run = endless()
-    run.until("Treadmill-360.pt")
+    run.until("Treadmill-360.safetensors")
     simulator = os.pidfd_open(simulator_process())
     run.signal(signal.SIGKILL)
     assert run.end() == -signal.SIGKILL
@@ -299,8 +300,8 @@ def test_a_long_update_is_interrupted_and_its_steps_are_saved(
     assert "An update that takes longer was broken off" in said.out
     assert "Waiting for 1 simulator to leave." in said.out
     before, after = (
-        torch.load(path, weights_only=True)["algorithm"]["network"]
-        for path in (CHECKPOINT.with_name("Treadmill-102.pt"), CHECKPOINT)
+        read_content(path)["algorithm"]["network"]
+        for path in (CHECKPOINT.with_name("Treadmill-102.safetensors"), CHECKPOINT)
     )
     assert any(not torch.equal(after[name], weights) for name, weights in before.items())
 

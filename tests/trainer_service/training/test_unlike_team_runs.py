@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from behavior_worlds import assert_equal_states, flat
 from exported_models import assert_model_acts_as_policy
 
 from trainer_service import load_policy
+from trainer_service.runs.checkpoint import read_content
 
 SPEAKER, LISTENER = (f"simple_speaker_listener_v4_{role}" for role in ("speaker", "listener"))
 ENV = "--env=pettingzoo:mpe2.simple_speaker_listener_v4"
@@ -54,7 +54,7 @@ def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def algorithm_of(run_id: str) -> dict[str, Any]:
-    return flat(torch.load(f"results/{run_id}/Pursuit/checkpoint.pt", weights_only=True)["algorithm"])
+    return flat(read_content(Path(f"results/{run_id}/Pursuit/checkpoint.safetensors"))["algorithm"])
 
 
 @pytest.mark.parametrize("trainer_type", ["mappo", pytest.param("maddpg", marks=pytest.mark.thorough)])
@@ -80,7 +80,7 @@ def test_a_team_is_scored_listed_and_exported_by_member(
     run = Path("results/run")
     assert not (run / "Pair.onnx").exists()
     status = json.loads((run / "run_logs" / "training_status.json").read_text())
-    assert status["Pair"]["final_checkpoint"]["file_path"] == "results/run/Pair/Pair-200.pt"
+    assert status["Pair"]["final_checkpoint"]["file_path"] == "results/run/Pair/Pair-200.safetensors"
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     for name in (SPEAKER, LISTENER):
         policy = load_policy(run, name)

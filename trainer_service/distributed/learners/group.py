@@ -1,7 +1,7 @@
 """The process group of learner ranks: sums over all of them by torch.distributed, and what rank 0 tells the others.
 
 Gloo adds up what lies in the memory of CPUs, NCCL what lies in that of GPUs. What crosses beside numbers is what
-``torch.save`` writes of tensors and plain values, and ``runs.archive`` reads, which executes nothing.
+``runs.tensor_file`` writes of tensors and plain values, and reads, which executes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # t
 
 from trainer_service.errors import LearnerRankLost
 from trainer_service.networks.shard import Shard
-from trainer_service.runs.archive import read_tensors_from
+from trainer_service.runs.tensor_file import read_values_from, write_values
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 """How long a rank may let the others wait in the middle of an update."""
@@ -116,7 +116,7 @@ class LearnerGroup(Shard):
     def send(self, message: Mapping[str, Any]) -> None:
         """Tells all other ranks something. message: tensors and plain values. Raises LearnerRankLost."""
         file = io.BytesIO()
-        torch.save(dict(message), file)
+        write_values(message, file)
         content = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
         self._attempt(lambda: dist.broadcast(torch.tensor([len(content)]), src=0, group=self._waiting))
         self._attempt(lambda: dist.broadcast(content, src=0))
@@ -126,13 +126,13 @@ class LearnerGroup(Shard):
 
         Raises:
             LearnerRankLost: rank 0 ended.
-            ArchiveError: it is not what ``send`` sent.
+            TensorFileError: it is not what ``send`` sent.
         """
         size = torch.zeros(1, dtype=torch.int64)
         self._attempt(lambda: dist.broadcast(size, src=0, group=self._waiting))
         content = torch.empty(int(size), dtype=torch.uint8)
         self._attempt(lambda: dist.broadcast(content, src=0))
-        return read_tensors_from(content.numpy().tobytes())
+        return read_values_from(content.numpy().tobytes())
 
     def close(self) -> None:
         """Ends the connections."""

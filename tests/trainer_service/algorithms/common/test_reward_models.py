@@ -154,9 +154,9 @@ def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path)
     changes = {name: {"normalize_rewards": True} for name in ("extrinsic", "rnd")}
     straight = make(*signals, changes=changes)
     live(straight, Toss(), 3)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
     resumed = make(*signals, seed=99, changes=changes)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     for behavior in (straight, resumed):
         behavior.collector.drop(0)
         live(behavior, Toss(seed=5), 2)

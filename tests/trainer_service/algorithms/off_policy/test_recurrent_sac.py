@@ -209,12 +209,12 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
     batch = live_in(straight, world, world.begin(), ticks)
     straight.observe(TeamSteps(0, 0, batch))
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
     save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
 
     resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
     its_world = copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     resumed.restore_replay(tmp_path / "replay.npz")
     resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))

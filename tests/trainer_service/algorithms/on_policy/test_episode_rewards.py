@@ -97,8 +97,8 @@ def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Pa
     straight, resumed = (make(trainer_type, seed, normalize_rewards=True) for seed in (1, 9))
     world, batch = begin_world(straight, LongEpisodes(ACTIONS, AGENTS))
     batch = run_ticks(straight, world, batch, UPDATE + UPDATE // 2)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.pt")
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
+    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
+    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     ours, theirs = straight._algorithm, resumed._algorithm
     told: list[dict[str, float]] = []
     for _ in range(3 * UPDATE):

@@ -26,7 +26,7 @@ Refuse = Callable[..., list[str]]
 EVERYTHING = """
 default_settings:
   trainer_type: ppo
-  init_path: results/old/Ball/checkpoint.pt
+  init_path: results/old/Ball/checkpoint.safetensors
 behaviors:
   Ball:
     hyperparameters: {learning_rate: 3e-4, beta: 1e-3, max_grad_norm: null}

@@ -13,6 +13,8 @@ import pytest
 import torch
 from processes import CommandProcess, ForkedTrainer, Process, small_settings, wait_until, write_configuration
 
+from trainer_service.runs.checkpoint import read_content
+
 pytestmark = pytest.mark.process
 
 REPOSITORY = Path(__file__).parents[4]
@@ -62,13 +64,13 @@ class Runs:
         return self.processes[-1]
 
     def weights(self) -> dict[str, torch.Tensor]:
-        path = self.folder / "results" / "basic" / "Basic" / "checkpoint.pt"
-        weights: dict[str, torch.Tensor] = torch.load(path, weights_only=True)["algorithm"]["network"]
+        path = self.folder / "results" / "basic" / "Basic" / "checkpoint.safetensors"
+        weights: dict[str, torch.Tensor] = read_content(path)["algorithm"]["network"]
         return weights
 
     def step(self) -> int:
-        path = self.folder / "results" / "basic" / "Basic" / "checkpoint.pt"
-        return int(torch.load(path, weights_only=True)["step"])
+        path = self.folder / "results" / "basic" / "Basic" / "checkpoint.safetensors"
+        return int(read_content(path)["step"])
 
 
 def rank_of(run: Process, rank: int) -> int:
