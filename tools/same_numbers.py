@@ -44,8 +44,8 @@ FILES = (
     "*/replay.npz",
 )
 """What is compared, in the folder of a run."""
-STAMP = frozenset({"saved.step", "saved.checkpoint"})
-"""What a replay buffer says of the checkpoint that was saved with it: a checksum of its file."""
+SAVED = "saved."
+"""What begins the names of what a replay buffer says of the save: the checkpoint's checksum, and the files of rows."""
 MOST_SHOWN = 8
 """Differences of one file that are told in full."""
 
@@ -305,11 +305,19 @@ def read_checkpoint(path: Path) -> dict[str, Value]:
 
 
 def read_arrays(path: Path) -> dict[str, Value]:
-    """Every array of a replay buffer."""
+    """Every array of a replay buffer, whose columns of rows are put together from the files beside it."""
     import numpy as np
 
-    with np.load(path) as arrays:
-        return {name: _array(arrays[name]) for name in arrays.files if name not in STAMP}
+    with np.load(path) as file:
+        arrays = dict(file)
+    for listed in [name for name in arrays if name.startswith(f"{SAVED}rows.")]:
+        kind = listed.removeprefix(f"{SAVED}rows.")
+        blocks = []
+        for first, _, number, *_ in arrays[listed].tolist():
+            with np.load(path.with_name(f"{path.stem}-{number}-{kind}-{first}.npz")) as file:
+                blocks.append(dict(file))
+        arrays |= {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    return {name: _array(array) for name, array in arrays.items() if not name.startswith(SAVED)}
 
 
 def leaves(content: Any, name: str = "", left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:

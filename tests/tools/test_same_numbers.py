@@ -43,7 +43,10 @@ def recorded(
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     torch.save(content or checkpoint(), folder / "Ball" / "checkpoint.safetensors")
-    np.savez(folder / "Ball" / "replay.npz", rewards=np.arange(5.0))
+    rows = {"saved.rows.steps": np.array([[0, 3, 40, 9, 9], [3, 5, 20, 9, 9]])}
+    np.savez(folder / "Ball" / "replay.npz", counters=np.arange(3), **rows)
+    np.savez(folder / "Ball" / "replay-40-steps-0.npz", rewards=np.arange(3.0))
+    np.savez(folder / "Ball" / "replay-20-steps-3.npz", rewards=np.arange(3.0, 5.0))
     return out
 
 
@@ -132,6 +135,18 @@ def test_values_that_changed_places_under_their_old_names_are_listed(compare, tm
     code, output = compare(recorded(tmp_path / "new", content))
     assert code == 0
     assert "  renamed: step -> algorithm/optimizer/steps\n" in output
+
+
+def test_rows_of_a_replay_buffer_are_compared_in_whatever_files_they_are(compare, tmp_path: Path) -> None:
+    ball = recorded(tmp_path / "new") / "run" / "run" / "Ball"
+    for path in ball.glob("replay*"):
+        path.unlink()
+    np.savez(ball / "replay.npz", counters=np.arange(3), rewards=np.arange(5.0))
+    assert compare(tmp_path / "new")[0] == 0
+    np.savez(ball / "replay.npz", counters=np.arange(3), rewards=np.arange(5.0) + 1.0)
+    code, output = compare(tmp_path / "new")
+    assert code == 1
+    assert "run/Ball/replay.npz: rewards: expected float64 [5] [0.0, 1.0, 2.0" in output
 
 
 def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:

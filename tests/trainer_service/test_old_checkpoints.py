@@ -140,8 +140,13 @@ def test_loading_an_old_state_loses_nothing(run: Path, said: dict[str, Any]) -> 
     replay = path.with_name("replay.npz")
     if replay.exists():
         behavior.restore_replay(replay)
+        after = dict(behavior.replay_state())
         with np.load(replay) as arrays:
-            assert lost(dict(arrays), behavior.replay_state()) == []
+            # The ends of trajectories were saved in the order of time.
+            end, count = arrays["counters"][2], len(arrays["finals.terminated"])
+            slots = np.arange(end - count, end) % after["final_slots"]
+            after |= {name: after[name][slots] for name in after if name.startswith("finals.")}
+            assert lost(dict(arrays), after) == []
 
 
 def test_an_old_run_goes_on_as_it_would_have(

@@ -30,7 +30,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD, Statistics, Summary
 from trainer_service.networks.threads import Threads
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, spec_mismatch
-from trainer_service.runs.replay_file import ReplayStamp, load_replay_file
+from trainer_service.runs.replay_file import ReplayFile, ReplaySave, ReplayStamp
 from unity_bridge.errors import PluginError
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
@@ -84,7 +84,9 @@ class Behavior:
         self.diverged = False
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self._threads: Threads | None = None
-        self._learns = learns
+        self._replay_file: ReplayFile | None = None
+        self.learns = learns
+        """Whether it learns until its budget is used up, or only acts."""
         self._is_watched = is_watched
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
@@ -127,7 +129,7 @@ class Behavior:
 
     def prepare(self) -> None:
         """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
-        if not self._learns:
+        if not self.learns:
             return
         try:
             self._algorithm.prepare(self.step)
@@ -142,14 +144,14 @@ class Behavior:
     @property
     def training(self) -> bool:
         """Whether it still learns from trajectories."""
-        return self._learns and not self.finished
+        return self.learns and not self.finished
 
     @property
     def finished(self) -> bool:
         """Whether the budget of steps, or that of episodes, is used up. A behavior that only acts has none."""
         most = self.settings.max_episodes
         used_up = self.step >= self.settings.max_steps or (most is not None and self.episodes >= most)
-        return self._learns and used_up
+        return self.learns and used_up
 
     @property
     def steps_per_s(self) -> float:
@@ -222,7 +224,7 @@ class Behavior:
 
     def ready_to_update(self) -> bool:
         """Whether enough was collected for an update, and there is still something to learn."""
-        return self._learns and self._algorithm.ready()
+        return self.learns and self._algorithm.ready()
 
     def update(self) -> Mapping[str, float]:
         """Learns from what was collected. Returns losses and statistics by tag.
@@ -253,7 +255,7 @@ class Behavior:
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
-        learned = self._learns and not self._was_finished
+        learned = self.learns and not self._was_finished
         self._was_finished = self.finished
         steps_per_s = self._step_rate.summarize(self.step)
         return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
@@ -280,7 +282,7 @@ class Behavior:
     def drain_progress(self) -> Progress | None:
         """Progress since the last call, for lessons that watch the behavior; None where it does not learn."""
         returns, self._returns_since_progress = self._returns_since_progress, []
-        return Progress(self.step / max(self.settings.max_steps, 1), returns) if self._learns else None
+        return Progress(self.step / max(self.settings.max_steps, 1), returns) if self.learns else None
 
     def acting_state(self) -> Mapping[str, Any]:
         """Everything that acting depends on but random streams: tensors and plain Python only, not copied."""
@@ -304,6 +306,14 @@ class Behavior:
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """Arrays that are saved beside the checkpoint; None where there are none."""
         return self._algorithm.replay_state()
+
+    def hold_replay(self, path: Path) -> ReplaySave | None:
+        """What writes the replay buffer as it is now beside the checkpoint; None where there is none."""
+        if (arrays := self.replay_state()) is None:
+            return None
+        if self._replay_file is None or self._replay_file.path != path:
+            self._replay_file = ReplayFile(path)
+        return self._replay_file.hold(arrays)
 
     def models(self) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
         """Copies of what acts, to be exported, with their inputs: by name, of a team one for each member."""
@@ -332,7 +342,8 @@ class Behavior:
 
         Returns when it was saved; None where an earlier version did not write that down.
         """
-        return load_replay_file(path, self._algorithm.load_replay_state)
+        self._replay_file = ReplayFile(path)
+        return self._replay_file.load(self._algorithm.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""

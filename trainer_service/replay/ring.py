@@ -45,8 +45,10 @@ class Ring:
         """Trajectories added so far: each has its number."""
         self._steps = steps
         self._finals = finals
-        self._loan: weakref.ref[Loan] | None = None
-        """What ``state`` gave last, as long as somebody has it."""
+        self._written = {"steps": 0, "finals": 0}
+        """Rows of each written since the ring was made, or loaded as it had been saved."""
+        self._loans: dict[str, weakref.ref[Loan]] = {}
+        """What ``state`` gave last of each, as long as somebody has it."""
 
     def __len__(self) -> int:
         """Rows that can be sampled."""
@@ -60,15 +62,22 @@ class Ring:
     def state(self) -> Arrays:
         """Everything in the buffer, as views where possible: to be written to a file, not to be kept.
 
-        Columns of rows are ``LentRows``: whoever reads them by chunks gets them as they are now, whatever is added.
+        Columns of rows are ``LentRows``: through their loan they can be read as they are now, whatever is added.
         """
-        loan = Loan(self._steps, self._size)
-        self._loan = weakref.ref(loan)
-        steps: Arrays = {f"steps.{name}": loan.rows(name) for name in self._steps}
-        numbers = np.arange(self._first_segment, self._segments) % self._final_capacity
-        finals = {f"finals.{name}": column[numbers] for name, column in self._finals.items()}
+        slots = self._final_capacity
+        ends = self._lent("finals", self._finals, min(self._segments, slots), self._segments % slots, slots)
         counters = np.array([self.capacity, self._head, self._segments], np.int64)
-        return {**steps, **finals, "counters": counters}
+        return {
+            **self._lent("steps", self._steps, self._size, self._head, self.capacity),
+            **ends,
+            "counters": counters,
+            "final_slots": np.array(slots, np.int64),
+        }
+
+    def _lent(self, kind: str, columns: Arrays, size: int, head: int, capacity: int) -> Arrays:
+        loan = Loan(kind, columns, size, head=head, capacity=capacity, written=self._written[kind])
+        self._loans[kind] = weakref.ref(loan)
+        return loan.rows()
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
         """Continues from ``state``'s result; of a buffer of another capacity the newest rows are kept.
@@ -83,15 +92,33 @@ class Ring:
             # From the oldest to the newest, for the ring closes elsewhere.
             kept = np.roll(kept, -head)[-self.capacity :]
             head = len(kept) % self.capacity
-        self._size = self._head = self._segments = 0
+        self._size = self._head = 0
+        self._written = {"steps": 0 if capacity == self.capacity else self.capacity, "finals": 0}
         self._reserve(len(kept))
         for name in self._steps:
             write(self._steps, {name: _column(state, name)[kept]}, np.arange(len(kept)), blank=True)
-        finals = {name: state[f"finals.{name}"] for name in self._finals}
-        self._segments = segments - len(finals["terminated"])
         self._size, self._head = len(kept), head
-        self._add_finals(finals)
+        slots = int(state["final_slots"]) if "final_slots" in state else None
+        self._load_finals({name: state[f"finals.{name}"] for name in self._finals}, segments, slots)
         return kept
+
+    def _load_finals(self, finals: Arrays, segments: int, slots: int | None) -> None:
+        """Takes finals as they lay in so many slots; those of earlier versions lie in the order of time."""
+        count = len(finals["terminated"])
+        places = np.arange(count)
+        if slots is None:
+            slots = max(FIRST_SEGMENTS, count)
+            places = (segments - count + places) % slots
+        elif count != min(segments, slots) or not 0 < slots <= max(FIRST_SEGMENTS, 2 * count):
+            raise ValueError(f"the ends of {segments} trajectories, in {slots} slots, are {count}")
+        self._segments = segments
+        if segments - self._first_segment > slots:
+            raise ValueError(
+                f"rows are of trajectories since {self._first_segment}, whose ends are not there"
+            )
+        columns = self._finals.items()
+        self._finals = {name: np.zeros((slots, *column.shape[1:]), column.dtype) for name, column in columns}
+        write(self._finals, finals, places, blank=True)
 
     def _append(self, steps: Arrays, finals: Arrays) -> Rows:
         """Appends rows and the finals of their trajectories. Returns the rows, at most ``capacity``."""
@@ -101,15 +128,18 @@ class Ring:
             count = self.capacity
         self._reserve(count)
         rows = (self._head + np.arange(count)) % self.capacity
-        loan = None if self._loan is None else self._loan()
-        if loan is None:
-            write(self._steps, steps, rows, blank=not self._size)
-        else:
-            loan.overwrite(rows, partial(write, self._steps, steps, rows, blank=not self._size))
+        self._overwrite("steps", self._steps, steps, rows, blank=not self._size)
         self._size = min(self.capacity, self._size + count)
         self._head = (self._head + count) % self.capacity
         self._add_finals(finals)
         return rows
+
+    def _overwrite(self, kind: str, columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
+        """Writes values into rows, see ``write``; whoever was lent them gets what stood there."""
+        self._written[kind] += len(rows)
+        put = partial(write, columns, values, rows, blank=blank)
+        loan = self._loans[kind]() if kind in self._loans else None
+        put() if loan is None else loan.overwrite(rows, put)
 
     @property
     def _first_segment(self) -> int:
@@ -132,12 +162,13 @@ class Ring:
         live = np.arange(min(self._first_segment, self._segments), self._segments)
         if len(live) + count > self._final_capacity:
             slots = max(2 * self._final_capacity, len(live) + count)
+            self._written["finals"] += slots  # they lie elsewhere from now on
             for name, column in self._finals.items():
-                grown = np.empty((slots, *column.shape[1:]), column.dtype)
+                grown = np.zeros((slots, *column.shape[1:]), column.dtype)
                 grown[live % slots] = column[live % len(column)]
                 self._finals[name] = grown
         slots_of = (self._segments + np.arange(count)) % self._final_capacity
-        write(self._finals, finals, slots_of, blank=not len(live))
+        self._overwrite("finals", self._finals, finals, slots_of, blank=not len(live))
         self._segments += count
 
     def _reserve(self, count: int) -> None:
@@ -166,7 +197,7 @@ def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
         if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
             column[rows] = value
         elif blank:
-            columns[name] = np.empty(column.shape, value.dtype)
+            columns[name] = np.zeros(column.shape, value.dtype)
             columns[name][rows] = value
         else:
             columns[name] = as_floats(column)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
 from trainer_service.config.names import STATE_SUFFIXES
@@ -20,7 +19,7 @@ from trainer_service.runs.archive import ArchiveError, archive_digest, is_archiv
 from trainer_service.runs.files import Replacement
 from trainer_service.runs.former_keys import with_present_keys
 from trainer_service.runs.layout import existing_state
-from trainer_service.runs.replay_file import ReplayStamp, write_replay
+from trainer_service.runs.replay_file import ReplaySave, ReplayStamp
 from trainer_service.runs.tensor_file import TensorFileError, checksum_of, read_values, write_values
 from unity_bridge.names import name_problem
 from unity_bridge.specs import (
@@ -63,14 +62,12 @@ class NotFiniteError(UserError):
     """A checkpoint with NaN or infinite weights, which must not replace a good one."""
 
 
-def save_checkpoint(
-    checkpoint: Checkpoint, *paths: Path, replay: tuple[Path, Mapping[str, NDArray[Any]]] | None = None
-) -> None:
+def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | None = None) -> None:
     """Writes the same bytes to every path, and replaces them together once all are written.
 
     What an earlier version wrote there under another name goes: it would be taken for the newest one day.
 
-    replay: where the replay buffer of the same moment goes, and its arrays.
+    replay: writes the replay buffer of the same moment.
 
     Raises:
         NotFiniteError: a tensor in it is not finite. Nothing was written.
@@ -88,9 +85,7 @@ def save_checkpoint(
         for path in others:
             files.copy(path, written)
         if replay is not None:
-            path, arrays = replay
-            stamp = ReplayStamp(checkpoint.step, checkpoint_digest(written))
-            files.write(path, partial(write_replay, arrays, stamp))
+            replay(files, ReplayStamp(checkpoint.step, checkpoint_digest(written)))
     newest, *earlier = STATE_SUFFIXES
     for path in paths:
         for suffix in earlier if path.suffix == newest else ():

@@ -61,6 +61,8 @@ class Replacement:
     def __init__(self) -> None:
         self._temporary: dict[Path, Path] = {}
         """The temporary file of each path, in the order of writing."""
+        self._afterwards: list[Callable[[], object]] = []
+        """What is called when all have their names."""
 
     def write(self, path: Path, write: Callable[[BinaryIO], object]) -> Path:
         """Writes what will be at ``path`` and syncs it. Returns where it is until then. Raises SaveError."""
@@ -87,6 +89,10 @@ class Replacement:
 
         self.write(path, write)
 
+    def then(self, act: Callable[[], object]) -> None:
+        """Calls this when all files have their names: whatever they replace is not needed any more."""
+        self._afterwards.append(act)
+
     def __enter__(self) -> Self:
         return self
 
@@ -96,6 +102,8 @@ class Replacement:
         try:
             if error is None:
                 self._rename()
+                for act in self._afterwards:
+                    act()
         finally:
             for temporary in self._temporary.values():
                 with contextlib.suppress(OSError):

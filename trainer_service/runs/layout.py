@@ -31,7 +31,8 @@ _LOG_FILES = (
 )  # fmt: skip
 _BEHAVIOR_FILES = (
     *(f"{name}{suffix}" for name in ("checkpoint", "best") for suffix in STATE_SUFFIXES),
-    "best.onnx", "replay.npz", "events.out.tfevents.*", "last_replay_buffer.hdf5",
+    "best.onnx", "replay.npz", "replay-[0-9]*-*-[0-9]*.npz", "events.out.tfevents.*",
+    "last_replay_buffer.hdf5",
 )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ class RunLayout:
           <behavior>/<behavior>-<step>.safetensors  states of those steps
           <behavior>/checkpoint.safetensors         what --resume and --initialize-from read
           <behavior>/best.safetensors, best.onnx    the policy that scored best, with evaluation
-          <behavior>/replay.npz                     what --resume reads too, with save_replay_buffer
+          <behavior>/replay.npz, replay-*.npz       what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
           <member>.onnx, <member>/                  models of each behavior of a team; its states are in <team>/
           set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
@@ -176,8 +177,12 @@ class RunLayout:
         return self.behavior(name) / f"best{STATE_SUFFIXES[0]}"
 
     def replay(self, name: str) -> Path:
-        """The saved replay buffer of a behavior."""
+        """The saved replay buffer of a behavior, all but its rows."""
         return self.behavior(name) / "replay.npz"
+
+    def replay_rows(self, name: str, number: int, kind: str, first: int) -> Path:
+        """A file of rows of the saved replay buffer, see the function of the same name."""
+        return replay_rows(self.replay(name), number, kind, first)
 
     def numbered(self, name: str, step: int, suffix: str = STATE_SUFFIXES[0]) -> Path:
         """The state or model (.onnx) of a behavior at one step."""
@@ -266,6 +271,20 @@ class RunLayout:
 def numbered_name(behavior: str) -> re.Pattern[str]:
     """A pattern for the names of a behavior's numbered states and models."""
     return re.compile(re.escape(behavior) + r"-\d+\.(safetensors|pt|onnx)")
+
+
+def replay_rows(replay: Path, number: int, kind: str, first: int) -> Path:
+    """The file of rows of a kind, from ``first`` on, that a save of this number wrote beside a saved replay buffer."""
+    return replay.with_name(f"{replay.stem}-{number}-{kind}-{first}.npz")
+
+
+def replay_rows_numbers(replay: Path) -> dict[Path, int]:
+    """The files of rows beside a saved replay buffer, with the numbers of the saves that wrote them."""
+    name = re.compile(re.escape(replay.stem) + r"-(\d{1,18})-[a-z]+-\d+\.npz")
+    found = {
+        path: name.fullmatch(path.name) for path in replay.parent.glob(f"{glob.escape(replay.stem)}-*.npz")
+    }
+    return {path: int(match[1]) for path, match in found.items() if match}
 
 
 def _numbered_in(folder: Path) -> dict[int, list[Path]]:

@@ -20,7 +20,6 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import NotFiniteError, snapshot
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import held
 from trainer_service.runs.status import (
     COMPATIBLE_MLAGENTS_VERSION,
     BehaviorStatus,
@@ -271,12 +270,11 @@ class Recorder:
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
         """A behavior as it is now, with all that is stored of it."""
-        arrays = behavior.replay_state()
         return Save(
             behavior=behavior,
             checkpoint=snapshot(behavior.checkpoint()),
             paths=paths,
-            replay=None if arrays is None else (self._folder.replay(behavior.name), held(arrays)),
+            replay=behavior.hold_replay(self._folder.replay(behavior.name)),
             progress=self._progress_of(behavior),
         )
 

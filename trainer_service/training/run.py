@@ -450,12 +450,16 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
     One that was saved at another moment than the checkpoint is taken too: what it holds was lived through, and learning
     from it is worth more than an empty buffer. Then the run goes on, but not as it would have without a stop.
 
+    One that has learned all it shall gets its buffer, too, for the end of the run saves it again.
+
     checkpoint: the file that the behavior goes on from.
     """
     tuning = behavior.settings.hyperparameters
-    if not isinstance(tuning, ReplayHyperparameters) or not behavior.training:
+    if not isinstance(tuning, ReplayHyperparameters) or not behavior.learns:
         return
     if not tuning.save_replay_buffer or not path.is_file():
+        if behavior.finished:
+            return
         why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
         _logger.warning(
             "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",

@@ -7,9 +7,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.behaviors.behavior import Behavior
@@ -17,6 +14,7 @@ from trainer_service.curriculum import LessonHistory
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from trainer_service.runs.files import SaveError
+from trainer_service.runs.replay_file import ReplaySave
 from unity_bridge.specs import BehaviorSpec
 
 _SWITCH_INTERVAL_S = 0.0005
@@ -54,8 +52,8 @@ class Save:
     checkpoint: Checkpoint
     paths: tuple[Path, ...]
     """Where it goes; the first is what ``--resume`` reads."""
-    replay: tuple[Path, Mapping[str, NDArray[Any]]] | None = None
-    """Where the replay buffer goes, and its arrays: see ``held``."""
+    replay: ReplaySave | None = None
+    """Writes the replay buffer of the same moment."""
     models: tuple[Model, ...] = ()
     progress: Progress
     mean_returns: Mapping[str, float] = field(default_factory=dict)

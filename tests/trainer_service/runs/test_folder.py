@@ -41,8 +41,11 @@ OURS = (
     "Ball/checkpoint.safetensors",
     "Ball/Ball-500.safetensors",
     "Ball/Ball-500.onnx",
+    "Ball/replay.npz",
+    "Ball/replay-500-steps-0.npz",
     "Ball/events.out.tfevents.1700000000.host.1.0",
     "Ball/.checkpoint.safetensors.4711.tmp",
+    "Ball/.replay-500-steps-0.npz.4711.tmp",
 )
 
 
@@ -59,6 +62,8 @@ def test_the_layout_is_that_of_ml_agents(tmp_path: Path) -> None:
             run.behavior("Ball"): "Ball",
             run.checkpoint("Ball"): "Ball/checkpoint.safetensors",
             run.numbered("Ball", 500): "Ball/Ball-500.safetensors",
+            run.replay("Ball"): "Ball/replay.npz",
+            run.replay_rows("Ball", 500, "steps", 64): "Ball/replay-500-steps-64.npz",
             run.numbered("Ball", 500, ".onnx"): "Ball/Ball-500.onnx",
             run.final_model("Ball"): "Ball.onnx",
             run.final_model("My.Ball"): "My.Ball.onnx",
@@ -106,6 +111,7 @@ def test_resuming_keeps_everything_but_the_leftovers_of_a_kill(tmp_path: Path) -
     before = snapshot(tmp_path)
     RunFolder.open(tmp_path, "run", resume=True).close()
     del before["run/Ball/.checkpoint.safetensors.4711.tmp"]
+    del before["run/Ball/.replay-500-steps-0.npz.4711.tmp"]
     assert snapshot(tmp_path) == before
 
 
@@ -136,6 +142,7 @@ def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
         "Ball/notes.txt",
         "Ball/Ball-best.safetensors",
         "Ball/Other-500.safetensors",
+        "Ball/replay-mine.npz",
         "run_logs/plot.png",
         "keep/Ball-500.onnx",
         "keep/deeper/checkpoint.safetensors",

@@ -22,7 +22,7 @@ OF_A_RUN = {
     "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "trainer_log",
     "player_log", "tracker", "next_set_aside",
 }  # fmt: skip
-OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "numbered", "final_model"}
+OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "replay_rows", "numbered", "final_model"}
 
 
 def paths_of_a_run(layout: RunLayout) -> Iterator[Path]:
@@ -40,6 +40,7 @@ def paths_of_a_behavior(layout: RunLayout, name: str) -> Iterator[Path]:
     yield layout.best(name).with_suffix(".onnx")
     yield layout.final_model(name)
     for step in (0, 500, 2**31):
+        yield from (layout.replay_rows(name, step, kind, 2**31) for kind in ("steps", "finals"))
         yield from (layout.numbered(name, step), layout.numbered(name, step, ".onnx"))
 
 

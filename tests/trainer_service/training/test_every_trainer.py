@@ -12,15 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from every_trainer import scene_of, settings_of
 from exported_models import assert_model_acts_as_policy
 
-from trainer_service.algorithms import ALGORITHMS, VDN
+from trainer_service.algorithms import ALGORITHMS, VDN, Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
+from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import load_policy
+from trainer_service.runs import lent_rows
+from trainer_service.runs.checkpoint import load_checkpoint
+from trainer_service.runs.replay_file import ReplayFile
 
 METRICS: Mapping[str, frozenset[str]] = {
     "epsilon": frozenset({"policy_loss", "entropy", "clip_fraction", "kl_divergence"}),
@@ -61,10 +66,31 @@ def counts(replay: Path) -> np.ndarray:
     return found
 
 
+def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
+    saved: dict[str, np.ndarray] = {}
+    ReplayFile(replay).load(saved.update)
+    checkpoint = load_checkpoint(replay.with_name("checkpoint.safetensors"))
+    behavior = Behavior(
+        checkpoint.behavior, checkpoint.spec, checkpoint.settings, Compute(torch.device("cpu"), 1)
+    )
+    behavior.restore(checkpoint)
+    behavior.restore_replay(replay)
+    loaded = behavior.replay_state() or {}
+    assert loaded.keys() == {name for name in saved if not name.startswith("saved.")}
+    for name, array in loaded.items():
+        before = saved[name]
+        assert (array.dtype, array.shape, array.tobytes()) == (before.dtype, before.shape, before.tobytes())
+
+
 @pytest.mark.parametrize("trainer_type", ALGORITHMS)
 def test_it_is_trained_resumed_scored_and_exported(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
+    mlagents_style: Callable[..., Any],
+    configure: Callable[..., Path],
+    workplace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    trainer_type: str,
 ) -> None:
+    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 2**12)
     scene, name = scene_of(trainer_type)
     settings = settings_of(trainer_type)
     replays = "save_replay_buffer" in settings["hyperparameters"]
@@ -93,6 +119,8 @@ def test_it_is_trained_resumed_scored_and_exported(
     assert after[-1]["step"] >= 600 > before[-1]["step"] >= 400
     if replays:  # 200 steps, of which some are not recorded yet, and 16 for each update
         assert (counts(replay) - counts_before >= (100, 6)).all()
+        assert len([*replay.parent.glob("replay-*-steps-*.npz")]) > 2
+        assert_buffer_is_loaded_as_it_was_saved(replay)
     told = set().union(*after)
     named = {"value_loss", "learning_rate", *PRIORITIES, *AGENT_LOSSES}.union(*METRICS.values())
     assert told & named == metrics_of(trainer_type)

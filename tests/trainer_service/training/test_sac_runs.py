@@ -24,15 +24,25 @@ def sac(**hyperparameters: Any) -> dict[str, Any]:
 def test_a_damaged_replay_buffer_is_named_and_removed_by_force(mlagents_style, configure) -> None:
     configure("Basic", **sac(save_replay_buffer=True), max_steps=100)
     assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1").code == 0
-    replay = FILES / "replay.npz"
-    replay.write_bytes(replay.read_bytes()[:300])
+    (rows,) = FILES.glob("replay-*-steps-0.npz")
+    rows.write_bytes(rows.read_bytes()[:300])
     configure("Basic", **sac(save_replay_buffer=True), max_steps=200)
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--resume")
     assert said.code == 2
-    assert "replay.npz' cannot be used" in said.err
+    assert f"replay.npz' cannot be used: '{rows.name}': it has 300 bytes" in said.err
     configure("Basic", **sac(), max_steps=50)
     assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--force").code == 0
-    assert not replay.exists()
+    assert not [*FILES.glob("replay*")]
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_replay_buffer(mlagents_style, configure) -> None:
+    for max_steps in (100, 100, 200):
+        configure("Basic", **sac(save_replay_buffer=True), max_steps=max_steps)
+        flag = "--resume" if FILES.exists() else "--seed=1"
+        assert mlagents_style("learn", "config.yaml", "--env=sim:basic", flag).code == 0
+    with np.load(FILES / "replay.npz") as arrays:
+        capacity, _, trajectories = arrays["counters"]
+    assert (capacity, trajectories > 20) == (200, True)  # there are 13 or 14 in a hundred steps
 
 
 @pytest.mark.parametrize("scene", [pytest.param("3dball", marks=pytest.mark.thorough), "hybrid"])

@@ -25,6 +25,7 @@ from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
+from trainer_service.runs.replay_file import ReplayFile
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.recorder import Outputs, Recorder
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -159,10 +160,11 @@ def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk:
             ball._algorithm.record(steps(number))
         disk.free.set()
         records.wait()
-        with np.load(folder.replay("B")) as saved:
-            assert {name: saved[name].tolist() for name in expected} == {
-                name: array.tolist() for name, array in expected.items()
-            }
+        saved: dict[str, np.ndarray] = {}
+        ReplayFile(folder.replay("B")).load(saved.update)
+        assert {name: saved[name].tolist() for name in expected} == {
+            name: array.tolist() for name, array in expected.items()
+        }
 
 
 def test_an_autosave_is_left_out_while_another_is_written(tmp_path: Path, disk: Disk) -> None:

@@ -106,12 +106,13 @@ def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behav
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
         other.restore_replay(path)
-    written = path.read_bytes()
-    place = written.index(max(trained.replay_state().values(), key=lambda array: array.nbytes).tobytes())
-    path.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
-    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: Bad CRC-32"):
+    rows = tmp_path / "replay-0-steps-0.npz"
+    written = rows.read_bytes()
+    place = written.index(trained.replay_state()["steps.observations.0"].tobytes())
+    rows.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: 'replay-0-steps-0\.npz': Bad CRC-32"):
         learner().restore_replay(path)
-    path.write_bytes(written[:500])
+    path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
         learner().restore_replay(path)
     np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
