@@ -20,9 +20,8 @@ from trainer_service.rollout.agents import (
     vanished_agents,
 )
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
-from trainer_service.rollout.sparse_memory import sparse_array
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
-from unity_bridge.arrays import Rows
+from unity_bridge.arrays import Rows, sparse_array
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 

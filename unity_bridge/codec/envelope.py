@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.codec.rows import LENGTH, Entry, Row, entries, read_varint
 from unity_bridge.errors import WireError
-from unity_bridge.transport.limits import LARGEST_HANDSHAKE
 from unity_bridge.wire.row_view_pb2 import RowViewMessage
 
 LONG_MESSAGE = 1 << 20

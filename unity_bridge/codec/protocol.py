@@ -1,4 +1,4 @@
-"""The versions and status numbers of the protocol, which both ends of a conversation share."""
+"""The versions and status numbers of the protocol, which both ends of a conversation share, and its bounds."""
 
 API_VERSION = "1.5.0"
 """Version of the protocol. Simulators of the same major version are understood."""
@@ -11,3 +11,6 @@ OK = 200
 
 STOP = 400
 """Header status of the last message of either side."""
+
+LARGEST_HANDSHAKE = 4 * 2**20
+"""Bytes of each of the two messages before the first reset: what the trainer of ML-Agents takes at any time."""

@@ -19,11 +19,12 @@ from unity_bridge.codec.agent_info_layout import (
     agent_info_values,
     observation_name,
 )
-from unity_bridge.codec.compressed_rows import encode_compressed
+from unity_bridge.codec.pictures import channel_mapping, encode_png
 from unity_bridge.codec.rows import RowLayout, Value, varint_width, write_varints
-from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import StepBatch
+from unity_bridge.specs import BehaviorSpec, ObservationSpec
+from unity_bridge.steps import Observation, StepBatch, as_floats
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
+from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
 
 LENGTH = "length"
@@ -64,6 +65,9 @@ class Column(NamedTuple):
     gaps: tuple[Gap, ...]
 
 
+_PACKED_DATA_TAG = b"\x0a"
+
+
 def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     """Returns one behavior's rows as a serialized ListAgentInfoProto, in the batch's order.
 
@@ -81,7 +85,7 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
         return b""
     columns = [column for column in _columns(batch) if column.width]
     if 1 in [values.itemsize for values in batch.observations]:  # bytes
-        return encode_compressed(batch, spec)
+        return _encode_compressed(batch, spec)
     masked = bool(np.count_nonzero(batch.allowed_actions) < batch.allowed_actions.size)
     layout = _full_layout(spec, masked, tuple((column.name, column.width) for column in columns))
     table = layout.blank(len(batch))
@@ -202,3 +206,55 @@ def _require_shapes(batch: StepBatch, spec: BehaviorSpec) -> None:
         raise ValueError(
             f"expected masks of {spec.action_spec.mask_size} choices, got {batch.allowed_actions.shape[1]}"
         )
+
+
+def _encode_compressed(batch: StepBatch, spec: BehaviorSpec) -> bytes:
+    """Returns one behavior's rows with compressed pictures as bytes.
+
+    PNG files differ in length, so these rows are no table; most of their time goes into compressing the pictures.
+    """
+    message = UnityRLOutputProto.ListAgentInfoProto()
+    forbidden = ~batch.allowed_actions
+    masks = forbidden.tolist() if forbidden.any() else [()] * len(batch)
+    sensors = [
+        _observations(sensor, values)
+        for sensor, values in zip(spec.observation_specs, batch.observations, strict=True)
+    ]
+    for row, mask in enumerate(masks):
+        message.value.append(
+            AgentInfoProto(
+                reward=batch.rewards[row],
+                done=bool(batch.terminated[row] or batch.truncated[row]),
+                max_step_reached=bool(batch.truncated[row]),
+                id=int(batch.agent_ids[row]),
+                action_mask=mask,
+                observations=[observations[row] for observations in sensors],
+                group_id=int(batch.group_ids[row]),
+                group_reward=batch.group_rewards[row],
+            )
+        )
+    return message.SerializeToString()
+
+
+def _observations(sensor: ObservationSpec, values: Observation) -> list[ObservationProto]:
+    """Returns one sensor's observation of each agent; pictures of bytes are compressed."""
+    observations = [
+        ObservationProto(
+            shape=sensor.shape,
+            dimension_properties=[int(flags) for flags in sensor.dimension_property],
+            observation_type=sensor.observation_type.value,  # type: ignore[arg-type]  # the enum's numbers
+            name=sensor.name,
+        )
+        for _ in values
+    ]
+    if values.dtype == np.uint8 and values.ndim == 4:
+        for observation, picture in zip(observations, values, strict=True):
+            observation.compression_type = PNG
+            observation.compressed_data = encode_png(picture)
+            observation.compressed_channel_mapping.extend(channel_mapping(len(picture)))
+    else:
+        width = varint_width(4 * sensor.size)
+        head = _PACKED_DATA_TAG + write_varints(np.array([4 * sensor.size]), width).tobytes()
+        for observation, floats in zip(observations, as_floats(values), strict=True):
+            observation.float_data.ParseFromString(head + floats.astype("<f4", copy=False).tobytes())
+    return observations

@@ -28,13 +28,12 @@ from unity_bridge.codec.messages import (
     decode_behavior_spec,
     encode_actions,
 )
-from unity_bridge.codec.protocol import API_VERSION, OK, PACKAGE_VERSION, STOP
+from unity_bridge.codec.protocol import API_VERSION, LARGEST_HANDSHAKE, OK, PACKAGE_VERSION, STOP
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, PictureLayout
 from unity_bridge.steps import ActionBatch, StepBatch
-from unity_bridge.transport.limits import LARGEST_HANDSHAKE
 from unity_bridge.untrusted_text import quoted, version_text
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto

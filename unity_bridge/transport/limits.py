@@ -10,9 +10,6 @@ LARGEST_MESSAGE = 256 * 2**20
 """Bytes of one message, also after inflating. Ten thousand agents with a kilobyte each send 10 MiB; a thousand
 agents with 84 x 84 floats in three channels 81 MiB."""
 
-LARGEST_HANDSHAKE = 4 * 2**20
-"""Bytes of each of the two messages before the first reset: what the trainer of ML-Agents takes at any time."""
-
 CALLS_PER_CONNECTION = 16
 """Calls of one connection at once; a simulator makes one. gRPC refuses more without waking a thread of ours."""
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from unity_bridge.codec import envelope
 from unity_bridge.codec.envelope import MOST_FIELDS, MOST_ROWS, open_envelope
+from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.errors import WireError
-from unity_bridge.transport.limits import LARGEST_HANDSHAKE
 from unity_bridge.wire.row_view_pb2 import RowViewMessage
 
 VARINT, FIXED64, LENGTH, GROUP, FIXED32 = 0, 1, 2, 3, 5

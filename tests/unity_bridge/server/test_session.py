@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from unity_bridge.codec.envelope import MOST_ROWS
+from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.session import (
@@ -31,7 +32,6 @@ from unity_bridge.side_channels import (
 )
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
-from unity_bridge.transport.limits import LARGEST_HANDSHAKE
 from unity_bridge.wire.command_pb2 import RESET, STEP
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 

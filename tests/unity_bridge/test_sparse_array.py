@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from trainer_service.rollout.sparse_memory import sparse_array
+from unity_bridge.arrays import sparse_array
 
 PROGRAM = """
 from pathlib import Path
 import numpy as np
-from trainer_service.rollout.sparse_memory import sparse_array
+from unity_bridge.arrays import sparse_array
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 sparse_array((1 << 10,), np.float32)[:] = 1
