@@ -1,29 +1,36 @@
-"""Writes what the configuration's models say of themselves: the tables of docs/configuration.md, and the schema.
+"""Writes what the configuration's models say of themselves: docs/configuration.md's tables, the schema, the arguments.
 
-    python tools/write_configuration_docs.py            # writes both
+    python tools/write_configuration_docs.py            # writes all three
     python tools/write_configuration_docs.py --check    # writes nothing; exit status 1 where they are stale
 
-In the page only what stands between the two markers is written; the rest is written by hand.
+In the page only what stands between the two markers is written; the rest is written by hand. The arguments are the
+flags of ``mlagents-style learn`` and the keyword arguments of ``train``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, json_schema
+from pydantic.fields import FieldInfo
+
+from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS, RunOptions, json_schema
 from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters, RandomSettings
 from trainer_service.config.reading.legacy import SAMPLERS_ALSO_CALLED
+from trainer_service.config.section import Argument, Section, section_in
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")
 SCHEMA = Path("configs/schema.json")
+ARGUMENTS = Path("trainer_service/api/run_arguments.py")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of what is written. -->"
 ABSENT = "–"
@@ -172,6 +179,87 @@ def _bounds(schema: Mapping[str, Any]) -> str:
     return "" if low is None else f" ≥ {low}"
 
 
+ARGUMENTS_HEAD = '''# ruff: noqa: E501
+"""The keys of the configuration that have a flag, and an argument of ``train``.
+
+Written by tools/write_configuration_docs.py from the models in ``trainer_service.config``, which mark them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from trainer_service.api.arguments import Setting
+
+
+class RunArguments(TypedDict, total=False):
+    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is."""
+'''
+OWN_PARAMETERS = frozenset({"env_path", "env_args"})
+"""Keys for which ``train`` has parameters of its own, which take more."""
+PYTHON_TYPES = {"int": "int", "float": "float", "str": "str", "bool": "bool", "list": "Sequence[str]"}
+
+
+def arguments() -> str:
+    """The module of flags and arguments."""
+    found = dict(_arguments(RunOptions))
+    parts = [ARGUMENTS_HEAD]
+    for path, (mark, field) in found.items():
+        if path[-1] not in OWN_PARAMETERS:
+            kind = mark.python or PYTHON_TYPES[_kind(field.annotation)]
+            parts.append(f"\n    {path[-1]}: {kind} | None\n{_docstring(field)}\n")
+    parts.append("\n\n# fmt: off\nSETTINGS: Mapping[str, Setting] = {\n")
+    for path, (mark, field) in found.items():
+        flag = mark.flag or "--" + path[-1].replace("_", "-")
+        values = (".".join(path), flag, _kind(field.annotation), mark.metavar)
+        said, words = (json.dumps(each, ensure_ascii=False) for each in (values, _help(field)))
+        parts.append(f'    "{path[-1]}": Setting({said[1:-1]},\n        {words}),\n')
+    parts.append('}\n"""Flags and arguments by the name of their key."""\n# fmt: on\n')
+    return "".join(parts)
+
+
+def _arguments(
+    section: type[Section], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], tuple[Argument, FieldInfo]]]:
+    """Yields the keys of a section and those below it that are marked, by their path."""
+    for key, field in section.model_fields.items():
+        if (inner := section_in(field.annotation)) is not None:
+            yield from _arguments(inner, (*above, key))
+        for mark in field.metadata:
+            if isinstance(mark, Argument):
+                yield (*above, key), (mark, field)
+
+
+def _kind(annotation: Any) -> str:
+    """The type of a flag's value."""
+    if annotation in (int, float, str, bool):
+        return str(annotation.__name__)
+    if get_origin(annotation) is tuple:
+        return "list"
+    if get_origin(annotation) is Literal:
+        return "str"
+    kinds = [each for each in get_args(annotation) if each is not type(None)]
+    return _kind(kinds[0])
+
+
+def _docstring(field: FieldInfo) -> str:
+    return textwrap.indent('"""' + textwrap.fill(field.description or "", 108) + '"""', "    ")
+
+
+def _help(field: FieldInfo) -> str:
+    """The description without markup, and without what is said to users of ML-Agents; with the default."""
+    text = " ".join((field.description or "").replace("``", "").replace("−", "-").split())
+    sentences = [each for each in re.split(r"(?<=[.;]) (?=[A-Z])", text) if "ML-Agents" not in each]
+    words = " ".join(sentences).rstrip(".")
+    words = words[:1].lower() + words[1:]
+    if field.default in (None, False, (), "auto"):
+        return words
+    default = f"{field.default:g}" if isinstance(field.default, float) else field.default
+    return f"{words} (default {default})"
+
+
 def page_with(text: str, generated: str) -> str:
     """``text`` with ``generated`` between its markers. Raises ValueError where they are missing."""
     before, begin, rest = text.partition(BEGIN)
@@ -187,6 +275,7 @@ def expected(repository: Path) -> dict[Path, str]:
     return {
         PAGE: page_with(page, tables()),
         SCHEMA: json.dumps(json_schema(), indent=2) + "\n",
+        ARGUMENTS: arguments(),
     }
 
 
@@ -195,7 +284,7 @@ def is_stale(path: Path, text: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None, repository: Path = REPOSITORY) -> int:
-    parser = argparse.ArgumentParser(description="Writes the tables of docs/configuration.md and the schema.")
+    parser = argparse.ArgumentParser(description="Writes what the configuration's models say.")
     parser.add_argument("--check", action="store_true", help="compare only; exit status 1 on a difference")
     arguments = parser.parse_args(argv)
     stale = {path: text for path, text in expected(repository).items() if is_stale(repository / path, text)}
@@ -203,6 +292,7 @@ def main(argv: Sequence[str] | None = None, repository: Path = REPOSITORY) -> in
         if arguments.check:
             print(f"{path} is stale; run: python tools/write_configuration_docs.py")
         else:
+            (repository / path).parent.mkdir(parents=True, exist_ok=True)
             (repository / path).write_text(text, encoding="utf-8", newline="\n")
             print(f"{path} written")
     return 1 if arguments.check and stale else 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from trainer_service.api.arguments import named, nested, require_known
 from trainer_service.api.configuration import Configuration, read_configuration
 from trainer_service.api.environments import Environment, environment_for
+from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.config import RunOptions
 from trainer_service.metrics.notebook import in_notebook
 from trainer_service.training.stop_signals import StopSignals
@@ -29,17 +30,8 @@ def train(
     config: Configuration = None,
     env: Any = None,
     *,
-    run_id: str | None = None,
-    results_dir: str | os.PathLike[str] | None = None,
-    resume: bool | int | str | None = None,
-    force: bool | None = None,
-    initialize_from: str | None = None,
-    inference: bool | None = None,
-    seed: int | None = None,
-    num_envs: int | None = None,
     env_args: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
-    device: str | None = None,
     callbacks: Sequence[Callback] = (),
     side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
     host: str = "127.0.0.1",
@@ -47,6 +39,7 @@ def train(
     insecure_listen: bool = False,
     console: Console | None = None,
     stop: StopSignals | None = None,
+    **settings: Unpack[RunArguments],
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
@@ -63,18 +56,9 @@ def train(
             environment that is registered with Gymnasium; an environment of Gymnasium or PettingZoo; or a function or
             class that makes one. Objects are sent to processes of their own, as they are now. Without it and without
             ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
-        run_id: names the run's folder.
-        results_dir: the folder of all runs.
-        resume: continue the run: from its newest checkpoint (True), from that of a step, or from the ``"best"``.
-        force: overwrite an earlier run of this id.
-        initialize_from: the id of a run to take initial weights from.
-        inference: act without learning.
-        seed: of the run; −1 chooses one.
-        num_envs: how many simulators to start, each a process.
         env_args: arguments for each of them, as after ``--env-args``; ``["--copies", "8"]`` puts eight of an object
             into each process.
         env_kwargs: keyword arguments of the environment that they host, where it is to be made.
-        device: where networks are: ``cpu``, ``cuda``, ``cuda:0`` …
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
@@ -83,28 +67,19 @@ def train(
             taken for a simulator, and nothing is encrypted.
         console: where to show the run, entered already; a plain one if None.
         stop: signals that ask it to end, entered already; if None, those that come from here on.
-
-    From ``run_id`` to ``device`` arguments are those flags of the command line, and lie over the configuration in the
-    same way; None leaves it as it is.
+        settings: what else the flags of the command line say, such as ``run_id``, ``resume``, ``force``, ``seed``,
+            ``num_envs``, ``time_scale`` and ``device``: see ``RunArguments``. They lie over the configuration in the
+            same way; None leaves it as it is.
 
     Raises:
         UserError: something in the configuration, the run folder or a checkpoint cannot be used, or a callback failed.
         BridgeError: the simulators could not be started, or are gone.
         ValueError: two side channels have one id.
+        TypeError: an argument that is not known.
     """
+    require_known(settings, SETTINGS, "train")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    overrides = _overrides(
-        checkpoint_settings={
-            "run_id": run_id,
-            "results_dir": None if results_dir is None else os.fspath(results_dir),
-            "resume": resume,
-            "force": force,
-            "initialize_from": initialize_from,
-            "inference": inference,
-        },
-        env_settings={"env_path": environment.env_path, "seed": seed, "num_envs": num_envs},
-        torch_settings={"device": device},
-    )
+    overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
     loaded = read_configuration(config, overrides)
     with ExitStack() as stack:
         if console is None:
@@ -138,13 +113,7 @@ def train(
         )
 
 
-def _overrides(**sections: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What was given, nested as in a file."""
-    given = {
-        section: {key: value for key, value in values.items() if value is not None}
-        for section, values in sections.items()
-    }
-    return {section: values for section, values in given.items() if values}
+train = named(train, RunArguments)
 
 
 def _with_arguments(options: RunOptions, environment: Environment) -> RunOptions:

@@ -6,11 +6,12 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from trainer_service._version import __version__
+from trainer_service.api.run_arguments import SETTINGS
 
 # argparse only: --help and a mistyped flag answer at once.
 
@@ -86,81 +87,28 @@ def _add_learn(commands: Any) -> None:
         "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
         help="a file, or the name of a bundled configuration: 3dball",
     )  # fmt: skip
-    learn.add_argument(
-        "--env", dest="env_path", metavar="ENV",
-        help="an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE; without it simulators attach (Editor: "
-        "press Play)",
-    )  # fmt: skip
+    _add_settings(learn, "env_path")
     run = learn.add_argument_group("run")
-    run.add_argument("--run-id", metavar="ID", help="names the results (default ppo)")
+    _add_settings(
+        run, "run_id", "resume", "autosave_interval_s", "force", "initialize_from", "inference", "results_dir"
+    )
     run.add_argument(
-        "--resume", nargs="?", const=True, metavar="STEP|best|latest",
-        help="continue the run, from its newest checkpoint unless you say which",
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
     )  # fmt: skip
     run.add_argument(
-        "--autosave-interval-s", type=int, metavar="SECONDS", help="between two saves (default 300)"
-    )
-    run.add_argument("--force", action="store_true", help="overwrite an existing run")
-    run.add_argument("--initialize-from", metavar="ID", help="start with the weights of another run")
-    run.add_argument("--inference", action="store_true", help="act without learning; writes nothing")
-    run.add_argument("--results-dir", metavar="DIR", help="where results go (default results)")
-    run.add_argument(
-        "--hooks",
-        dest="callbacks",
-        action="append",
-        metavar="MODULE:CLASS",
+        "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
-    )
-    run.add_argument(
-        "--track", action="append", metavar="NAME",
-        help="report to a tracker, too: wandb, mlflow or trackio; can be repeated",
     )  # fmt: skip
+    _add_settings(run, "track")
     run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    run.add_argument(
-        "--seed",
-        type=int,
-        metavar="N",
-        help="-1 chooses one; on one CPU a run with one simulator repeats bit for bit",
-    )
-    run.add_argument("--debug", action="store_true", help="log everything")
-    run.add_argument(
-        "--log-format", metavar="FORMAT", help="of the lines on standard output: text or json (default text)"
-    )
-    run.add_argument(
-        "--metrics-port", type=int, metavar="PORT",
-        help="answer Prometheus and health checks there, on this machine only (docs/on-a-server.md)",
-    )  # fmt: skip
-    run.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
+    _add_settings(run, "seed", "debug", "log_format", "metrics_port", "device")
     simulators = learn.add_argument_group("simulators")
-    simulators.add_argument(
-        "--num-envs",
-        type=int,
-        metavar="N",
-        help="how many to start; with two or more, runs of one seed differ",
-    )
-    simulators.add_argument("--num-areas", type=int, metavar="N", help="training areas in each")
-    simulators.add_argument(
-        "--base-port", type=int, metavar="PORT", help="first port; else the system chooses"
-    )
-    simulators.add_argument(
-        "--picture-layout",
-        metavar="ORDER",
-        help="of numbers in uncompressed pictures of Unity: hwc or chw (default auto: by the package's version)",
-    )
-    simulators.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with a simulator")
-    simulators.add_argument(
-        "--max-lifetime-restarts", type=int, metavar="N", help="of each that fails (default 10, -1: no limit)"
-    )
-    simulators.add_argument(
-        "--restarts-rate-limit-n",
-        type=int,
-        metavar="N",
-        help="of them in one period (default 1, -1: no limit)",
-    )
-    simulators.add_argument(
-        "--restarts-rate-limit-period-s", type=int, metavar="SECONDS", help="that period (default 60)"
-    )
+    _add_settings(
+        simulators, "num_envs", "num_areas", "base_port", "picture_layout", "timeout_wait", "max_lifetime_restarts",
+        "restarts_rate_limit_n", "restarts_rate_limit_period_s",
+    )  # fmt: skip
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     simulators.add_argument(
@@ -168,48 +116,50 @@ def _add_learn(commands: Any) -> None:
         action="store_true",
         help="--host may be an address that other machines reach; nobody is asked for a password there",
     )
-    simulators.add_argument(
-        "--env-args", nargs=argparse.REMAINDER, metavar="…", help="everything after it goes to the simulators"
+    _add_settings(simulators, "env_args")
+    _add_settings(learn.add_argument_group("engine"), *_names_in("engine_settings"))
+    _add_settings(
+        learn.add_argument_group("more processes and machines (docs/scaling.md)"), *_names_in("distributed")
     )
-    engine = learn.add_argument_group("engine")
-    engine.add_argument("--width", type=int, metavar="N", help="of the window, in pixels (default 84)")
-    engine.add_argument("--height", type=int, metavar="N", help="of the window, in pixels (default 84)")
-    engine.add_argument("--quality-level", type=int, metavar="N", help="of the rendering (default 5)")
-    engine.add_argument(
-        "--time-scale", type=float, metavar="X", help="simulated per real second (default 20)"
-    )
-    engine.add_argument(
-        "--target-frame-rate", type=int, metavar="N", help="per second (default -1: no limit)"
-    )
-    engine.add_argument(
-        "--capture-frame-rate", type=int, metavar="N", help="per simulated second (default 60)"
-    )
-    engine.add_argument("--no-graphics", action="store_true", help="no window, no graphics driver")
-    engine.add_argument("--no-graphics-monitor", action="store_true", help="a window for the first one only")
-    distributed = learn.add_argument_group("more processes and machines (docs/scaling.md)")
-    distributed.add_argument(
-        "--num-workers", type=int, metavar="N", help="rollout workers on Ray, each with --num-envs simulators"
-    )
-    distributed.add_argument(
-        "--ray-address",
-        metavar="ADDRESS",
-        help="a cluster: auto, HOST:PORT or ray://HOST:PORT (default: Ray on this machine)",
-    )
-    distributed.add_argument(
-        "--insecure-ray", action="store_true", help="use a cluster that asks nobody for a token"
-    )
-    distributed.add_argument("--num-learners", type=int, metavar="K", help="learner ranks (default 1)")
     # Removed or deprecated in ML-Agents; old scripts still pass them.
     # Beginnings of ML-Agents' flags that flags of ours share stand here whole.
     learn.add_argument(
         "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
     )
+    learn.add_argument("--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
     learn.add_argument("--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS)
     learn.add_argument(
         "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
     )
     for flag in ("--torch", "--tensorflow"):
         learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+
+
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    "int": {"type": int},
+    "float": {"type": float},
+    "str": {},
+    "list": {"action": "append"},
+    "bool": {"action": "store_true"},
+}
+_LIKE_NO_OTHER: Mapping[str, Mapping[str, Any]] = {
+    "resume": {"nargs": "?", "const": True},
+    "env_args": {"nargs": argparse.REMAINDER},
+}
+
+
+def _names_in(section: str) -> list[str]:
+    return [name for name, setting in SETTINGS.items() if setting.path.startswith(f"{section}.")]
+
+
+def _add_settings(group: Any, *names: str) -> None:
+    """Adds the flags of settings, as their models describe them."""
+    for name in names:
+        setting = SETTINGS[name]
+        shape = dict(_LIKE_NO_OTHER.get(name) or _KINDS[setting.kind])
+        if setting.metavar:
+            shape["metavar"] = setting.metavar
+        group.add_argument(setting.flag, dest=name, help=setting.help.replace("%", "%%"), **shape)
 
 
 def _add_check(commands: Any) -> None:

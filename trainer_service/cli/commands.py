@@ -13,6 +13,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.api.arguments import nested, put
+from trainer_service.api.run_arguments import SETTINGS
 from trainer_service.cli.arguments import build_parser, removed_flag
 from trainer_service.cli.output import (
     note,
@@ -34,24 +36,6 @@ if TYPE_CHECKING:
     from trainer_service.config import LoadedOptions, RunOptions
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
-
-_SECTION_OF_FLAG: Mapping[str, tuple[str, ...]] = {
-    "checkpoint_settings": (
-        "run_id", "resume", "force", "initialize_from", "inference", "results_dir", "load_model", "train_model",
-        "autosave_interval_s",
-    ),
-    "env_settings": (
-        "env_path", "env_args", "base_port", "num_envs", "num_areas", "picture_layout", "timeout_wait", "seed",
-        "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
-    ),
-    "engine_settings": (
-        "width", "height", "quality_level", "time_scale", "target_frame_rate", "capture_frame_rate",
-        "no_graphics", "no_graphics_monitor",
-    ),
-    "torch_settings": ("device",),
-    "distributed": ("num_workers", "ray_address", "insecure_ray", "num_learners"),
-}  # fmt: skip
-"""Sections of the configuration, with the flags that win there over the file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -361,15 +345,16 @@ def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> Ru
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that are present, nested as in the file."""
-    overrides: dict[str, Any] = {}
-    for section, flags in _SECTION_OF_FLAG.items():
-        present = {flag: given[flag] for flag in flags if flag in given}
-        if present:
-            overrides[section] = present
-    for flag in ("debug", "deterministic", "log_format", "metrics_port", "track"):
+    """The flags that are present, nested as in the file. Raises ConfigError for a ``--set`` that cannot be read."""
+    overrides = nested(given, SETTINGS)
+    for flag in ("deterministic", "load_model", "train_model"):
         if flag in given:
-            overrides[flag] = given[flag]
+            put(overrides, [flag] if flag == "deterministic" else ["checkpoint_settings", flag], given[flag])
+    if given.get("settings"):
+        from trainer_service.config.reading.settings import read_setting
+
+        for text in given["settings"]:
+            put(overrides, *read_setting(text))
     return overrides
 
 

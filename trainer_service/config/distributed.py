@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
-from trainer_service.config.section import Section, section_error
+from trainer_service.config.section import Argument, Section, section_error
 from trainer_service.config.values import Count, CountOrUnlimited, Flag, NonNegative, PositiveCount, Text
 
 Collection = Literal["sync", "async"]
@@ -16,14 +16,14 @@ class DistributedSettings(Section):
     """Rollout workers, which are Ray actors with simulators of their own, and learner ranks, which share every
     minibatch among them. An addition to ML-Agents; see docs/scaling.md."""
 
-    num_workers: Count = 0
+    num_workers: Annotated[Count, Argument("N")] = 0
     """Rollout workers; ``num_envs`` simulators run in each. 0 collects in the trainer's own process, without Ray."""
 
-    ray_address: Text | None = None
+    ray_address: Annotated[Text | None, Argument("ADDRESS")] = None
     """The Ray cluster that workers run on: ``auto`` (one that this machine belongs to), ``HOST:PORT`` or
     ``ray://HOST:PORT``; null starts Ray on this machine, for this run."""
 
-    insecure_ray: Flag = False
+    insecure_ray: Annotated[Flag, Argument()] = False
     """Whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it."""
 
     cpus_per_worker: NonNegative = 1.0
@@ -47,7 +47,7 @@ class DistributedSettings(Section):
     max_worker_restarts: CountOrUnlimited = 10
     """How often one worker may be restarted; −1 means without limit."""
 
-    num_learners: PositiveCount = 1
+    num_learners: Annotated[PositiveCount, Argument("K")] = 1
     """Learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step."""
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ from trainer_service.config.environment_parameters import EnvironmentParameter, 
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.config.run.tracking import TrackerName
-from trainer_service.config.section import Section, error_at, nearest_choice, section_error
+from trainer_service.config.section import Argument, Section, error_at, nearest_choice, section_error
 from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
@@ -85,103 +85,103 @@ Resume = Annotated[
 class EnvironmentSettings(Section):
     """The simulators to start, and what to do when one of them fails."""
 
-    env_path: Text | None = None
+    env_path: Annotated[Text | None, Argument("ENV", flag="--env")] = None
     """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``; null waits for simulators to
     come. ML-Agents knows executables only."""
 
-    env_args: tuple[Text, ...] | None = None
+    env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
     """Arguments for each simulator that is started."""
 
-    base_port: Port | None = None
+    base_port: Annotated[Port | None, Argument("PORT")] = None
     """Port of the first simulator that is started, the next ones counting up; null lets the system choose.
     ML-Agents counts from 5005."""
 
-    num_envs: PositiveCount = 1
+    num_envs: Annotated[PositiveCount, Argument("N")] = 1
     """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts."""
 
-    num_areas: PositiveCount = 1
+    num_areas: Annotated[PositiveCount, Argument("N")] = 1
     """Copies of the training area in each simulator."""
 
-    picture_layout: PictureLayout = "auto"
+    picture_layout: Annotated[PictureLayout, Argument("ORDER")] = "auto"
     """The order of numbers in uncompressed pictures of Unity's packages since 3.0: ``hwc`` (height, width, channels),
     as 3.0.0 and 4.0.0 write them, or ``chw``, as 4.0.1 and later do. ``auto`` goes by the version that the simulator
     names, for recordings, too, which name none. Packages from git between the two call themselves 4.0.0 and need
     ``chw``."""
 
-    timeout_wait: PositiveCount = 60
+    timeout_wait: Annotated[PositiveCount, Argument("SECONDS")] = 60
     """Seconds to wait for a simulator."""
 
-    seed: Seed = -1
+    seed: Annotated[Seed, Argument("N")] = -1
     """Seed of the run; −1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit."""
 
-    max_lifetime_restarts: CountOrUnlimited = 10
+    max_lifetime_restarts: Annotated[CountOrUnlimited, Argument("N")] = 10
     """How often one simulator may be restarted; −1 means without limit."""
 
-    restarts_rate_limit_n: CountOrUnlimited = 1
+    restarts_rate_limit_n: Annotated[CountOrUnlimited, Argument("N")] = 1
     """How often one may be restarted within restarts_rate_limit_period_s; −1 means without limit."""
 
-    restarts_rate_limit_period_s: Count = 60
+    restarts_rate_limit_period_s: Annotated[Count, Argument("SECONDS")] = 60
     """Seconds over which restarts_rate_limit_n counts."""
 
 
 class EngineSettings(Section):
     """Display and speed of a simulator's engine."""
 
-    width: PositiveCount = 84
+    width: Annotated[PositiveCount, Argument("N")] = 84
     """Pixels of the window."""
 
-    height: PositiveCount = 84
+    height: Annotated[PositiveCount, Argument("N")] = 84
     """Pixels of the window."""
 
-    quality_level: Count = 5
+    quality_level: Annotated[Count, Argument("N")] = 5
     """Rendering quality, as the engine numbers it."""
 
-    time_scale: NonNegative = 20.0
+    time_scale: Annotated[NonNegative, Argument("X")] = 20.0
     """Simulated seconds for each real one."""
 
-    target_frame_rate: CountOrUnlimited = -1
+    target_frame_rate: Annotated[CountOrUnlimited, Argument("N")] = -1
     """Frames per second to aim at; −1 means as many as possible."""
 
-    capture_frame_rate: Count = 60
+    capture_frame_rate: Annotated[Count, Argument("N")] = 60
     """Simulated frames per second."""
 
-    no_graphics: Flag = False
+    no_graphics: Annotated[Flag, Argument()] = False
     """Whether the engine runs without a window."""
 
-    no_graphics_monitor: Flag = False
+    no_graphics_monitor: Annotated[Flag, Argument()] = False
     """Whether only the first simulator has a window."""
 
 
 class CheckpointSettings(Section):
     """Name and folder of the run, and the weights that it starts from."""
 
-    run_id: RunId = "ppo"
+    run_id: Annotated[RunId, Argument("ID")] = "ppo"
     """Name of the run's folder."""
 
-    initialize_from: RunId | None = None
+    initialize_from: Annotated[RunId | None, Argument("ID")] = None
     """Another run to take initial weights from."""
 
     load_model: Flag = False
     """An old spelling that only warns; resume is meant."""
 
-    resume: Resume = False
+    resume: Annotated[Resume, Argument("STEP|best|latest", python="bool | int | str")] = False
     """Whether to continue the run: from its newest checkpoint (true, ``latest``), from that of a step, or from the
     one with the best score (``best``). ML-Agents knows true and false."""
 
-    autosave_interval_s: PositiveCount = 300
+    autosave_interval_s: Annotated[PositiveCount, Argument("SECONDS")] = 300
     """Seconds between two saves for ``resume``: the most that a power cut can cost. The numbered checkpoints of
     ``checkpoint_interval`` come besides. An addition to ML-Agents."""
 
-    force: Flag = False
+    force: Annotated[Flag, Argument()] = False
     """Whether an existing run of this id may be overwritten."""
 
     train_model: Flag = False
     """An old spelling that only warns; training is what happens without inference."""
 
-    inference: Flag = False
-    """Whether to act without learning."""
+    inference: Annotated[Flag, Argument()] = False
+    """Whether to act without learning, and write nothing."""
 
-    results_dir: Text = "results"
+    results_dir: Annotated[Text, Argument("DIR", python="str | os.PathLike[str]")] = "results"
     """The folder of all runs."""
 
 
@@ -192,7 +192,7 @@ Precision = Literal["float32", "bfloat16"]
 class TorchSettings(Section):
     """Device of the networks, and the precision in which they encode pictures."""
 
-    device: Text | None = None
+    device: Annotated[Text | None, Argument("DEVICE", flag="--torch-device")] = None
     """``cpu``, ``cuda``, ``cuda:0`` …; null decides by the work of each behavior: a GPU, if there is one, for pictures
     and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``, mostly), else the
     CPU. Learner ranks take a GPU each if there is one."""
@@ -271,18 +271,18 @@ class RunOptions(Section):
     distributed: DistributedSettings | None = None
     """Rollout workers and learner ranks; null keeps everything in one process. An addition to ML-Agents."""
 
-    track: tuple[TrackerName, ...] = ()
+    track: Annotated[tuple[TrackerName, ...], Argument("NAME")] = ()
     """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of plugins.
     An addition to ML-Agents."""
 
-    debug: Flag = False
+    debug: Annotated[Flag, Argument()] = False
     """Whether debug messages are logged."""
 
-    log_format: LogFormat = "text"
+    log_format: Annotated[LogFormat, Argument("FORMAT")] = "text"
     """``json`` logs one JSON object a line on standard output, with the metrics of each summary, and draws no table. An
     addition to ML-Agents."""
 
-    metrics_port: Port | None = None
+    metrics_port: Annotated[Port | None, Argument("PORT")] = None
     """A port of this machine on which the run answers Prometheus (``/metrics``) and health checks (``/health``); null
     for none. It needs the package prometheus-client. An addition to ML-Agents."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import (
@@ -36,6 +37,20 @@ class Remark(NamedTuple):
     def below(self, *above: str) -> Remark:
         """The remark as a section says it that has this one at some keys."""
         return Remark((*above, *self.location), self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A mark of keys that ``learn`` has a flag for, and ``train`` an argument of the same name."""
+
+    metavar: str = ""
+    """What stands for the value in the help; empty for flags that take none."""
+
+    flag: str = ""
+    """The flag, where it is not the key with dashes."""
+
+    python: str = ""
+    """The type of the argument of ``train``, where it takes more than the key."""
 
 
 class Section(BaseModel):
@@ -76,7 +91,7 @@ class Section(BaseModel):
 
 def _home_of(key: str, section: type[Section]) -> str | None:
     """Returns the dotted path of the shallowest section below ``section`` that has ``key``."""
-    inner = {name: _section_in(field.annotation) for name, field in section.model_fields.items()}
+    inner = {name: section_in(field.annotation) for name, field in section.model_fields.items()}
     homes = [name for name, model in inner.items() if model is not None and key in model.model_fields]
     homes += [
         f"{name}.{deeper}"
@@ -86,7 +101,7 @@ def _home_of(key: str, section: type[Section]) -> str | None:
     return homes[0] if homes else None
 
 
-def _section_in(annotation: Any) -> type[Section] | None:
+def section_in(annotation: Any) -> type[Section] | None:
     """Returns the section that a field holds, even if optional; None where it holds something else."""
     for kind in (annotation, *get_args(annotation)):
         if isinstance(kind, type) and issubclass(kind, Section):

@@ -17,7 +17,7 @@ from trainer_service.config.reading.merge import combined
 from trainer_service.config.reading.reporter import Reporter
 from trainer_service.config.reading.used_plugins import changed_versions, missing_problems
 from trainer_service.config.run_options import RunOptions
-from trainer_service.config.section import Location, plain_message, root_errors
+from trainer_service.config.section import Location, nearest_choice, plain_message, root_errors
 from trainer_service.errors import ConfigError
 
 _NOTHING: Mapping[str, Any] = {}
@@ -79,8 +79,8 @@ def options_from_document(document: Document, overrides: Mapping[str, Any] = _NO
     except ValidationError as error:
         problems = [*document.problems, *_mistakes(error), *missing_problems(raw)]
         raise ConfigError(*reporter.lines(problems)) from None
-    if document.problems:
-        raise ConfigError(*reporter.lines(document.problems))
+    if problems := [*document.problems, *_unlisted(modern, overrides)]:
+        raise ConfigError(*reporter.lines(problems))
     options, conflicts = _with_one_start(options, overrides)
     oddities = [*_untyped(raw), *conflicts, *advice(options), *changed_versions(options)]
     return LoadedOptions(options, reporter.lines([*notices, *oddities]))
@@ -123,6 +123,20 @@ def _untyped(raw: Mapping[str, Any]) -> Iterator[Problem]:
         if behavior and "hyperparameters" in behavior and "trainer_type" not in behavior:
             yield Problem(
                 (*location, "hyperparameters"), "no trainer_type is given, so these are read as ppo's"
+            )
+
+
+def _unlisted(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yields a mistake for each behavior that the command line sets something of, and that would come of nowhere."""
+    listed = values.get("behaviors") or _NOTHING
+    if "default_settings" in values or "default_settings" in overrides:
+        return  # any behavior may show up
+    for name in overrides.get("behaviors", _NOTHING):
+        if name not in listed:
+            near = nearest_choice(name, listed)
+            hint = f" (did you mean '{near}'?)" if near else ""
+            yield Problem(
+                ("behaviors", name), f"the command line names a behavior that the file does not list{hint}"
             )
 
 

@@ -139,7 +139,7 @@ def test_torchrun_starts_a_bundled_run(runs: Runs) -> None:
     )
     run = runs.torchrun(
         "-m", "trainer_service", "learn", file, "--env=sim:basic", "--run-id=basic", "--seed=1",
-        PYTHONPATH=str(runs.folder),
+        PYTHONPATH=os.pathsep.join(filter(None, [str(runs.folder), os.environ.get("PYTHONPATH")])),
     )  # fmt: skip
     assert run.end() == 0, run.output
     assert run.output.count("Finished. Everything is in") == 1, "other ranks print nothing"

@@ -1,0 +1,79 @@
+"""Single settings of a command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer_service.api.arguments import put
+from trainer_service.config import parse_run_options
+from trainer_service.config.reading.settings import read_setting
+from trainer_service.errors import ConfigError
+
+FILE = {"behaviors": {"Walker": {"hyperparameters": {"batch_size": 64, "buffer_size": 640}}}}
+
+
+def options(*texts: str, values: Any = FILE) -> Any:
+    overrides: dict[str, Any] = {}
+    for text in texts:
+        put(overrides, *read_setting(text))
+    return parse_run_options(values, overrides).options
+
+
+def test_a_setting_wins_over_the_file_and_leaves_what_is_beside_it() -> None:
+    tuning = options("behaviors.Walker.hyperparameters.batch_size=128").behaviors["Walker"].hyperparameters
+    assert (tuning.batch_size, tuning.buffer_size) == (128, 640)
+
+
+def test_values_are_read_as_in_a_file() -> None:
+    walker = options(
+        "behaviors.Walker.max_steps=1e6",
+        "behaviors.Walker.network_settings={hidden_units: 8, memory: {memory_size: 16}}",
+        "env_settings.env_args=[--level, '3']",
+        "stop.target_return=5",
+    )
+    assert walker.behaviors["Walker"].max_steps == 1_000_000
+    assert walker.behaviors["Walker"].network_settings.memory.memory_size == 16
+    assert walker.env_settings.env_args == ("--level", "3")
+
+
+def test_a_name_with_dots_stands_in_quotes() -> None:
+    assert read_setting('behaviors."Walker.v1.5".max_steps=7') == (
+        ["behaviors", "Walker.v1.5", "max_steps"],
+        7,
+    )
+
+
+def test_what_comes_later_wins() -> None:
+    assert options("env_settings.num_areas=2", "env_settings.num_areas=3").env_settings.num_areas == 3
+
+
+@pytest.mark.parametrize("text", ["max_steps", "=5", "a..b=1", ".a=1", "a.=1", "a[0].b=1", "", '"a=1'])
+def test_other_forms_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--set: expected KEY\.KEY=VALUE"):
+        read_setting(text)
+
+
+def test_a_value_that_is_no_yaml_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--set a\.b: expected a value as in a YAML file, got '\['"):
+        read_setting("a.b=[")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("behaviors.Walker.max_stepz=5", "command line: behaviors.Walker.max_stepz: unknown key"),
+        ("env_settings.num_envs=many", "command line: env_settings.num_envs: expected a whole number"),
+        ("behaviors.Walkr.max_steps=5", "the file does not list (did you mean 'Walker'?)"),
+    ],
+)
+def test_mistakes_are_told_as_those_of_a_file(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        options(text)
+    assert expected in str(refused.value)
+
+
+def test_any_behavior_may_be_named_where_any_may_show_up() -> None:
+    loaded = options("behaviors.Walker.max_steps=5", values={"default_settings": {"max_steps": 9}})
+    assert loaded.behaviors["Walker"].max_steps == 5

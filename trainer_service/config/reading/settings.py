@@ -1,0 +1,31 @@
+"""Single settings as texts: ``behaviors.Walker.hyperparameters.batch_size=512``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from trainer_service.config.values import shown
+from trainer_service.errors import ConfigError
+
+_KEY = re.compile(r'"(?P<quoted>[^"]+)"|(?P<plain>[^."\[\]]+)')
+
+
+def read_setting(text: str) -> tuple[list[str], Any]:
+    """Splits ``KEY.KEY=VALUE`` into keys and a value, which is read as in a file. A key with a dot stands in quotes.
+
+    Raises:
+        ConfigError: it has another form, or the value is no YAML.
+    """
+    path, equals, value = text.partition("=")
+    keys = [match["quoted"] or match["plain"] for match in _KEY.finditer(path)]
+    if not (equals and keys) or _KEY.sub("", path) != "." * (len(keys) - 1):
+        raise ConfigError(
+            f"--set: expected KEY.KEY=VALUE, such as behaviors.Walker.max_steps=1e6, got {shown(text)}"
+        )
+    try:
+        return keys, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set {path}: expected a value as in a YAML file, got {shown(value)}") from None
