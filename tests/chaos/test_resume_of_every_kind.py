@@ -150,11 +150,8 @@ VAIL = rewards(gail={**EXPERT, "use_actions": True, "use_vail": True})
 CLONING = {"behavioral_cloning": {**EXPERT, "samples_per_update": 12, "batch_size": 6, "steps": 300}}
 
 SELF_PLAY = {"save_steps": 24, "team_change": 64, "swap_steps": 16, "window": 2}
-LEAGUE = {
-    "self_play": {**SELF_PLAY, "opponents": {"self": 1, "random": 1, "old": 2}, "pfsp_weighting": "hard"}
-}
-OLD = Kind(RIVALS, "ppo", settings={"max_steps": 64})
-"""The run that is an opponent in leagues."""
+POOL = {"self": 1, "random": 1, "self-play": 2}  # the last is the run of that kind
+LEAGUE = {"self_play": {**SELF_PLAY, "opponents": POOL, "pfsp_weighting": "hard"}}
 
 KINDS = {
     # A few of all sorts, which are tried with every change.
@@ -212,9 +209,9 @@ def test_a_killed_run_of_any_kind_ends_as_if_it_had_not_been_killed(scene, note,
     record_expert(scene.folder)
     differing: dict[str, list[str]] = {}
     lost = []
-    finish(scene, OLD, "old")
-    for number, kind in enumerate(list(KINDS)[:count]):
-        straight, killed = f"straight-{number}", f"killed-{number}"
+    for kind in list(KINDS)[:count]:
+        straight = kind.replace(",", "").replace(" ", "-")
+        killed = f"{straight}-killed"
         finish(scene, KINDS[kind], straight)
         lost.append(kill(scene, KINDS[kind], killed, pause_between_saves(scene.folder, straight), dice))
         said = finish(scene, KINDS[kind], killed, "--resume")

@@ -2,8 +2,8 @@
 
 Four pupils decide three times an episode, without chance, so every return is three times the height. It prints the
 id of its process, ``reset`` for every reset, and the height of each episode that differs from the one before. Each
-episode's start leaves a statistic of every kind, unless it is ``--silent``: the first start of a simulator that a resumed
-run brings counts once more.
+episode's start leaves a statistic of every kind, unless it is ``--silent``: a simulator that a resumed run starts
+counts its first episode once more.
 """
 
 from __future__ import annotations
