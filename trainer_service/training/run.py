@@ -453,9 +453,13 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
     checkpoint: the file that the behavior goes on from.
     """
     tuning = behavior.settings.hyperparameters
-    if not isinstance(tuning, ReplayHyperparameters) or not behavior.training:
+    # A finished behavior learns no more, but is saved once more, and may learn again with a larger budget.
+    kept = behavior.training or behavior.finished
+    if not isinstance(tuning, ReplayHyperparameters) or not kept:
         return
     if not tuning.save_replay_buffer or not path.is_file():
+        if behavior.finished:
+            return
         why = f"'{path}' is missing" if tuning.save_replay_buffer else "save_replay_buffer is false"
         _logger.warning(
             "'%s' starts with an empty replay buffer (%s) and learns again after %d steps.",

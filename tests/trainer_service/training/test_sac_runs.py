@@ -35,6 +35,18 @@ def test_a_damaged_replay_buffer_is_named_and_removed_by_force(mlagents_style, c
     assert not replay.exists()
 
 
+def test_a_finished_run_that_is_resumed_keeps_its_replay_buffer(mlagents_style, configure) -> None:
+    configure("Basic", **sac(save_replay_buffer=True), max_steps=100)
+    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1").code == 0
+    with np.load(FILES / "replay.npz") as arrays:
+        saved = dict(arrays)
+    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--resume").code == 0
+    with np.load(FILES / "replay.npz") as arrays:
+        assert arrays.keys() == saved.keys()
+        for name, array in saved.items():
+            np.testing.assert_array_equal(arrays[name], array)
+
+
 @pytest.mark.parametrize("scene", [pytest.param("3dball", marks=pytest.mark.thorough), "hybrid"])
 def test_its_model_acts_as_its_policy_does(mlagents_style, configure, scene: str) -> None:
     name = {"3dball": "3DBall", "hybrid": "Hybrid"}[scene]
