@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -28,7 +29,8 @@ MARK = "CHAOS_MARK"
 PATIENCE_S = 120.0
 """No wait for something that must happen lasts longer; a free machine needs a second or two."""
 
-HEALTHY = Path(__file__).parents[1] / "programs" / "healthy.py"
+PROGRAMS = Path(__file__).parents[1] / "programs"
+HEALTHY = PROGRAMS / "healthy.py"
 _STEP = re.compile(r"Step: (\d+)")
 
 
@@ -71,6 +73,15 @@ def write_configuration(folder: Path, behaviors: Mapping[str, Any], **more: Any)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump({"behaviors": dict(behaviors), **more}))
+    return path
+
+
+def write_program(folder: Path, name: str, *arguments: str) -> Path:
+    """Writes an executable that runs one of tests/programs with these arguments, after those it is started with."""
+    path = folder / f"{name}-{len(list(folder.iterdir()))}"
+    words = shlex.join([sys.executable, str(PROGRAMS / f"{name}.py")])
+    path.write_text(f'#!/bin/sh\nexec {words} "$@" {shlex.join(arguments)}\n')
+    path.chmod(0o755)
     return path
 
 
@@ -213,6 +224,7 @@ def _forks() -> Any:
         [
             "torch",
             "torch.optim",
+            "torch._dynamo",  # seconds of the first export
             "tensorboard.compat.proto",
             "trainer_service.cli.commands",
             "trainer_service.training.train",

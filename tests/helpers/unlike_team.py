@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,19 @@ class UnlikeTeam:
         *,
         groups: int = 1,
         same_episodes: bool = False,
+        discrete: bool = False,
     ) -> None:
-        """same_episodes: all episodes show the same, so that a run may stop and go on between any two."""
+        """
+        Args:
+            same_episodes: all episodes show the same, so that a run may stop and go on between any two.
+            discrete: agents have choices alone, no numbers.
+        """
         self._same_episodes = same_episodes
         self._counts = {"Leader": 1, "Runner": runners}
         self._teams = teams
         self._groups = groups
-        self.behaviors = {f"{name}?team={team}": spec for team in teams for name, spec in SPECS.items()}
+        specs = {name: _choices_alone(spec) if discrete else spec for name, spec in SPECS.items()}
+        self.behaviors = {f"{name}?team={team}": spec for team in teams for name, spec in specs.items()}
         self._age = 0
         self._rng = np.random.default_rng(0)
 
@@ -97,6 +104,10 @@ class UnlikeTeam:
             allowed_actions=np.ones((len(agents), SPECS[name].action_spec.mask_size), np.bool_),
             group_ids=1 + agents % self._groups + 100 * int(team),
         )
+
+
+def _choices_alone(spec: BehaviorSpec) -> BehaviorSpec:
+    return replace(spec, action_spec=replace(spec.action_spec, continuous_size=0))
 
 
 def _ended(batch: StepBatch) -> StepBatch:

@@ -1,4 +1,7 @@
-"""A simulator without chance whose teams have a leader and two runners, behaviors of their own."""
+"""A simulator without chance whose teams have a leader and two runners, behaviors of their own.
+
+With ``--discrete`` they have choices alone.
+"""
 
 from __future__ import annotations
 
@@ -12,5 +15,5 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from unlike_team import UnlikeTeam
 
 if __name__ == "__main__":
-    scene = UnlikeTeam(groups=2, same_episodes=True)
+    scene = UnlikeTeam(groups=2, same_episodes=True, discrete="--discrete" in sys.argv)
     run(scene, int(sys.argv[sys.argv.index("--mlagents-port") + 1]), connect_timeout_s=30.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from processes import write_program
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -114,16 +114,11 @@ def start(processes: None, workplace: Path) -> Iterator[Callable[..., Running]]:
 
 
 @pytest.fixture
-def program(processes: None, tmp_path: Path, repository: Path) -> Callable[..., Path]:
-    """An executable that runs one of tests/programs with these arguments, before those it is started with."""
+def program(processes: None, tmp_path: Path) -> Callable[..., Path]:
+    """An executable that runs one of tests/programs with these arguments, after those it is started with."""
 
     def make(name: str, *arguments: str) -> Path:
-        path = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
-        source = repository / "tests" / "programs" / f"{name}.py"
-        words = shlex.join([sys.executable, str(source)])
-        path.write_text(f'#!/bin/sh\nexec {words} "$@" {shlex.join(arguments)}\n')
-        path.chmod(0o755)
-        return path
+        return write_program(tmp_path, name, *arguments)
 
     return make
 
