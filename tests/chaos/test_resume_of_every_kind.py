@@ -339,7 +339,7 @@ def state(run: Path) -> dict[str, Any]:
 def replay(path: Path) -> dict[str, Any]:
     """The arrays of a replay buffer, without what is said of the save itself."""
     found: dict[str, Any] = {}
-    ReplayFile(path).load(lambda arrays: found.update(arrays))
+    ReplayFile(path).load(found.update)
     return {name: array for name, array in found.items() if not name.startswith("saved.")}
 
 
