@@ -64,6 +64,17 @@ class LessonHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class LessonState:
+    """Where lessons are at one moment, as a checkpoint of a behavior holds it."""
+
+    numbers: Mapping[str, int]
+    """Number of the current lesson, by parameter."""
+
+    history: LessonHistory
+    """Returns of the behavior itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class CurrentLesson:
     """The current lesson of one parameter."""
 

@@ -278,19 +278,10 @@ def kill(scene: Any, kind: Kind, run_id: str, pause_s: float, dice: random.Rando
         wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
         run.signal(signal.SIGKILL)
         folder = scene.folder / "results" / run_id
-        if run.end() == -signal.SIGKILL and (kind.world is not SCHOOL or lessons_are_saved(folder)):
+        if run.end() == -signal.SIGKILL:
             saved = newest_step(folder)
             return max(saved, *steps(run.output)) - saved
     raise AssertionError(f"{kind} was never killed before its end")
-
-
-def lessons_are_saved(run: Path) -> bool:
-    """Whether a run was not killed between a checkpoint and what lessons count, which is written after its models.
-
-    One that was goes on with the counts of the checkpoint before: its lesson ends some episodes later.
-    """
-    status = json.loads((run / "run_logs" / "training_status.json").read_text())
-    return bool(status[SCHOOL.behavior]["checkpoints"][-1]["steps"] == newest_step(run))
 
 
 def newest_step(run: Path) -> int:

@@ -14,6 +14,7 @@ import torch
 from trainer_service.config import TrainerSettings, missing_plugins, plugins_of
 from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.config.values import shown
+from trainer_service.curriculum import LessonHistory, LessonState
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, archive_digest, is_archive, read_tensors
 from trainer_service.runs.files import Replacement
@@ -56,6 +57,8 @@ class Checkpoint:
     """State dict of self-play: snapshots, ratings, the team that learns. None without self-play."""
     episodes: int = 0
     """Episodes of agents until then; 0 where an earlier version did not count them."""
+    lessons: LessonState | None = None
+    """Lessons of that moment; None without lessons, and where an earlier version did not write them down here."""
 
 
 class NotFiniteError(UserError):
@@ -132,6 +135,7 @@ def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "algorithm": dict(checkpoint.algorithm),
         "self_play": checkpoint.self_play,
         "plugins": plugins_of(checkpoint.settings),
+        **({} if checkpoint.lessons is None else {"lessons": _plain_lessons(checkpoint.lessons)}),
     }
 
 
@@ -201,6 +205,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             algorithm=with_present_keys(_mapping(content["algorithm"])),
             self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
             episodes=_count("number of episodes", content.get("episodes", 0)),
+            lessons=_lessons(content["lessons"]) if "lessons" in content else None,
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if missing := _missing_plugins(content):
@@ -208,6 +213,20 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
         raise UserError(
             f"checkpoint '{path}' is of no use: {_first_line(error)}{_alternatives(path)}"
         ) from None
+
+
+def _plain_lessons(lessons: LessonState) -> dict[str, Any]:
+    return {
+        "numbers": dict(lessons.numbers),
+        "recent_returns": list(lessons.history.recent_returns),
+        "mean_returns": dict(lessons.history.mean_returns),
+    }
+
+
+def _lessons(plain: Mapping[str, Any]) -> LessonState:
+    numbers = {name: _count("number of a lesson", number) for name, number in plain["numbers"].items()}
+    levels = {name: float(level) for name, level in plain["mean_returns"].items()}
+    return LessonState(numbers, LessonHistory(tuple(map(float, plain["recent_returns"])), levels))
 
 
 def _missing_plugins(content: Mapping[str, Any]) -> str:

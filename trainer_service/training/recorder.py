@@ -12,7 +12,7 @@ import torch
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackList
-from trainer_service.curriculum import Curriculum
+from trainer_service.curriculum import Curriculum, LessonState
 from trainer_service.errors import UserError
 from trainer_service.metrics import RunEnd, SummaryWriter
 from trainer_service.metrics.console import Console
@@ -270,12 +270,14 @@ class Recorder:
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
         """A behavior as it is now, with all that is stored of it."""
+        progress = self._progress_of(behavior)
+        lessons = LessonState(progress.lessons, progress.lesson_history) if progress.lessons else None
         return Save(
             behavior=behavior,
-            checkpoint=snapshot(behavior.checkpoint()),
+            checkpoint=replace(snapshot(behavior.checkpoint()), lessons=lessons),
             paths=paths,
             replay=behavior.hold_replay(self._folder.replay(behavior.name)),
-            progress=self._progress_of(behavior),
+            progress=progress,
         )
 
     def _take_in(self, *, wait_for_all: bool = False) -> None:

@@ -24,7 +24,7 @@ from trainer_service.callbacks import CallbackList
 from trainer_service.collection.teams import with_agent_counts
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
-from trainer_service.curriculum import Curriculum, lesson_mismatches
+from trainer_service.curriculum import Curriculum, LessonHistory, lesson_mismatches
 from trainer_service.errors import UserError
 from trainer_service.evaluation.periodic import PeriodicEvaluator
 from trainer_service.evaluation.simulator import EvaluationSimulator
@@ -72,6 +72,9 @@ from unity_bridge.throttled_logger import ThrottledLogger
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.ranks import LearnerRanks
+
+Lessons = tuple[Mapping[str, int], Mapping[str, LessonHistory]]
+"""Number of each parameter's lesson, and what lessons remember of each behavior."""
 
 _logger = logging.getLogger(__name__)
 
@@ -306,15 +309,34 @@ class RunFactory:
         return status
 
     def _resume_curriculum(self, status: TrainingStatus) -> None:
-        for mismatch in lesson_mismatches(self.options.environment_parameters or {}, status.lessons):
+        numbers, histories = self._lessons_of_checkpoints() or self._lessons_of_status(status)
+        for mismatch in lesson_mismatches(self.options.environment_parameters or {}, numbers):
             _logger.warning("%s", mismatch)
+        self.curriculum.resume(numbers, histories)
+
+    def _lessons_of_checkpoints(self) -> Lessons | None:
+        """Lessons as all checkpoints together say: parameters only move on. None where one of them says nothing."""
+        states = {
+            name: getattr(start.source, "lessons", None)
+            for name, start in self.warm_starts.items()
+            if start.is_resume
+        }
+        numbers: dict[str, int] = {}
+        histories: dict[str, LessonHistory] = {}
+        for name, state in states.items():
+            if state is None:
+                return None
+            histories[name] = state.history
+            numbers |= {each: max(number, numbers.get(each, 0)) for each, number in state.numbers.items()}
+        return (numbers, histories) if states else None
+
+    def _lessons_of_status(self, status: TrainingStatus) -> Lessons:
+        """Lessons of the list of checkpoints, where earlier versions kept them: those of the run's end."""
         older = {name for name, start in self.warm_starts.items() if start.is_resume and not start.is_newest}
         if older and status.lessons:
-            _logger.warning("Lessons are as they were at the end: checkpoints have none of their own.")
-        histories = {
-            name: each.lesson_history for name, each in status.behaviors.items() if name not in older
-        }
-        self.curriculum.resume(status.lessons, histories)
+            _logger.warning("Lessons are as they were at the end: these checkpoints have none of their own.")
+        known = status.behaviors.items()
+        return status.lessons, {name: each.lesson_history for name, each in known if name not in older}
 
     def _evaluator(self, writers: Sequence[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
         """The run's evaluator, where one is wanted and the simulator is a program."""

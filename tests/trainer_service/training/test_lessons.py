@@ -146,12 +146,31 @@ def test_a_run_killed_later_resumes_with_the_same_counts(start, mlagents_style, 
     run.signal(signal.SIGKILL)
     run.end()
     rounds = saved_step() // ROUND
-    counted = status()["Pupil"]["recent_returns"]
+    counted = read_content(RUN / "Pupil/checkpoint.safetensors")["lessons"]["recent_returns"]
     # Five rounds were the first lesson; the round under way then still earned its return of 3.
     assert counted == [6.0] * (4 * (rounds - 6)) + [3.0] * 4
     said = mlagents_style(*school(*THREE, max_steps=(rounds + 3) * ROUND), "--resume")
     assert said.code == 0, said.err
     assert status()["Pupil"]["recent_returns"] == [6.0] * 12 + counted
+
+
+def test_lessons_are_those_of_the_checkpoint_that_a_run_goes_on_from(mlagents_style, school) -> None:
+    settings = {"checkpoint_interval": 4 * ROUND, "keep_checkpoints": 5}
+    assert mlagents_style(*school(*THREE, max_steps=8 * ROUND, **settings)).code == 0
+    # As after a kill between a checkpoint and the list of checkpoints.
+    path = RUN / "run_logs/training_status.json"
+    path.write_text(json.dumps({**status(), "height": {"lesson_num": 0}}))
+    said = mlagents_style(*school(*THREE, max_steps=9 * ROUND, **settings), "--resume")
+    assert "Parameter 'height' is in lesson 'second'" in said.out
+    assert status()["height"] == {"lesson_num": 1}
+
+    said = mlagents_style(*school(*THREE, max_steps=9 * ROUND, **settings), "--resume", str(4 * ROUND))
+    assert said.code == 0, said.err
+    assert "Lessons are as they were at the end" not in said.out + said.err
+    # Sixteen episodes were counted then, so the lesson ends after one round more, as it did the first time.
+    assert f"Resuming 'Pupil' from step {4 * ROUND}." in said.out
+    assert "Parameter 'height' is in lesson 'first'" in said.out
+    assert [line["lesson"]["height"] for line in metrics()] == ["first"] * 4 + ["second"] * 5
 
 
 def test_a_run_in_parts_ends_like_one_without_breaks(mlagents_style, school) -> None:
