@@ -127,6 +127,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
     of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
     of_others |= {"--builds"}  # of benchmarks/versus_mlagents.py
+    of_others |= {"--files"}  # of tools/trace_paths.py
     of_others |= {"--stop-timeout", "--network"}  # of Docker
     of_others |= set(_REMOVED)  # of older ML-Agents
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend

@@ -1,0 +1,29 @@
+"""The count of what runs in a tick and in an update, so that layers do not grow back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+MOST = {"tick": (48, 190), "update": (28, 98)}
+"""Files and functions of PPO without fast paths. Fewer are welcome: lower the bound."""
+
+
+@pytest.mark.process
+def test_a_tick_and_an_update_of_ppo_pass_through_few_files_and_functions(tmp_path: Path) -> None:
+    tool = REPOSITORY / "tools" / "trace_paths.py"
+    config = REPOSITORY / "configs" / "basic.yaml"
+    line = [sys.executable, str(tool), str(config), "--env=sim:basic", "--plain", "--files"]
+    run = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    for name, (files, functions) in MOST.items():
+        found = re.search(rf"^{name} +(\d+) files +(\d+) functions", run.stdout, re.MULTILINE)
+        assert found is not None, run.stdout
+        assert 10 < int(found[1]) <= files, run.stdout
+        assert 10 < int(found[2]) <= functions, run.stdout
+    assert "  trainer_service/algorithms/on_policy/ppo.py\n" in run.stdout

@@ -1,0 +1,136 @@
+"""What runs in one tick and in one update: the files, functions and calls of this trainer, counted by a profiler.
+
+    python tools/trace_paths.py configs/3dball.yaml --env=sim:3dball
+    python tools/trace_paths.py configs/spread_qmix.yaml --env=sim:spread --plain --files
+
+A tick goes from a simulator's message to its actions, an update is all of ``Behavior.update``. Each is counted once,
+when what is made on the first call is made. ``--plain`` counts the paths without kernels and other fast paths.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = tuple(str(REPOSITORY / package) + os.sep for package in ("trainer_service", "unity_bridge"))
+WARM = {"tick": 40, "update": 2}
+"""Calls before the one that is counted."""
+
+
+@dataclass(slots=True)
+class Trace:
+    """Calls of our functions, in the order of time."""
+
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """The file, from the repository on, and the function of each call."""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        """Notes a call; to be given to ``sys.setprofile``."""
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGES):
+            self.calls.append((code.co_filename.removeprefix(str(REPOSITORY) + os.sep), code.co_qualname))
+
+    @property
+    def files(self) -> list[str]:
+        """The files, in the order of their first call."""
+        return list(dict.fromkeys(file for file, _ in self.calls))
+
+    @property
+    def functions(self) -> int:
+        """Functions that were called at least once."""
+        return len(set(self.calls))
+
+    @property
+    def changes(self) -> int:
+        """Calls into another file than the call before."""
+        return sum(one[0] != other[0] for one, other in zip(self.calls, self.calls[1:], strict=False))
+
+    def summary(self, name: str) -> str:
+        """A row of figures."""
+        return (
+            f"{name:8} {len(self.files):5} files {self.functions:5} functions {len(self.calls):7} calls "
+            f"{self.changes:7} changes of file"
+        )
+
+
+def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Trace]:
+    """Runs a configuration until one tick and one update were counted."""
+    from trainer_service.behaviors.behavior import Behavior
+    from trainer_service.cli import main
+    from trainer_service.collection.simulators import Simulators
+
+    found = {"tick": Trace(), "update": Trace()}
+    counts: Counter[str] = Counter()
+
+    def traced(name: str, call: Callable[..., Any], *, is_last: bool = True) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            counts[name] += is_last
+            if counts[name] != WARM[name] + is_last:
+                return call(*args)
+            sys.setprofile(found[name])
+            try:
+                return call(*args)
+            finally:
+                sys.setprofile(None)
+                if all(counts[each] > warm_calls for each, warm_calls in WARM.items()):
+                    os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends
+
+        return counted
+
+    collect, act, update = Simulators.collect, Simulators.act, Behavior.update
+    places = ((Simulators, "collect"), (Simulators, "act"), (Behavior, "update"))
+    made = (
+        traced("tick", collect, is_last=False),
+        traced("tick", act),
+        traced("update", update),
+    )
+    for (owner, attribute), function in zip(places, made, strict=True):
+        setattr(owner, attribute, function)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            line = [
+                "learn",
+                str(config),
+                f"--env={env}",
+                "--run-id=traced",
+                f"--results-dir={folder}",
+                "--seed=1",
+            ]
+            if main([*line, *(f"--set={each}" for each in settings)]) != 0:
+                raise SystemExit(f"{config} did not run")
+    finally:
+        for (owner, attribute), function in zip(places, (collect, act, update), strict=True):
+            setattr(owner, attribute, function)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Counts what runs in one tick and in one update.")
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--env", required=True)
+    parser.add_argument("--plain", action="store_true", help="without kernels and other fast paths")
+    parser.add_argument("--files", action="store_true", help="name the files")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY.KEY=VALUE")
+    parsed = parser.parse_args(argv)
+    if parsed.plain:
+        os.environ["TRAINER_SERVICE_SLOW"] = "1"
+    found = traces(parsed.config, parsed.env, parsed.settings)
+    for name, trace in found.items():
+        print(trace.summary(name))
+        for file in trace.files if parsed.files else ():
+            print(f"  {file}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
