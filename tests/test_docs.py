@@ -214,8 +214,8 @@ def test_scripts_exist(script: str) -> None:
 
 
 @pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
-def test_readme_names_every_bundled_configuration(config: Path) -> None:
-    assert f"configs/{config.name}" in text_of(REPOSITORY / "README.md")
+def test_a_page_names_every_bundled_configuration(config: Path) -> None:
+    assert f"configs/{config.name}" in text_of(REPOSITORY / "docs" / "environments.md")
 
 
 def test_the_site_has_every_page_and_every_public_name() -> None:
