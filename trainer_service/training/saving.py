@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -12,17 +11,13 @@ from pathlib import Path
 from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.curriculum import LessonHistory
-from trainer_service.interop.export_process import export_beside
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.replay_file import ReplaySave
 from unity_bridge.specs import BehaviorSpec
 
-LARGE_MODELS = 2**23
-"""Bytes of all models of a save from which on a process of its own exports them."""
 _SWITCH_INTERVAL_S = 0.0005
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -76,8 +71,6 @@ class Save:
             NotFiniteError, SaveError: see ``save_checkpoint``.
         """
         save_checkpoint(self.checkpoint, *self.paths, replay=self.replay)
-        if sum(map(_size, self.models)) > LARGE_MODELS:
-            return self._export_beside()
         exported: dict[str, Path] = {}
         refused: dict[str, str] = {}
         for model in self.models:
@@ -89,16 +82,6 @@ class Save:
                 exported[model.behavior] = model.path
         return Written(exported, refused)
 
-    def _export_beside(self) -> Written:
-        places = {model.behavior: model.path for model in self.models}
-        try:
-            warnings = export_beside(self.paths[-1])
-        except ExportError as error:
-            return Written({}, dict.fromkeys(places, str(error)))
-        for warning in warnings:
-            _logger.warning("%s", warning)
-        return Written(places, {})
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Written:
@@ -108,11 +91,6 @@ class Written:
     """The file of each model by its behavior."""
     refused: Mapping[str, str]
     """Why there is no model, by its behavior."""
-
-
-def _size(model: Model) -> int:
-    """Bytes of a model's weights."""
-    return sum(weights.nbytes for weights in model.network.parameters())
 
 
 class SavingThread:
