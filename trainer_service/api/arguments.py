@@ -61,9 +61,9 @@ def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Giv
     return function
 
 
-def require_known(given: Mapping[str, Any], settings: Mapping[str, Setting], function: str) -> None:
-    """Raises TypeError, as Python does, for an argument that is no setting."""
-    for name in given.keys() - settings.keys():
-        near = difflib.get_close_matches(name, settings, n=1)
+def require_known(given: Mapping[str, Any], known: Mapping[str, Any], function: str) -> None:
+    """Raises TypeError, as Python does, for an argument of a function that is none of those known."""
+    for name in given.keys() - known.keys():
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f" (did you mean '{near[0]}'?)" if near else ""
         raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

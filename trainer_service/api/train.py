@@ -77,7 +77,7 @@ def train(
         ValueError: two side channels have one id.
         TypeError: an argument that is not known.
     """
-    require_known(settings, SETTINGS, "train")
+    require_known(settings, RunArguments.__annotations__, "train")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
     loaded = read_configuration(config, overrides)

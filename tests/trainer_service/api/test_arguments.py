@@ -58,6 +58,11 @@ def test_an_argument_that_is_none_is_refused_with_the_nearest() -> None:
         trainer_service.train(None, num_env=2)  # type: ignore[call-arg]
 
 
+def test_the_simulator_is_named_by_env_alone() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'env_path'"):
+        trainer_service.train(None, env_path="sim:basic")  # type: ignore[call-arg]
+
+
 @pytest.mark.process
 def test_help_needs_neither_pydantic_nor_torch() -> None:
     program = (
