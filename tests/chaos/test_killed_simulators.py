@@ -42,7 +42,7 @@ def ports_of(run: Process) -> list[int]:
 @fault_counts(3, 50, minutes=60)
 def test_simulators_that_are_killed(scene, note, count: int) -> None:
     """One of four, at any moment: also while it starts up, and again right after."""
-    dice, budget = random.Random(count), 1500 * count + 6000
+    dice, budget = random.Random(count), 4000 * count + 20_000
     write_configuration(scene.folder, {"3DBall": small_settings(max_steps=budget)})
     run = scene.learn("--env=sim:3dball", "--num-envs=4", "--seed=1", *NO_LIMIT)
     run.wait_for_output("Step: ")

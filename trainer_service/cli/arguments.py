@@ -427,7 +427,7 @@ class _Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 known += list(action.choices)
-        for word in message.replace("'", " ").replace("=", " ").split():
+        for word in re.sub("['=:]", " ", message).split():
             near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
             if near and near[0] != word and word not in known:
                 message += f" (did you mean '{near[0]}'?)"

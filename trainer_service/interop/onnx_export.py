@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,9 @@ NEWEST_OPSET = 15
 MODEL_VERSION = 3.0
 """Unity's ``ModelApiVersion.MLAgents2_0``."""
 
+_LARGE_MODEL = 2**23
+"""Bytes of a model from which on its export pauses."""
+_PAUSE_S = 0.05
 _FORBIDDEN = 1e8
 """Subtracted from a forbidden choice's logit: its probability is zero in single precision."""
 
@@ -161,13 +165,26 @@ def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
             opset_version=OPSET,
             dynamo=False,  # the new exporter writes newer operators than asked for, and takes seconds
         )
+    _let_others_run(file.tell())
     model = onnx.load_model_from_string(file.getvalue())
     _require_opset(model)
     _declare_inputs(model, inputs)
     restore_merged_constants(model.graph)
+    _let_others_run(file.tell())
     checked = model.SerializeToString()
+    _let_others_run(len(checked))
     onnx.checker.check_model(checked)
+    _let_others_run(len(checked))
     return checked
+
+
+def _let_others_run(size: int) -> None:
+    """Pauses between calls that keep other threads waiting, tens of milliseconds each for a model of so many bytes.
+
+    One decision of a run would otherwise meet all of them in turn.
+    """
+    if size > _LARGE_MODEL:
+        time.sleep(_PAUSE_S)
 
 
 def input_shapes(spec: BehaviorSpec, memory_size: int) -> dict[str, tuple[int, ...]]:

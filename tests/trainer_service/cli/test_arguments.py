@@ -115,6 +115,17 @@ def test_a_flag_that_is_none_has_its_nearest(
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--seed="], ["--set"]])
+def test_a_flag_without_its_value_is_not_its_own_nearest(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["learn", *words])
+    assert "did you mean" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
