@@ -9,7 +9,7 @@ simulator, one thread and a fixed seed. Two recordings of the same code on the s
 
 ``compare`` reads what both left: metrics, scores, lessons, checkpoints and replay buffers. Each number and each tensor
 must be in the same place and the same, or in another place and the same: then it was renamed, which is listed. Time is
-left out. Nothing here imports the trainer, so recordings can be compared whatever became of the code that made them.
+left out. Of the trainer only its reader of checkpoints is imported, which knows the formats of earlier versions, too.
 """
 
 from __future__ import annotations
@@ -294,6 +294,7 @@ def read_checkpoint(path: Path) -> dict[str, Value]:
     """Every tensor, number and text of a checkpoint, by the keys that lead to it."""
     import torch
 
+    from trainer_service.errors import UserError
     from trainer_service.runs.checkpoint import read_content
 
     def described(leaf: Any) -> Value:
@@ -301,7 +302,11 @@ def read_checkpoint(path: Path) -> dict[str, Value]:
             return _array(leaf.detach().contiguous().numpy())
         return _scalar(leaf)
 
-    return {name: described(leaf) for name, leaf in leaves(read_content(path))}
+    try:
+        content = read_content(path)
+    except UserError as error:
+        raise Failure(str(error)) from error
+    return {name: described(leaf) for name, leaf in leaves(content)}
 
 
 def read_arrays(path: Path) -> dict[str, Value]:

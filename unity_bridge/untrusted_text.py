@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+_LONGEST_REASON = 200
+"""Characters of an error's first line that a message repeats."""
+
 LONGEST_QUOTED = 60
 """Characters of a text from outside that a message repeats."""
 
@@ -33,6 +36,11 @@ def quoted(text: str) -> str:
 def printable(text: str) -> str:
     """Returns a text from outside with its control characters, and what cannot be encoded, written out."""
     return text.translate(_WRITTEN_OUT)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns what an error says, in one line that may be printed; its type where it says nothing."""
+    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST_REASON])
 
 
 def harmless(text: str) -> str:

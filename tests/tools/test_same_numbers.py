@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 
+from trainer_service.runs.tensor_file import write_values
+
 
 @pytest.fixture
 def tool(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -42,7 +44,8 @@ def recorded(
         for step, rate_then in ((20, 0.9), (40, rate))
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    torch.save(content or checkpoint(), folder / "Ball" / "checkpoint.safetensors")
+    with (folder / "Ball" / "checkpoint.safetensors").open("wb") as file:
+        write_values(content or checkpoint(), file)
     rows = {"saved.rows.steps": np.array([[0, 3, 40, 9, 9], [3, 5, 20, 9, 9]])}
     np.savez(folder / "Ball" / "replay.npz", counters=np.arange(3), **rows)
     np.savez(folder / "Ball" / "replay-40-steps-0.npz", rewards=np.arange(3.0))
@@ -147,6 +150,21 @@ def test_rows_of_a_replay_buffer_are_compared_in_whatever_files_they_are(compare
     code, output = compare(tmp_path / "new")
     assert code == 1
     assert "run/Ball/replay.npz: rewards: expected float64 [5] [0.0, 1.0, 2.0" in output
+
+
+def test_checkpoints_of_earlier_versions_are_compared_with_those_of_today(compare, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "new") / "run" / "run" / "Ball" / "checkpoint.safetensors"
+    path.unlink()
+    torch.save(checkpoint(), path.with_suffix(".pt"))
+    assert compare(tmp_path / "new")[0] == 0
+
+
+def test_a_damaged_checkpoint_is_named(compare, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded(tmp_path / "new") / "run" / "run" / "Ball" / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    code, output = compare(tmp_path / "new")
+    assert code == 2
+    assert "checkpoint.safetensors' is damaged" in output + capsys.readouterr().err
 
 
 def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class RunArguments(TypedDict, total=False):
 
     track: Sequence[str] | None
     """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of
-    plugins. An addition to ML-Agents."""
+    plugins; the flag can be repeated. An addition to ML-Agents."""
 
     debug: bool | None
     """Whether debug messages are logged."""
@@ -134,7 +134,7 @@ SETTINGS: Mapping[str, Setting] = {
     "env_path": Setting("env_settings.env_path", "--env", "str", "ENV",
         "an executable, sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE; null waits for simulators to come"),
     "env_args": Setting("env_settings.env_args", "--env-args", "list", "…",
-        "arguments for each simulator that is started"),
+        "arguments for each simulator that is started; on a command line everything that follows"),
     "base_port": Setting("env_settings.base_port", "--base-port", "int", "PORT",
         "port of the first simulator that is started, the next ones counting up; null lets the system choose"),
     "num_envs": Setting("env_settings.num_envs", "--num-envs", "int", "N",
@@ -194,7 +194,7 @@ SETTINGS: Mapping[str, Setting] = {
     "num_learners": Setting("distributed.num_learners", "--num-learners", "int", "K",
         "learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step (default 1)"),
     "track": Setting("track", "--track", "list", "NAME",
-        "trackers of experiments that get what TensorBoard gets: mlflow, trackio, wandb, and those of plugins"),
+        "trackers of experiments that get what TensorBoard gets: mlflow, trackio, wandb, and those of plugins; the flag can be repeated"),
     "debug": Setting("debug", "--debug", "bool", "",
         "whether debug messages are logged"),
     "log_format": Setting("log_format", "--log-format", "str", "FORMAT",

@@ -347,9 +347,13 @@ def _options_for_doctor(config: Path | None, overrides: Mapping[str, Any]) -> Ru
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that are present, nested as in the file. Raises ConfigError for a ``--set`` that cannot be read."""
     overrides = nested(given, SETTINGS)
-    for flag in ("deterministic", "load_model", "train_model"):
-        if flag in given:
-            put(overrides, [flag] if flag == "deterministic" else ["checkpoint_settings", flag], given[flag])
+    for path in (
+        ["deterministic"],
+        ["checkpoint_settings", "load_model"],
+        ["checkpoint_settings", "train_model"],
+    ):
+        if path[-1] in given:
+            put(overrides, path, given[path[-1]])
     if given.get("settings"):
         from trainer_service.config.reading.settings import read_setting
 

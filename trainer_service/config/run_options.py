@@ -90,7 +90,7 @@ class EnvironmentSettings(Section):
     come. ML-Agents knows executables only."""
 
     env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
-    """Arguments for each simulator that is started."""
+    """Arguments for each simulator that is started; on a command line everything that follows."""
 
     base_port: Annotated[Port | None, Argument("PORT")] = None
     """Port of the first simulator that is started, the next ones counting up; null lets the system choose.
@@ -272,8 +272,8 @@ class RunOptions(Section):
     """Rollout workers and learner ranks; null keeps everything in one process. An addition to ML-Agents."""
 
     track: Annotated[tuple[TrackerName, ...], Argument("NAME")] = ()
-    """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of plugins.
-    An addition to ML-Agents."""
+    """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of plugins;
+    the flag can be repeated. An addition to ML-Agents."""
 
     debug: Annotated[Flag, Argument()] = False
     """Whether debug messages are logged."""

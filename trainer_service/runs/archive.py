@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from unity_bridge.untrusted_text import printable, quoted
+from unity_bridge.untrusted_text import first_line, quoted
 
 _SIGNATURE = b"PK\x03\x04"
 _BASE_PICKLE_BYTES, _PICKLE_BYTES_PER_TENSOR = 2**16, 2**11
@@ -67,7 +67,7 @@ def read_tensors(path: Path) -> Any:
         except ArchiveError:
             raise
         except Exception as error:  # torch has no type for what it cannot read
-            raise ArchiveError(f"its archive makes no sense ({_first_line(error)})") from None
+            raise ArchiveError(f"its archive makes no sense ({first_line(error)})") from None
     _require_finite_size(content)
     return content
 
@@ -164,7 +164,7 @@ def _require_known_names(program: bytes) -> None:
     except ArchiveError:
         raise
     except Exception as error:
-        raise ArchiveError(f"its data.pkl makes no sense ({_first_line(error)})") from None
+        raise ArchiveError(f"its data.pkl makes no sense ({first_line(error)})") from None
 
 
 def _require_finite_size(content: Any) -> None:
@@ -204,7 +204,3 @@ def _is_plain(value: Any) -> bool:
             and value.nbytes <= value.untyped_storage().nbytes()
         )
     return value is None or isinstance(value, str | int | float | dict | list | tuple)
-
-
-def _first_line(error: Exception) -> str:
-    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])

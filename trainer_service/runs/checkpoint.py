@@ -31,6 +31,7 @@ from unity_bridge.specs import (
     ObservationSpec,
     ObservationType,
 )
+from unity_bridge.untrusted_text import first_line
 
 _FORMAT = 1
 _MAX_PARTS = 1000
@@ -172,9 +173,7 @@ def read_content(path: Path) -> Any:
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
     except (OSError, ArchiveError, TensorFileError) as error:
-        raise UserError(
-            f"checkpoint '{path}' is damaged: {_first_line(error)}{_alternatives(path)}"
-        ) from None
+        raise UserError(f"checkpoint '{path}' is damaged: {first_line(error)}{_alternatives(path)}") from None
 
 
 def _is_archive(path: Path) -> bool:
@@ -211,7 +210,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
         if missing := _missing_plugins(content):
             raise UserError(f"checkpoint '{path}' cannot be used: {missing}") from None
         raise UserError(
-            f"checkpoint '{path}' is of no use: {_first_line(error)}{_alternatives(path)}"
+            f"checkpoint '{path}' is of no use: {first_line(error)}{_alternatives(path)}"
         ) from None
 
 
@@ -341,10 +340,6 @@ def _alternatives(path: Path) -> str:
     if not others:
         return ""
     return f". The newest other checkpoint is '{others[0]}'"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def _plain_spec(spec: BehaviorSpec) -> dict[str, Any]:

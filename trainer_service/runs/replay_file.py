@@ -25,6 +25,7 @@ from trainer_service.runs.archive import open_plain
 from trainer_service.runs.files import Replacement
 from trainer_service.runs.layout import replay_rows, replay_rows_numbers
 from trainer_service.runs.lent_rows import Block, LentRows, Loan
+from unity_bridge.untrusted_text import first_line
 
 Arrays = Mapping[str, NDArray[Any]]
 Layout = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -181,7 +182,7 @@ class ReplayFile:
                     )
         except _DAMAGED as error:
             raise UserError(
-                f"replay buffer '{self.path}' cannot be used: {_reason(error)}. Remove it to go on with an empty one"
+                f"replay buffer '{self.path}' cannot be used: {first_line(error)}. Remove it to go on with an empty one"
             ) from None
         self._saved = saved
         return stamp
@@ -298,8 +299,4 @@ def _named(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise ValueError(f"'{path.name}' is missing") from None
     except _DAMAGED as error:
-        raise ValueError(f"'{path.name}': {_reason(error)}") from None
-
-
-def _reason(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ValueError(f"'{path.name}': {first_line(error)}") from None

@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from unity_bridge.untrusted_text import printable, quoted
+from unity_bridge.untrusted_text import first_line, quoted
 
 _VALUES, _CHECKSUM = "values", "crc32"
 """Keys of the metadata."""
@@ -91,7 +91,7 @@ def read_values(path: Path) -> Any:
             # Copied: a mapped file could not be replaced on Windows while its tensors are in use.
             tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
-        raise TensorFileError(_first_line(error)) from None
+        raise TensorFileError(first_line(error)) from None
     return _values(metadata, tensors)
 
 
@@ -101,7 +101,7 @@ def read_values_from(content: bytes) -> Any:
     try:
         tensors = safetensors.torch.load(content)
     except (safetensors.SafetensorError, RuntimeError, ValueError, KeyError) as error:
-        raise TensorFileError(_first_line(error)) from None
+        raise TensorFileError(first_line(error)) from None
     return _values(metadata, tensors)
 
 
@@ -139,7 +139,7 @@ def _values(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     try:
         return _decoded(json.loads(metadata[_VALUES]), tensors)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise TensorFileError(f"its values make no sense ({_first_line(error)})") from None
+        raise TensorFileError(f"its values make no sense ({first_line(error)})") from None
 
 
 def _said(metadata: Mapping[str, Any]) -> int:
@@ -226,7 +226,3 @@ def _key(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if not isinstance(key, str | int | float | None):
         raise TypeError("it has a key that is neither text nor number")
     return key
-
-
-def _first_line(error: Exception) -> str:
-    return printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])

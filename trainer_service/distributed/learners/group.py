@@ -25,6 +25,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # t
 from trainer_service.errors import LearnerRankLost
 from trainer_service.networks.shard import Shard
 from trainer_service.runs.tensor_file import read_values_from, write_values
+from unity_bridge.untrusted_text import first_line
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 """How long a rank may let the others wait in the middle of an update."""
@@ -172,5 +173,4 @@ def _choose_network(meeting: Meeting) -> None:
 
 def _first_line(error: Exception) -> str:
     """What an error of torch says, without the place in its sources that it begins with."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return re.sub(r"^\[\S+\] ", "", line)[:200]
+    return re.sub(r"^\[\S+\] ", "", first_line(error))
