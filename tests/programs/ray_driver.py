@@ -13,7 +13,6 @@ import ray
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.ray_cluster import ray_cluster
 
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DELIVERY_S = 60.0
 """The time for all signals to arrive: the kernel may hand one to any thread, which a busy machine runs late."""
