@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms import ALGORITHMS, Algorithm, Compute
+from trainer_service.algorithms import ALGORITHMS, Compute, Learner
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.ranks import start_ranks
@@ -62,7 +62,7 @@ def rollout(steps: int) -> Trajectories:
     )
 
 
-def fastest_update(learner: Algorithm, trajectories: Trajectories, updates: int) -> tuple[float, float]:
+def fastest_update(learner: Learner, trajectories: Trajectories, updates: int) -> tuple[float, float]:
     """Seconds of the fastest of some updates, the rollout's way to the other ranks included; and of this CPU."""
     times, cpu = [], []
     for _ in range(updates):
@@ -110,7 +110,7 @@ def main() -> None:
         ranks.set_threads(1)
         shared = ranks.make("Shared", SPEC, settings, Compute(CPU, 1))
         several, several_cpu = fastest_update(shared, trajectories, arguments.updates)
-    parameters = sum(parameter.numel() for parameter in alone.policy_network().network.parameters())
+    parameters = sum(parameter.numel() for parameter in alone.actor.policy_network().network.parameters())
     print(
         f"batch_size {arguments.batch_size}, 2 x {arguments.units}, {parameters} parameters, "
         f"{EPOCHS * arguments.minibatches} gradient steps\n"

@@ -12,9 +12,12 @@ from typing import Any
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import PluginGroup, reason
 
-PLUGIN_API = 1
-"""Version of the interfaces that plugins are written for: ``Algorithm``, ``AlgorithmBase``, ``RewardSource``, encoders
-of pictures, openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
+PLUGIN_API = 2
+"""Version of the interfaces that plugins are written for: ``Learner``, ``RewardSource``, encoders of pictures,
+openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
+
+OLDEST_PLUGIN_API = 1
+"""The oldest version that is taken still: learners that decide themselves (``algorithms.common.algorithm_base``)."""
 
 CALLBACK_PLUGINS = PluginGroup("callback", "trainer_service.callbacks")
 """Callbacks of other distributions, which ``--hooks NAME`` takes."""
@@ -47,8 +50,8 @@ class _SettingsAndFactory:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmPlugin(_SettingsAndFactory):
-    """A trainer type: ``settings`` derive from ``Hyperparameters``, ``factory(spec, settings, compute)`` makes an
-    ``Algorithm``."""
+    """A trainer type: ``settings`` derive from ``Hyperparameters``, ``factory(spec, settings, compute)`` makes a
+    ``Learner``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def _load(
     found = plugin.load()
     if not isinstance(found, kind):
         raise PluginError(f"{plugin}: expected an object of class {kind.__name__}, got {found!r}")
-    if found.api != PLUGIN_API:
+    if not OLDEST_PLUGIN_API <= found.api <= PLUGIN_API:
         newer = "upgrade trainer-service" if found.api > PLUGIN_API else f"upgrade {plugin.distribution}"
         raise PluginError(
             f"{plugin} was written for version {found.api} of the plugin interfaces, this trainer has version "

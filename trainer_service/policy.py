@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from trainer_service.algorithms import Compute, make_algorithm
-from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
+from trainer_service.algorithms import Compute, make_learner
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
@@ -53,11 +53,9 @@ class Policy:
             with SizeLimit(checkpoint.algorithm):
                 self._selector = selector_for(checkpoint.spec, checkpoint.settings)
                 self._padding = AgentPadding(checkpoint.spec) if checkpoint.spec.members else None
-                self._algorithm = make_algorithm(
-                    self._selector.spec, checkpoint.settings, Compute(self._device, seed)
-                )
-            self._algorithm.load_weights(checkpoint.algorithm)
-            self._actor: ActingPolicy = self._algorithm
+                learner = make_learner(self._selector.spec, checkpoint.settings, Compute(self._device, seed))
+            learner.load_weights(checkpoint.algorithm)
+            self._actor = learner.actor
         except MISFIT_ERRORS as error:
             raise UserError(
                 f"behavior '{self.behavior}': its weights do not fit its settings: {error}"
@@ -198,10 +196,10 @@ class Policy:
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)
         selected = self._selected(sensors, agent_indices, groups)
-        decisions = self._actor.act(selected, allowed, memories_in, deterministic=deterministic)
+        decisions = self._actor.act(ActRequest(selected, allowed, memories_in, deterministic))
         own = self.spec.action_spec
         actions = ActionBatch(
-            self._algorithm.env_actions(decisions)[:, : own.continuous_size],
+            self._actor.env_actions(decisions)[:, : own.continuous_size],
             decisions.discrete_actions[:, : own.discrete_size].astype(np.int32),
         )
         return actions, decisions.memories
@@ -228,12 +226,11 @@ class Policy:
 
     def draw_from(self, stream: torch.Generator) -> None:
         """Draws actions from a random stream that others may share, from now on."""
-        network = without_critic(self._algorithm.policy_network())
-        self._actor = FrozenPolicy(network, self._device, stream)
+        self._actor = self._actor.frozen(stream)
 
     def network(self) -> ExportedNetwork:
         """Returns a copy of the deciding network, for export."""
-        network = self._algorithm.policy_network()
+        network = self._actor.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network if self._member is None else self._member.network(network)
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from measuring.scenes import SCENES
 from measuring.timing import median_us
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.algorithm import Algorithm
+from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.algorithms.common.learner import Learner
 from trainer_service.config import load_run_options
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -49,9 +50,7 @@ def our_forward_us(agents: int, repetitions: int) -> float:
     algorithm = _algorithm()
     observations = np.random.default_rng(1).normal(size=(agents, OBSERVATIONS)).astype(np.float32)
     allowed, memories = np.ones((agents, 0), np.bool_), np.zeros((agents, 0), np.float32)
-    return median_us(
-        lambda: algorithm.act([observations], allowed, memories, deterministic=False), repetitions
-    )
+    return median_us(lambda: algorithm.actor.act(ActRequest([observations], allowed, memories)), repetitions)
 
 
 def plain_minibatch_us(rows: int, repetitions: int) -> float:
@@ -96,7 +95,7 @@ def our_update_s(
 
 def our_acting_state() -> Mapping[str, Any]:
     """What acting depends on, of the algorithm that ``our_update_s`` measures."""
-    return _algorithm().acting_state()
+    return _algorithm().actor.state_dict()
 
 
 def _network(outputs: int) -> nn.Sequential:
@@ -108,7 +107,7 @@ def _log_prob(actions: Tensor, mean: Tensor, log_sigma: Tensor) -> Tensor:
     return (-0.5 * ((actions - mean) * torch.exp(-log_sigma)) ** 2 - log_sigma - 0.9189).sum(-1)
 
 
-def _algorithm(batch_size: int = BATCH_SIZE) -> Algorithm:
+def _algorithm(batch_size: int = BATCH_SIZE) -> Learner:
     larger = {"behaviors": {"3DBall": {"hyperparameters": {"batch_size": batch_size}}}}
     settings = load_run_options(SCENES["3dball"].config, larger).options.behavior_settings("3DBall")
     spec = BehaviorSpec((ObservationSpec("vector", (OBSERVATIONS,)),), ActionSpec(ACTIONS))

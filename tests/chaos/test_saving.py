@@ -131,7 +131,7 @@ class Life:
         self.trajectories = 0
 
     def learn(self) -> None:
-        self.behavior._algorithm.record(a_trajectory(self.trajectories))
+        self.behavior.learner.record(a_trajectory(self.trajectories))
         self.behavior.step += STEPS
         self.trajectories += 1
 

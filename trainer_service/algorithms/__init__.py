@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainer_service.algorithms.common.algorithm import Algorithm, Compute
+from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.random_policy import RandomPolicy
 from trainer_service.algorithms.off_policy.ddpg import DDPG
@@ -30,10 +30,10 @@ from trainer_service.plugins import AlgorithmPlugin, guarded, load_factory
 from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
-AlgorithmFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Algorithm]
+LearnerFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Learner]
 """A maker of learners. Raises ValueError where the behavior, as the learner sees it, does not fit the settings."""
 
-ALGORITHMS: dict[str, AlgorithmFactory] = {
+ALGORITHMS: dict[str, LearnerFactory] = {
     "ppo": PPO,
     "sac": SAC,
     "mappo": MAPPO,
@@ -55,7 +55,7 @@ ALGORITHMS: dict[str, AlgorithmFactory] = {
 """The makers by trainer type. That of a plugin comes in when the first learner of it is made."""
 
 
-def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
+def make_learner(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Learner:
     """The learner that the settings name.
 
     Raises ValueError where the behavior does not fit it, PluginError where it is a plugin's that cannot be used.
@@ -67,7 +67,12 @@ def make_algorithm(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
         factory = load_factory(ALGORITHM_PLUGINS, name, AlgorithmPlugin, Hyperparameters)
         ALGORITHMS[name] = guarded(factory, str(ALGORITHM_PLUGINS.offered()[name]))
     with pictures_in(compute.precision):
-        return ALGORITHMS[name](spec, settings, compute)
+        learner = ALGORITHMS[name](spec, settings, compute)
+    if not isinstance(learner, Learner):
+        from trainer_service.algorithms.common.algorithm_base import AlgorithmLearner  # for old plugins alone
+
+        return AlgorithmLearner(learner, compute.device)
+    return learner
 
 
 __all__ = [
@@ -86,12 +91,12 @@ __all__ = [
     "SIC",
     "TD3",
     "VDN",
-    "Algorithm",
-    "AlgorithmFactory",
     "Compute",
     "DQNConsensus",
     "DQNShare",
+    "Learner",
+    "LearnerFactory",
     "PolicyNetwork",
     "RandomPolicy",
-    "make_algorithm",
+    "make_learner",
 ]

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.algorithms import AlgorithmFactory, Compute, PolicyNetwork, make_algorithm
+from trainer_service.algorithms import Compute, LearnerFactory, PolicyNetwork, make_learner
 from trainer_service.algorithms.common.checks import require_actions
-from trainer_service.algorithms.common.frozen_policy import without_critic
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, models_of
 from trainer_service.algorithms.common.observation_selection import selector_for, with_sharing
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
@@ -54,14 +53,14 @@ class Behavior:
         is_watched: bool = True,
         turn_scheduler: TurnScheduler | None = None,
         fixed_opponents: Sequence[FixedOpponent] = (),
-        make_algorithm: AlgorithmFactory = make_algorithm,
+        make_learner: LearnerFactory = make_learner,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
         is_watched: whether somebody asks for its progress: only then are returns kept for that.
         turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
         fixed_opponents: players in its pool of opponents that do not change.
-        make_algorithm: from the behavior as its learner sees it.
+        make_learner: from the behavior as its learner sees it.
         """
         settings = with_sharing(settings, spec)
         self.name = name
@@ -102,7 +101,7 @@ class Behavior:
         try:
             require_actions(settings, spec.action_spec)
             self._selector = selector_for(spec, settings)
-            self._algorithm = make_algorithm(self._selector.spec, settings, compute)
+            self.learner = make_learner(self._selector.spec, settings, compute)
         except ValueError as error:
             raise UserError(f"behavior '{name}': {error}") from None
         except PluginError as error:
@@ -115,9 +114,11 @@ class Behavior:
         if settings.self_play is not None and learns:
             scheduler = turn_scheduler or TurnScheduler()
             self.self_play = SelfPlay(settings.self_play, scheduler, compute.seed, fixed_opponents)
-            self._opponents = OpponentPolicies(self.self_play, self._algorithm, compute, spec)
+            self._opponents = OpponentPolicies(self.self_play, self.learner.actor, compute, spec)
             self._check_fixed(self._opponents, fixed_opponents)
-        self.collector = Collector(name, settings, self._selector, self._algorithm, self._opponents)
+        self.collector = Collector(
+            name, settings, self._selector, self.learner.actor, self.learner.horizon, self._opponents
+        )
         """The other half of the behavior, where its simulators are this process's own."""
 
     def _check_fixed(self, policies: OpponentPolicies, opponents: Sequence[FixedOpponent]) -> None:
@@ -132,7 +133,7 @@ class Behavior:
         if not self.learns:
             return
         try:
-            self._algorithm.prepare(self.step)
+            self.learner.prepare(self.step)
         except UserError as error:
             raise UserError(f"behavior '{self.name}': {error}") from None
 
@@ -179,7 +180,7 @@ class Behavior:
             for opponent in self.self_play.opponents_in_words() if len(batch.results) else ():
                 self._statistics.add(f"Self-play/Win Rate/{opponent}", batch.results)
         if batch.trajectories is not None and training:
-            self._algorithm.record(self._callbacks.on_collection(self.name, batch.trajectories))
+            self.learner.record(self._callbacks.on_collection(self.name, batch.trajectories))
 
     def _count_since_save(self, name: str, returns: NDArray[np.float64]) -> None:
         total, count = self._returns_since_save.get(name, (0.0, 0))
@@ -216,7 +217,7 @@ class Behavior:
 
     def weights(self) -> Weights:
         """A copy of what the newest policy acts with."""
-        return without_critic(self._algorithm.policy_network()).state_dict()
+        return self.learner.actor.weights()
 
     def use_threads(self, threads: Threads) -> None:
         """Lets updates and large decisions have these threads of torch's from now on."""
@@ -224,7 +225,7 @@ class Behavior:
 
     def ready_to_update(self) -> bool:
         """Whether enough was collected for an update, and there is still something to learn."""
-        return self.learns and self._algorithm.ready()
+        return self.learns and self.learner.ready()
 
     def update(self) -> Mapping[str, float]:
         """Learns from what was collected. Returns losses and statistics by tag.
@@ -233,7 +234,7 @@ class Behavior:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
         with nullcontext() if self._threads is None else self._threads.for_update():
-            metrics = self._algorithm.update(self.step)
+            metrics = self.learner.update(self.step)
         self.updates += 1
         broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
         if broken:
@@ -269,7 +270,7 @@ class Behavior:
     @property
     def collected(self) -> tuple[int, int] | None:
         """Steps that wait for the next update, and how many it takes; None where updates do not wait for steps."""
-        return self._algorithm.collected() if self.training else None
+        return self.learner.collected() if self.training else None
 
     def drain_mean_returns(self) -> dict[str, float]:
         """Mean returns of the episodes since the last call, for the lists of checkpoints: see ``models`` for names.
@@ -286,7 +287,7 @@ class Behavior:
 
     def acting_state(self) -> Mapping[str, Any]:
         """Everything that acting depends on but random streams: tensors and plain Python only, not copied."""
-        return self._algorithm.acting_state()
+        return self.learner.actor.state_dict()
 
     def checkpoint(self) -> Checkpoint:
         """The behavior as it is now."""
@@ -298,14 +299,14 @@ class Behavior:
             self.step,
             self.spec,
             self.settings,
-            self._algorithm.state_dict(),
+            self.learner.state_dict(),
             self_play,
             self.episodes,
         )
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
         """Arrays that are saved beside the checkpoint; None where there are none."""
-        return self._algorithm.replay_state()
+        return self.learner.replay_state()
 
     def hold_replay(self, path: Path) -> ReplaySave | None:
         """What writes the replay buffer as it is now beside the checkpoint; None where there is none."""
@@ -322,7 +323,7 @@ class Behavior:
 
     def policy_network(self) -> PolicyNetwork:
         """A copy of the network that acts, for all members of a team."""
-        network = self._algorithm.policy_network()
+        network = self.learner.actor.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network
 
@@ -343,7 +344,7 @@ class Behavior:
         Returns when it was saved; None where an earlier version did not write that down.
         """
         self._replay_file = ReplayFile(path)
-        return self._replay_file.load(self._algorithm.load_replay_state)
+        return self._replay_file.load(self.learner.load_replay_state)
 
     def initialize(self, checkpoint: Checkpoint) -> None:
         """Starts from the weights of another run, at step 0. Raises UserError where they do not fit."""
@@ -367,7 +368,7 @@ class Behavior:
             raise self._misfit(", ".join(changes))
 
     def _load(self, checkpoint: Checkpoint, *, weights_only: bool) -> None:
-        load = self._algorithm.load_weights if weights_only else self._algorithm.load_state_dict
+        load = self.learner.load_weights if weights_only else self.learner.load_state_dict
         try:
             load(checkpoint.algorithm)
             saved = None if weights_only else checkpoint.self_play

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import selector_for, with_sharing
 from trainer_service.config import TrainerSettings
 from unity_bridge.specs import BehaviorSpec
@@ -61,7 +61,7 @@ def memory_need(spec: BehaviorSpec, settings: TrainerSettings) -> int:
     settings = with_sharing(settings, spec)
     try:
         with _META, _ShapesOnly():
-            learner = make_algorithm(selector_for(spec, settings).spec, settings, Compute(_META, 0))
+            learner = make_learner(selector_for(spec, settings).spec, settings, Compute(_META, 0))
     except Exception as error:  # making it for good will tell why
         _logger.debug("The networks of a behavior could not be counted:", exc_info=error)
         return 0

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.algorithms import Algorithm
-from trainer_service.algorithms.common.frozen_policy import ActingPolicy
+from trainer_service.algorithms.common.actor import Actor, ActRequest
 from trainer_service.callbacks import EndedEpisodes
 from trainer_service.collection.opponents import FixedActor, OpponentPolicies
 from trainer_service.collection.sample_batch import SampleBatch
@@ -49,7 +48,8 @@ class Collector:
         name: str,
         settings: TrainerSettings,
         selector: ObservationSelector,
-        algorithm: Algorithm,
+        actor: Actor,
+        horizon: int,
         opponents: OpponentPolicies | None = None,
         *,
         first_agent: int = 0,
@@ -58,14 +58,15 @@ class Collector:
         Args:
             name: the behavior's.
             settings: the behavior's.
-            selector: chooses what the algorithm sees of an agent's sensors.
-            algorithm: acts.
-            opponents: the policies of teams under self-play; None where the algorithm acts for all.
+            selector: chooses the sensors that the actor is shown.
+            actor: decides with the newest policy.
+            horizon: steps after which a trajectory is cut.
+            opponents: the policies of teams under self-play; None where the actor decides for all.
             first_agent: the smallest number of an agent, see ``Trajectories.agents``.
         """
         self._name = name
         self._selector = selector
-        self._algorithm = algorithm
+        self._actor = actor
         self._opponents = opponents
         self.threads: Threads | None = None
         """Torch's threads for its decisions; None leaves them as they are."""
@@ -77,8 +78,8 @@ class Collector:
         self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             selector.spec,
-            algorithm.horizon,
-            algorithm.memory_size,
+            horizon,
+            actor.memory_size,
             by_group=by_group,
             first_agent=first_agent,
         )
@@ -137,7 +138,7 @@ class Collector:
         opponents = self._opponents
         waiting, self._waiting = self._waiting, []
         if opponents is None:
-            return self._sample_actions(self._algorithm, [part for _, part in waiting])
+            return self._sample_actions(self._actor, [part for _, part in waiting])
         actors = [opponents.actor(steps) for steps, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
@@ -161,7 +162,7 @@ class Collector:
         self._assembler.acted(waiting.rows, waiting.observations, waiting.allowed_actions, blank)
         return actor.act(steps)
 
-    def _sample_actions(self, actor: ActingPolicy, waiting: list[_Waiting]) -> list[ActionBatch]:
+    def _sample_actions(self, actor: Actor, waiting: list[_Waiting]) -> list[ActionBatch]:
         counts = [len(part.rows) for part in waiting]
         together = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
         if len(together.rows) == 0:
@@ -169,13 +170,15 @@ class Collector:
         threads = nullcontext() if self.threads is None else self.threads.for_decision(len(together.rows))
         with threads:
             decisions = actor.act(
-                together.observations,
-                together.allowed_actions,
-                self._assembler.memories(together.rows),
-                deterministic=self._deterministic,
+                ActRequest(
+                    together.observations,
+                    together.allowed_actions,
+                    self._assembler.memories(together.rows),
+                    self._deterministic,
+                )
             )
         self._assembler.acted(together.rows, together.observations, together.allowed_actions, decisions)
-        continuous = self._algorithm.env_actions(decisions)
+        continuous = actor.env_actions(decisions)
         discrete = decisions.discrete_actions.astype(np.int32)
         if len(waiting) == 1:
             return [ActionBatch(continuous, discrete)]

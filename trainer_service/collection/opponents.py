@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from trainer_service.algorithms import Algorithm, Compute
-from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
+from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.actor import Actor
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
@@ -103,27 +103,25 @@ class OpponentPolicies:
     remembers for itself. All that is drawn comes from one random stream.
     """
 
-    def __init__(
-        self, opponents: Opponents, algorithm: Algorithm, compute: Compute, spec: BehaviorSpec
-    ) -> None:
-        """spec: what the behavior's agents see and do, as the simulator has it."""
+    def __init__(self, opponents: Opponents, actor: Actor, compute: Compute, spec: BehaviorSpec) -> None:
+        """actor: of the newest policy. spec: what the behavior's agents see and do, as the simulator has it."""
         self._opponents = opponents
-        self._algorithm = algorithm
+        self._newest = actor
         self._spec = spec
         self._device = compute.device
         self._noise = random_stream(compute.seed + 3)
-        self._frozen: dict[int, tuple[Snapshot, FrozenPolicy]] = {}
+        self._frozen: dict[int, tuple[Snapshot, Actor]] = {}
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
         """By simulator and team."""
         self._policies: dict[PlayerName, Policy] = {}
         """Those of fixed opponents."""
         self._has_expert = False
 
-    def actor(self, steps: TeamSteps) -> ActingPolicy | FixedActor:
-        """What acts for the team of a tick: the algorithm's newest policy, a frozen one, or a fixed opponent."""
+    def actor(self, steps: TeamSteps) -> Actor | FixedActor:
+        """What acts for the team of a tick: the newest policy, a frozen one, or a fixed opponent."""
         opponent = self._opponents.opponent(steps.team)
         if opponent is None:
-            return self._algorithm
+            return self._newest
         if isinstance(opponent, Snapshot):
             return self._frozen_policy(steps.team, opponent)
         before, actor = self._fixed.get((steps.simulator, steps.team), (None, None))
@@ -152,17 +150,16 @@ class OpponentPolicies:
         """Forgets what fixed opponents remember of a simulator that left or begins anew."""
         self._fixed = {key: kept for key, kept in self._fixed.items() if key[0] != simulator}
 
-    def _frozen_policy(self, team: int, snapshot: Snapshot) -> FrozenPolicy:
+    def _frozen_policy(self, team: int, snapshot: Snapshot) -> Actor:
         loaded, policy = self._frozen.get(team, (None, None))
         if policy is None:
             # Teams that are gone need none any more.
             self._frozen = {
                 other: kept for other, kept in self._frozen.items() if self._opponents.opponent(other)
             }
-            network = without_critic(self._algorithm.policy_network())
-            policy = FrozenPolicy(network, self._device, self._noise)
+            policy = self._newest.frozen(self._noise)
         if loaded is not snapshot:
-            policy.load(snapshot.weights)
+            policy.load_weights(snapshot.weights)
             self._frozen[team] = snapshot, policy
         return policy
 

@@ -41,7 +41,7 @@ class PublishedPolicy:
     """Agent steps of the behavior by then."""
 
     state: Mapping[str, Any]
-    """``Algorithm.acting_state``, with arrays in place of tensors."""
+    """``Actor.state_dict``, with arrays in place of tensors."""
 
     seed: int
     """What random streams are derived from, together with the step, the share's number and the worker."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
@@ -235,15 +235,16 @@ class _PolicyCopy:
         selector = selector_for(spec, settings)
         compute = Compute(_CPU, published.seed, precision=published.precision)
         self.published = published
-        self._algorithm = make_algorithm(selector.spec, settings, compute)
+        learner = make_learner(selector.spec, settings, compute)
+        self._actor = learner.actor
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
         """By team."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None:
-            self._opponents = OpponentPolicies(self, self._algorithm, compute, spec)
+            self._opponents = OpponentPolicies(self, self._actor, compute, spec)
         self.collector = Collector(
-            name, settings, selector, self._algorithm, self._opponents, first_agent=first_agent
+            name, settings, selector, self._actor, learner.horizon, self._opponents, first_agent=first_agent
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
@@ -252,7 +253,7 @@ class _PolicyCopy:
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64
         )
-        self._algorithm.load_acting_state(as_tensors(published.state), int(acting) >> 1)
+        self._actor.load_state_dict(as_tensors(published.state), int(acting) >> 1)
         self._opponent_of = {
             team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
         }
@@ -270,7 +271,7 @@ class _PolicyCopy:
         As in a run without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond
         ±5 as ±5, and the first update of one that sees what they are.
         """
-        self._algorithm.update_normalizer(trajectories)
+        self._actor.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
         """What a team acts as; None for the newest policy."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_names import (
@@ -104,7 +104,7 @@ def convert_checkpoint(
     hyper = _require_supported(source, settings, where)
     try:
         with SizeLimit(source.modules):  # an imported run brings its settings along
-            algorithm = make_algorithm(spec, settings, Compute(torch.device("cpu"), seed))
+            algorithm = make_learner(spec, settings, Compute(torch.device("cpu"), seed))
     except ValueError as error:
         raise UserError(f"behavior '{behavior}': {error}") from None
     # The state of a fresh algorithm tells which tensors are needed, and replaces those that no file holds.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 import yaml
 
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import sensors_of, with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.memory_need import available_memory, memory_need
@@ -393,7 +393,7 @@ class RunFactory:
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
             fixed_opponents=opponents,
-            make_algorithm=make_algorithm if self.ranks is None else partial(self.ranks.make, name),
+            make_learner=make_learner if self.ranks is None else partial(self.ranks.make, name),
         )
 
     def _resolved(

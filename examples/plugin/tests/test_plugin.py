@@ -8,7 +8,8 @@ from example_plugin.encoder import SmallCNN
 from example_plugin.simulator import BEHAVIOR, open_hotcold
 
 from trainer_service import parse_run_options
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
+from trainer_service.algorithms.common.actor import ActRequest
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch
 
@@ -17,11 +18,9 @@ def test_the_trainer_finds_the_algorithm() -> None:
     behavior = {"trainer_type": "a2c", "hyperparameters": {"beta": 0.02}}
     options = parse_run_options({"behaviors": {"Ball": behavior}}).options
     spec = BehaviorSpec((ObservationSpec("numbers", (3,)),), ActionSpec(1, (2,)))
-    learner = make_algorithm(spec, options.behavior_settings("Ball"), Compute(torch.device("cpu"), 1))
+    learner = make_learner(spec, options.behavior_settings("Ball"), Compute(torch.device("cpu"), 1))
     seen = [np.zeros((5, 3), np.float32)]
-    decisions = learner.act(
-        seen, np.ones((5, 2), np.bool_), np.zeros((5, 0), np.float32), deterministic=False
-    )
+    decisions = learner.actor.act(ActRequest(seen, np.ones((5, 2), np.bool_), np.zeros((5, 0), np.float32)))
     assert decisions.continuous_actions.shape == (5, 1)
     assert decisions.discrete_actions.shape == (5, 1)
 

@@ -227,7 +227,7 @@ def test_what_stands_for_absent_agents_moves_nothing(
     for changes in (False, True):
         behavior = make(trainer_type, team, given, memory)
         live(behavior, 40)
-        learner = behavior._algorithm
+        learner = behavior.learner
         if changes and isinstance(learner, GroupReplayLearner):
             overwrite_replayed(learner)
         elif changes:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer_service.algorithms import Algorithm
+from trainer_service.algorithms import Learner
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
@@ -46,13 +47,13 @@ class FarAway:
         )
 
 
-def decided(algorithm: Algorithm, seen: Trajectories) -> Decisions:
-    return algorithm.act(seen.observations, seen.allowed_actions, seen.memories, deterministic=False)
+def decided(algorithm: Learner, seen: Trajectories) -> Decisions:
+    return algorithm.actor.act(ActRequest(seen.observations, seen.allowed_actions, seen.memories))
 
 
-def rows_seen(algorithm: Algorithm) -> int:
+def rows_seen(algorithm: Learner) -> int:
     """Rows that the normalizer has counted."""
-    return int(algorithm.acting_state()["normalizer"]["_normalizers.0.rows"])
+    return int(algorithm.actor.state_dict()["normalizer"]["_normalizers.0.rows"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,7 +63,7 @@ def test_a_copy_decides_as_the_learner_does(
     group = {} if kind in ("ppo", "sac", "dqn") else {"group_size": 2}
     exploration = {"exploration_steps": 200} if kind in ("coma", "dqn", "qmix") else {}
 
-    def make(seed: int) -> Algorithm:
+    def make(seed: int) -> Learner:
         behavior = behaviors[seed] = make_behavior(
             sizes=(2,),
             branches=(CHOICES,),
@@ -78,7 +79,7 @@ def test_a_copy_decides_as_the_learner_does(
             network_settings={"hidden_units": 16, "num_layers": 1, "normalize": True},
             max_steps=10**6,
         )
-        algorithm: Algorithm = behavior._algorithm
+        algorithm: Learner = behavior.learner
         return algorithm
 
     behaviors: dict[int, Behavior] = {}
@@ -94,11 +95,11 @@ def test_a_copy_decides_as_the_learner_does(
         np.testing.assert_allclose(ours.log_probs, theirs.log_probs, rtol=1e-6)
 
     for algorithm in (copy, learner):
-        algorithm.load_acting_state(learner.acting_state(), seed=5)
+        algorithm.actor.load_state_dict(learner.actor.state_dict(), seed=5)
     assert_equal_decisions()
     # What the learner records moves its normalizer; a copy that sees it too goes on deciding alike.
     before = rows_seen(copy)
     for algorithm in (copy, learner):
-        algorithm.update_normalizer(recorded[0])
+        algorithm.actor.update_normalizer(recorded[0])
     assert rows_seen(learner) == rows_seen(copy) == before + len(recorded[0])
     assert_equal_decisions()

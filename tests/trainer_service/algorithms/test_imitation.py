@@ -132,7 +132,7 @@ def test_imitators_report_under_ml_agents_tags(make, live, trainer: str) -> None
 
 def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: pytest.MonkeyPatch) -> None:
     behavior, world = make("ppo"), Toss()
-    source = behavior._algorithm._rewards[1]
+    source = behavior.learner._rewards[1]
     record, seen = source.record, []
 
     def spy(experience: Any) -> np.ndarray:
@@ -184,7 +184,7 @@ def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: st
     resumed = make(trainer, seed=99)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     if experience is not None:
-        resumed._algorithm.load_replay_state(experience)
+        resumed.learner.load_replay_state(experience)
     for behavior in (straight, resumed):
         behavior.collector.drop(0)
         live(behavior, Toss(seed=5), 3)

@@ -10,7 +10,7 @@ import torch
 from every_trainer import settings_of
 
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.algorithm import Algorithm
+from trainer_service.algorithms.common.learner import Learner
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -23,7 +23,7 @@ DRAWING = {
 }
 
 
-def make(trainer_type: str, device: str = "cpu") -> Algorithm:
+def make(trainer_type: str, device: str = "cpu") -> Learner:
     """An algorithm with everything beside it that draws."""
     hyper = HYPERPARAMETERS[trainer_type]
     more: dict[str, Any] = {"network_settings": {"hidden_units": 8, "num_layers": 1}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_service.algorithms import ALGORITHMS, Compute, make_algorithm
+from trainer_service.algorithms import ALGORITHMS, Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import (
     selector_for,
     with_group_size,
@@ -42,7 +42,7 @@ def learned(trainer_type: str, names: list[str]) -> list[torch.Tensor]:
         spec = BehaviorSpec(sensors, actions)
         sized = with_sharing(with_group_size(settings, AGENTS), spec)
         try:
-            learner = make_algorithm(selector_for(spec, sized).spec, sized, Compute(torch.device("cpu"), 1))
+            learner = make_learner(selector_for(spec, sized).spec, sized, Compute(torch.device("cpu"), 1))
         except ValueError:
             continue  # it has no use for actions of this kind
         return list(tensors(learner.state_dict()))

@@ -13,6 +13,7 @@ from behavior_worlds import assert_equal_states, flat
 from unlike_agents import UnlikeWorld, make_team
 
 from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
@@ -230,7 +231,7 @@ def test_a_state_that_one_member_is_shown_serves_all(live, trainer_type: str) ->
 def test_what_a_critic_of_actions_is_given_of_absent_branches() -> None:
     """A branch that an agent lacks adds nothing to the value of what it chooses."""
     behavior = make_team(Choosers.members, **settings_of("vdn"))
-    network = behavior._algorithm._online.network  # type: ignore[attr-defined]
+    network = behavior.learner._online.network  # type: ignore[attr-defined]
     q = network.group_q_values([torch.randn(4, 2, 2), torch.randn(4, 2, 1)])
     assert q.shape == (4, 2, 5)
     assert not q[:, 0, 3:].any()
@@ -262,10 +263,10 @@ def test_unlike_agents_learn_with_memory_and_act_alike_afterwards(
 def _decisions(behavior: Behavior, batch: StepBatch) -> np.ndarray:
     """What a behavior remembers after one step of agents that are new."""
     behavior.observe(TeamSteps(0, 0, batch))
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     selected = behavior._selector.batch(batch, np.repeat([0, 1], 8))
-    memories = np.zeros((len(batch), algorithm.memory_size), np.float32)
-    decisions = algorithm.act(selected.observations, batch.allowed_actions, memories, deterministic=True)
+    memories = np.zeros((len(batch), algorithm.actor.memory_size), np.float32)
+    decisions = algorithm.actor.act(ActRequest(selected.observations, batch.allowed_actions, memories, True))
     return np.concatenate(
         [decisions.continuous_actions, decisions.discrete_actions, decisions.memories], axis=1
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer_service.algorithms import ALGORITHMS, Compute, make_algorithm
+from trainer_service.algorithms import ALGORITHMS, Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import (
     selector_for,
     with_group_size,
@@ -44,7 +44,7 @@ def test_the_count_is_what_making_them_takes(trainer_type: str, monkeypatch: pyt
     state = torch.get_rng_state()
     counted = memory_need(spec, settings)
     assert torch.equal(torch.get_rng_state(), state)
-    learner = make_algorithm(selector_for(spec, settings).spec, settings, Compute(CPU, 0))
+    learner = make_learner(selector_for(spec, settings).spec, settings, Compute(CPU, 0))
     made = {id(storage): storage.nbytes() for storage in counting._storages(learner)}
     assert counted == sum(made.values())
     assert counted > 10_000 or trainer_type == "random"

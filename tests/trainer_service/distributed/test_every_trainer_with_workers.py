@@ -15,7 +15,8 @@ import torch
 from every_trainer import scene_of, settings_of
 from in_process_workers import Finished, learn_in_process, options_of, shipped
 
-from trainer_service.algorithms import ALGORITHMS, Algorithm, Compute
+from trainer_service.algorithms import ALGORITHMS, Compute, Learner
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.distributed.records import as_arrays, as_tensors, writable
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
@@ -42,7 +43,7 @@ def run_of(trainer_type: str, tmp_path: Path, **sections: Any) -> Finished:
 def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Path) -> None:
     run = run_of(trainer_type, tmp_path)
     (behavior,) = run.behaviors.values()
-    learner: Algorithm = behavior._algorithm
+    learner: Learner = behavior.learner
     assert 240 <= behavior.step < 240 + 2 * 8  # whole ticks of both workers
     assert (behavior.updates > 0) == behavior.settings.hyperparameters.learns
     seen = next(
@@ -56,7 +57,7 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
         behavior._selector.spec, behavior.settings, Compute(torch.device("cpu"), 77)
     )
     for algorithm in (learner, copy):
-        algorithm.load_acting_state(state, seed=5)
+        algorithm.actor.load_state_dict(state, seed=5)
     for deterministic in (False, True):
         ours = theirs = None
         for _ in range(2):  # the second time with what they remember of the first
@@ -69,10 +70,10 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
 
 
 def decided(
-    algorithm: Algorithm, seen: Trajectories, before: Decisions | None, deterministic: bool
+    algorithm: Learner, seen: Trajectories, before: Decisions | None, deterministic: bool
 ) -> Decisions:
     memories = seen.memories if before is None else before.memories
-    return algorithm.act(seen.observations, seen.allowed_actions, memories, deterministic=deterministic)
+    return algorithm.actor.act(ActRequest(seen.observations, seen.allowed_actions, memories, deterministic))
 
 
 FIRST = ("ppo", "mappo", "sac", "qmix")

@@ -16,6 +16,7 @@ from in_process_workers import SMALL_PPO, Finished, learn_in_process, options_of
 from walkers import Walk, walkers
 
 from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
 from trainer_service.collection.sample_batch import SampleBatch
@@ -149,13 +150,13 @@ def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path, dete
         policy = requests[answer.number].policies["A"]
         spec = run.behaviors["A"].spec
         algorithm = ALGORITHMS["ppo"](spec, policy.settings, Compute(torch.device("cpu"), 1))
-        algorithm.load_acting_state(as_tensors(policy.state), 0)
+        algorithm.actor.load_state_dict(as_tensors(policy.state), 0)
         for _, batch in answer.batches:
             if batch.trajectories is None:
                 continue
             part = writable(batch.trajectories)
-            likeliest = algorithm.act(
-                part.observations, part.allowed_actions, part.memories, deterministic=True
+            likeliest = algorithm.actor.act(
+                ActRequest(part.observations, part.allowed_actions, part.memories, True)
             )
             same = (likeliest.discrete_actions == part.discrete_actions)[:, 0]
             np.testing.assert_allclose(part.log_probs[same], likeliest.log_probs[same], rtol=1e-5)

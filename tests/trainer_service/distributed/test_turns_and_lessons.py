@@ -13,6 +13,7 @@ from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_p
 from walkers import Walk, Walkers, walkers
 
 from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
 from trainer_service.collection.team_steps import TeamSteps
@@ -156,16 +157,16 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     assert remote is not None
     for opponents in (local, remote):
         opponents.reseed(5)
-    for algorithm in (behavior._algorithm, copy._algorithm):
-        algorithm.load_acting_state(behavior.acting_state(), 5)
+    for algorithm in (behavior.learner, copy.learner):
+        algorithm.actor.load_state_dict(behavior.acting_state(), 5)
     by_team = {}
     for team in (0, 1):
         asked = TeamSteps(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
         one, other = local.actor(asked), remote.actor(asked)
         assert not isinstance(one, FixedActor)
         assert not isinstance(other, FixedActor)
-        here = one.act(seen, allowed, nothing, deterministic=False)
-        there = other.act(seen, allowed, nothing, deterministic=False)
+        here = one.actor.act(ActRequest(seen, allowed, nothing))
+        there = other.actor.act(ActRequest(seen, allowed, nothing))
         np.testing.assert_array_equal(here.discrete_actions, there.discrete_actions)
         np.testing.assert_array_equal(here.log_probs, there.log_probs)
         by_team[team] = there.log_probs

@@ -34,7 +34,7 @@ def policy(actions: ActionSpec, *sensors: ObservationSpec, trainer: str = "ppo",
         {"trainer_type": trainer, "network_settings": {"hidden_units": 8, **network}}
     )
     learner = ALGORITHMS[trainer](spec, settings, Compute(torch.device("cpu"), 1))
-    return learner.policy_network(), spec
+    return learner.actor.policy_network(), spec
 
 
 POLICIES: dict[str, Callable[[], tuple[PolicyNetwork, BehaviorSpec]]] = {

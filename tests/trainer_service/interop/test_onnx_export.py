@@ -17,6 +17,7 @@ from exported_models import assert_importers_read_alike
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import PPO, Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.config import TrainerSettings
 from trainer_service.interop import onnx_export as export
 from trainer_service.interop.onnx_export import (
@@ -102,7 +103,7 @@ def of_kind(kind: str) -> tuple[PPO, BehaviorSpec]:
 
 
 def model_of(ppo: PPO, spec: BehaviorSpec) -> bytes:
-    return to_onnx(ppo.policy_network(), spec)
+    return to_onnx(ppo.actor.policy_network(), spec)
 
 
 def new_model(kind: str) -> bytes:
@@ -321,7 +322,7 @@ def test_the_models_memory_equals_the_policys_over_whole_episodes(kind: str) -> 
         feed |= {"action_masks": allowed.astype(np.float32), "recurrent_in": recurrent}
         outputs = dict(zip(names, session.run(None, feed), strict=True))
         assert_same_decisions(outputs, ppo, observations, allowed, memories)
-        decisions = ppo.act(observations, allowed, memories, deterministic=True)
+        decisions = ppo.actor.act(ActRequest(observations, allowed, memories, True))
         memories, recurrent = decisions.memories, outputs["recurrent_out"]
     assert np.ptp(recurrent, axis=0).max() > 1e-3
 
@@ -411,7 +412,7 @@ def test_choices_follow_their_probabilities_and_masks() -> None:
     allowed = np.repeat(np.array([[1, 0, 1, 1, 1, 1, 0]], np.bool_), rows, axis=0)
     onnxruntime.set_seed(12)
     drawn = run(model_of(ppo, spec), observations, allowed)["discrete_actions"]
-    logits = ppo.policy_network()([torch.from_numpy(observations[0][:1])]).logits[0].detach().double()
+    logits = ppo.actor.policy_network()([torch.from_numpy(observations[0][:1])]).logits[0].detach().double()
     logits[~torch.from_numpy(allowed[0])] = -torch.inf
     for branch, columns in enumerate((slice(0, 4), slice(4, 7))):
         likely = torch.softmax(logits[columns], dim=0).numpy()
@@ -422,8 +423,8 @@ def test_choices_follow_their_probabilities_and_masks() -> None:
 
 def test_an_observation_without_influence_is_still_an_input() -> None:
     ppo, spec = of_kind("branches")
-    network = ppo.policy_network()
-    network.forward = lambda observations: ppo.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
+    network = ppo.actor.policy_network()
+    network.forward = lambda observations: ppo.actor.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
     session = onnxruntime.InferenceSession(to_onnx(network, spec))
     assert [each.name for each in session.get_inputs()] == ["obs_0", "obs_1", "action_masks"]
 
@@ -440,9 +441,7 @@ def test_exporting_does_not_change_the_learner() -> None:
             assert state[part][name].dtype == tensor.dtype
     observations, allowed = random_observations(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
     nothing = np.zeros((3, 0), np.float32)
-    drawn, undisturbed = (
-        each.act(observations, allowed, nothing, deterministic=False) for each in (one, other)
-    )
+    drawn, undisturbed = (each.actor.act(ActRequest(observations, allowed, nothing)) for each in (one, other))
     np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
     np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
     assert all(each.requires_grad and each.grad is not None for each in one._policy.parameters())
@@ -450,7 +449,7 @@ def test_exporting_does_not_change_the_learner() -> None:
 
 def test_later_updates_do_not_change_an_exported_network() -> None:
     ppo, _ = of_kind("hybrid")
-    network = ppo.policy_network()
+    network = ppo.actor.policy_network()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     with torch.no_grad():
         ppo._optimizer.parameters.vector.add_(1.0)
@@ -460,7 +459,9 @@ def test_later_updates_do_not_change_an_exported_network() -> None:
 
 def test_every_path_gets_identical_bytes_and_no_leftovers(tmp_path: Path) -> None:
     ppo, spec = of_kind("continuous")
-    export_policy(ppo.policy_network(), spec, tmp_path / "a b" / "one.onnx", tmp_path / "a b" / "two.onnx")
+    export_policy(
+        ppo.actor.policy_network(), spec, tmp_path / "a b" / "one.onnx", tmp_path / "a b" / "two.onnx"
+    )
     one, two = sorted((tmp_path / "a b").iterdir())
     assert (one.name, two.name) == ("one.onnx", "two.onnx")
     assert one.read_bytes() == two.read_bytes()
@@ -471,13 +472,13 @@ def test_onnx_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest
     ppo, spec = of_kind("continuous")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ExportError, match=r"no model could be written: .*onnx.*pip install onnx"):
-        export_policy(ppo.policy_network(), spec, tmp_path / "model.onnx")
+        export_policy(ppo.actor.policy_network(), spec, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_error_is_one_line(tmp_path: Path) -> None:
     ppo, spec = of_kind("continuous")
-    network = ppo.policy_network()
+    network = ppo.actor.policy_network()
     network.squash = torch.linalg.pinv  # type: ignore[method-assign]
     with pytest.raises(ExportError, match=r"no model could be written: .*pinv") as caught:
         export_policy(network, spec, tmp_path / "model.onnx")
@@ -489,7 +490,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ppo, spec = of_kind("continuous")
     (tmp_path / "file").write_text("")
     with pytest.raises(SaveError, match=r"cannot write '.*model\.onnx'"):
-        export_policy(ppo.policy_network(), spec, tmp_path / "file" / "model.onnx")
+        export_policy(ppo.actor.policy_network(), spec, tmp_path / "file" / "model.onnx")
 
 
 def test_a_policy_from_a_checkpoint_exports_the_same_model(make_behavior: Callable[..., Any]) -> None:

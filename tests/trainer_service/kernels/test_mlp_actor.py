@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer_service.algorithms import Compute
+from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.algorithms.common.exploration import Exploration
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import TrainerSettings
 from trainer_service.kernels import SLOW
@@ -39,9 +41,9 @@ def pair(
     """Equal learners: one that takes the fast path from now on, and one that does not."""
     fast, slow = learner(spec, seed=seed, **settings), learner(spec, seed=seed, **settings)
     monkeypatch.delenv(SLOW, raising=False)
-    assert fast._mlp_actor is not None
+    assert fast.actor.fast is not None
     monkeypatch.setenv(SLOW, "1")
-    assert slow._mlp_actor is None
+    assert slow.actor.fast is None
     return fast, slow
 
 
@@ -57,7 +59,7 @@ def seen(spec: BehaviorSpec, agents: int, seed: int = 0) -> tuple[list[np.ndarra
 
 def decide(algorithm: PPO, observations: list[np.ndarray], allowed: np.ndarray, **how: Any) -> Decisions:
     memories = np.empty((len(allowed), 0), np.float32)
-    return algorithm.act(observations, allowed, memories, deterministic=how.get("deterministic", False))
+    return algorithm.actor.act(ActRequest(observations, allowed, memories, how.get("deterministic", False)))
 
 
 def assert_same(one: Decisions, other: Decisions) -> None:
@@ -135,7 +137,7 @@ def test_the_fast_path_decides_by_weights_as_they_are_after_each_change(
         algorithm.load_weights(other.state_dict())
     assert_decides_alike(fast, slow)
     for algorithm in (fast, slow):
-        algorithm.load_acting_state(learner(seed=5).acting_state(), seed=7)
+        algorithm.actor.load_state_dict(learner(seed=5).actor.state_dict(), seed=7)
     assert_decides_alike(fast, slow)
 
 
@@ -143,7 +145,7 @@ def test_a_resumed_learner_decides_as_the_one_that_never_stopped(monkeypatch: py
     monkeypatch.delenv(SLOW, raising=False)
     first, resumed = learner(), learner(seed=2)
     assert_decides_alike(first, learner())
-    resumed.act(*seen(SPEC, 4), np.empty((4, 0), np.float32), deterministic=False)
+    resumed.actor.act(ActRequest(*seen(SPEC, 4), np.empty((4, 0), np.float32)))
     resumed.load_state_dict(first.state_dict())
     assert_decides_alike(first, resumed)
 
@@ -151,22 +153,22 @@ def test_a_resumed_learner_decides_as_the_one_that_never_stopped(monkeypatch: py
 def test_deterministic_play_draws_nothing_and_takes_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, slow = pair(monkeypatch)
     observations, allowed = seen(SPEC, 6)
-    before = fast._acting.get_state()
+    before = fast.actor.stream.get_state()
     assert_same(
         decide(fast, observations, allowed, deterministic=True),
         decide(slow, observations, allowed, deterministic=True),
     )
-    assert torch.equal(fast._acting.get_state(), before)
+    assert torch.equal(fast.actor.stream.get_state(), before)
 
 
 def test_drawn_actions_lie_around_what_an_exported_model_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, _ = pair(monkeypatch)
     fast.record(experience())
-    network = fast.policy_network()
+    network = fast.actor.policy_network()
     observations, allowed = seen(SPEC, 4)
     parameters = network.forward([torch.from_numpy(sensor) for sensor in observations])
     noise = torch.empty(4, 2).normal_(generator=torch.Generator().manual_seed(5))
-    fast._acting.manual_seed(5)
+    fast.actor.stream.manual_seed(5)
     drawn = decide(fast, observations, allowed).continuous_actions
     expected = parameters.mean + noise * parameters.log_sigma.exp()
     np.testing.assert_allclose(drawn, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
@@ -181,17 +183,22 @@ def test_unusual_networks_keep_to_their_modules(
     monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]
 ) -> None:
     monkeypatch.delenv(SLOW, raising=False)
-    assert learner(**network)._mlp_actor is None
+    assert learner(**network).actor.fast is None
 
 
-def test_a_learner_that_draws_in_its_own_way_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_with_an_exploration_of_its_own_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoExploration(Exploration):
+        def sampler(self, heads: Any, generator: Any) -> Any:
+            return heads.most_likely
+
     class Greedy(PPO):
-        def _sample(self, parameters: Any, allowed: Any) -> Any:
-            return self._policy.actions.most_likely(parameters, allowed)
+        def _make_exploration(self) -> Exploration:
+            return NoExploration()
 
     monkeypatch.delenv(SLOW, raising=False)
     usual = learner()
     greedy = Greedy(SPEC, usual._settings, Compute(torch.device("cpu"), 1))
+    greedy.prepare(0)
     observations, allowed = seen(SPEC, 4)
     assert_same(
         decide(greedy, observations, allowed), decide(usual, observations, allowed, deterministic=True)

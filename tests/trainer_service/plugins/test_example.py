@@ -17,8 +17,8 @@ from exported_models import assert_model_acts_as_policy
 from in_process_workers import learn_in_process, options_of
 from installed_plugins import EXAMPLE, install_example
 
-from trainer_service.algorithms import Compute, make_algorithm
-from trainer_service.algorithms.common.algorithm import Algorithm
+from trainer_service.algorithms import Compute, make_learner
+from trainer_service.algorithms.common.learner import Learner
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import load_policy
 from trainer_service.runs.checkpoint import read_content
@@ -119,14 +119,14 @@ def test_the_encoder_is_part_of_the_network(example: None) -> None:
     settings = TrainerSettings.model_validate({"network_settings": network})
     camera = ObservationSpec("camera", (3, 8, 8), ())
     learner = learner_of(settings, BehaviorSpec((camera,), ActionSpec(1)))
-    kinds = {type(module).__name__ for module in learner.policy_network().modules()}
+    kinds = {type(module).__name__ for module in learner.actor.policy_network().modules()}
     assert "SmallCNN" in kinds
     with pytest.raises(ValueError, match="small_cnn needs pictures of at least 4 x 4, got 3 x 8"):
         learner_of(settings, BehaviorSpec((ObservationSpec("camera", (3, 8, 3), ()),), ActionSpec(1)))
 
 
-def learner_of(settings: TrainerSettings, spec: BehaviorSpec) -> Algorithm:
-    return make_algorithm(spec, settings, Compute(torch.device("cpu"), 1))
+def learner_of(settings: TrainerSettings, spec: BehaviorSpec) -> Learner:
+    return make_learner(spec, settings, Compute(torch.device("cpu"), 1))
 
 
 def test_rollout_workers_act_with_the_algorithm(example: None, tmp_path: Path) -> None:

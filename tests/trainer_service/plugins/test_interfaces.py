@@ -7,35 +7,38 @@ from collections.abc import Iterable
 
 import pytest
 
-from trainer_service.algorithms.common.algorithm import Algorithm
-from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
+from trainer_service.algorithms.common.actor import Actor
+from trainer_service.algorithms.common.learner import Learner
 from trainer_service.callbacks import METHODS, Callback
 from trainer_service.metrics import SummaryWriter
 from trainer_service.plugins import PLUGIN_API, AlgorithmPlugin, RewardSignalPlugin
 from trainer_service.rewards import RewardSource
 from unity_bridge.simulators.scene import Scene, SceneOpener
 
-OF_ALGORITHMS = [
-    "act(observations, allowed_actions, memories, *, deterministic)",
-    "acting_state()",
-    "collected()",
-    "env_actions(decisions)",
-    "load_acting_state(state, seed)",
-    "load_replay_state(state)",
-    "load_state_dict(state)",
-    "load_weights(state)",
-    "policy_network()",
-    "prepare(step)",
-    "ready()",
-    "record(trajectories)",
-    "replay_state()",
-    "state_dict()",
-    "update(step)",
-    "update_normalizer(trajectories)",
-]
-VERSION_1: dict[type, list[str]] = {
-    Algorithm: OF_ALGORITHMS,
-    AlgorithmBase: OF_ALGORITHMS,
+VERSION_2: dict[type, list[str]] = {
+    Learner: [
+        "collected()",
+        "load_replay_state(state)",
+        "load_state_dict(state)",
+        "load_weights(state)",
+        "prepare(step)",
+        "ready()",
+        "record(trajectories)",
+        "replay_state()",
+        "state_dict()",
+        "update(step)",
+    ],
+    Actor: [
+        "act(request)",
+        "env_actions(decisions)",
+        "frozen(stream)",
+        "load_state_dict(state, seed)",
+        "load_weights(weights)",
+        "policy_network()",
+        "state_dict()",
+        "update_normalizer(trajectories)",
+        "weights()",
+    ],
     RewardSource: [
         "learn(transitions, part)",
         "load_state_dict(state)",
@@ -61,7 +64,7 @@ VERSION_1: dict[type, list[str]] = {
 }
 """Methods of each interface, with the names of their parameters."""
 
-COMPLETE = (Algorithm, RewardSource, Scene, SceneOpener)
+COMPLETE = (RewardSource, Scene, SceneOpener)
 """Protocols: a plugin has to write every method, so one more would break it. Bases may get more."""
 
 
@@ -86,18 +89,17 @@ def parameters(function: object) -> Iterable[str]:
         yield each.name
 
 
-@pytest.mark.parametrize("kind", VERSION_1, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", VERSION_2, ids=lambda kind: kind.__name__)
 def test_an_interface_is_that_of_its_version(kind: type) -> None:
-    assert PLUGIN_API == 1
-    found, known = set(methods(kind)), set(VERSION_1[kind])
+    assert PLUGIN_API == 2
+    found, known = set(methods(kind)), set(VERSION_2[kind])
     assert known <= found
     if kind in COMPLETE:
         assert found == known
 
 
-def test_an_algorithm_of_the_base_is_one_of_the_protocol() -> None:
-    needed = {"horizon", "memory_size"}
-    assert needed <= set(Algorithm.__annotations__) & set(AlgorithmBase.__annotations__)
+def test_a_learner_has_an_actor_and_a_horizon() -> None:
+    assert {"actor", "horizon"} <= set(Learner.__annotations__)
 
 
 def test_methods_of_callbacks_are_those_of_their_version() -> None:

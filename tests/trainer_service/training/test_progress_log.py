@@ -151,7 +151,7 @@ def announced(
     def update(trainer_type: str) -> list[tuple[int, int]]:
         heard: list[tuple[int, int]] = []
         behavior = make_behavior(name="Ball", trainer_type=trainer_type)
-        monkeypatch.setattr(behavior._algorithm, "_progress", lambda *which: heard.append(which))
+        monkeypatch.setattr(behavior.learner, "_progress", lambda *which: heard.append(which))
         while not behavior.ready_to_update():
             live(behavior, 20, ends=True)
         behavior.update()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -48,7 +49,7 @@ def model(kind: str, actions: ActionSpec, **hyperparameters: Any) -> tuple[Any, 
     })  # fmt: skip
     spec = BehaviorSpec(SENSORS, actions)
     algorithm = ALGORITHMS[kind](spec, settings, Compute(torch.device("cpu"), 1))
-    network = algorithm.policy_network()
+    network = algorithm.actor.policy_network()
     return algorithm, onnxruntime.InferenceSession(to_onnx(network, spec))
 
 
@@ -59,7 +60,7 @@ def test_a_model_takes_the_best_allowed_action(dueling: bool) -> None:
     seen = [rng.normal(size=(rows, *sensor.shape)).astype(np.float32) for sensor in SENSORS]
     allowed = rng.random((rows, 5)) < 0.7
     allowed[0] = False
-    decisions = algorithm.act(seen, allowed, np.empty((rows, 0), np.float32), deterministic=True)
+    decisions = algorithm.actor.act(ActRequest(seen, allowed, np.empty((rows, 0), np.float32), True))
     feed = {"obs_0": seen[0], "obs_1": seen[1], "action_masks": allowed.astype(np.float32)}
     for name in ("discrete_actions", "deterministic_discrete_actions"):
         (actions,) = session.run([name], feed)

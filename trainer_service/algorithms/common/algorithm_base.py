@@ -1,102 +1,57 @@
-"""A base for algorithms: what most of them have to say in the same words."""
+"""Learners of plugins that were written for interface 1, in which a learner decides itself and has no actor.
+
+This version takes them still, with a warning.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from trainer_service.algorithms.common.algorithm import Metrics
+from trainer_service.algorithms.common.actor import Actor, ActRequest, clipped_actions
+from trainer_service.algorithms.common.learner import Learner, Metrics
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.networks.policies.action_heads import SQUASH_LIMIT
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.steps import Observation
 
-_SQUASH_LIMIT, _ONE = np.float32(SQUASH_LIMIT), np.float32(1.0)
+_logger = logging.getLogger(__name__)
 
 
-class AlgorithmBase(ABC):
-    """An ``Algorithm`` that remembers nothing between decisions, reads nothing beforehand and has no replay buffer.
-
-    Whatever of that an algorithm does have, it overwrites; see ``Algorithm`` for what each method promises.
-    """
-
-    horizon: int
-    """Steps after which it wants a trajectory that has not come to its end."""
+class AlgorithmBase:
+    """The base of learners of interface 1: without memory, files or a replay buffer. New ones derive from Learner."""
 
     memory_size: int = 0
-    """Floats that it carries from one decision of an agent to the next."""
-
     _acting: torch.Generator
-    """The random stream that actions are drawn from."""
 
-    @abstractmethod
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents."""
-
-    @abstractmethod
-    def record(self, trajectories: Trajectories) -> None:
-        """Takes finished experience in."""
-
-    @abstractmethod
-    def ready(self) -> bool:
-        """Whether there is enough experience for an update."""
-
-    @abstractmethod
-    def update(self, step: int) -> Metrics:
-        """Learns."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]:
-        """The state that a continued run needs: tensors and plain Python only."""
-
-    @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there."""
-
-    @abstractmethod
-    def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer only."""
-
-    @abstractmethod
-    def policy_network(self) -> PolicyNetwork:
-        """A copy of the acting network, to be exported."""
-
-    def prepare(self, step: int) -> None:  # noqa: B027  # most have nothing to read
+    def prepare(self, step: int) -> None:
         """Does nothing: there is nothing to read."""
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1].
+        """The continuous actions as the simulator gets them, clip(a, −3, 3)/3."""
+        return clipped_actions(decisions.continuous_actions)
 
-        Exported models do the same (``PolicyNetwork.squash``).
-        """
-        if not decisions.continuous_actions.shape[1]:
-            return decisions.continuous_actions
-        scaled: NDArray[np.float32] = decisions.continuous_actions / _SQUASH_LIMIT
-        np.maximum(scaled, -_ONE, out=scaled)
-        return np.minimum(scaled, _ONE, out=scaled)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:  # noqa: B027  # not all have one
+    def update_normalizer(self, trajectories: Trajectories) -> None:
         """Does nothing: there is no normalizer."""
 
     def collected(self) -> tuple[int, int] | None:
-        """None: nothing is said of how far the next update is."""
+        """None: updates do not wait for a number of steps."""
         return None
 
+    def state_dict(self) -> dict[str, Any]:
+        """The state that a continued run needs."""
+        raise NotImplementedError
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Takes networks and normalizer only."""
+        raise NotImplementedError
+
     def acting_state(self) -> dict[str, Any]:
-        """All of its state; an algorithm says what part acting needs where the rest is large."""
+        """All of its state."""
         return self.state_dict()
 
     def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
@@ -111,3 +66,103 @@ class AlgorithmBase(ABC):
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Raises ValueError: there is no replay buffer."""
         raise ValueError(f"{type(self).__name__} keeps no experience")
+
+
+class _AlgorithmActor(Actor):
+    """The acting of a learner of interface 1."""
+
+    def __init__(self, algorithm: Any, device: torch.device) -> None:
+        self._algorithm = algorithm
+        self.device = device
+        self.explores = False
+
+    @property
+    def memory_size(self) -> int:
+        size: int = self._algorithm.memory_size
+        return size
+
+    def act(self, request: ActRequest) -> Decisions:
+        decisions: Decisions = self._algorithm.act(
+            request.observations,
+            request.allowed_actions,
+            request.memories,
+            deterministic=request.deterministic,
+        )
+        return decisions
+
+    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
+        actions: NDArray[np.float32] = self._algorithm.env_actions(decisions)
+        return actions
+
+    def update_normalizer(self, trajectories: Trajectories) -> None:
+        self._algorithm.update_normalizer(trajectories)
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._algorithm.acting_state()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any], seed: int) -> None:
+        self._algorithm.load_acting_state(state, seed)
+
+    def policy_network(self) -> PolicyNetwork:
+        network: PolicyNetwork = self._algorithm.policy_network()
+        return network
+
+    def frozen(self, stream: torch.Generator) -> Actor:
+        policy = self.policy_network().to(self.device)
+
+        def env_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
+            rows = len(continuous)
+            none = np.empty((rows, 0), np.float32)
+            return self.env_actions(Decisions(continuous, none.astype(np.int64), none[:, 0:0], none))
+
+        return Actor(policy.network, policy.normalizer, stream, self.device, env_actions=env_actions)
+
+
+class AlgorithmLearner(Learner):
+    """A learner of interface 1 as a ``Learner``."""
+
+    def __init__(self, algorithm: Any, device: torch.device) -> None:
+        _logger.warning(
+            "%s has the plugin interface 1, which the next version does not take; expected a class derived from "
+            "Learner with an actor (docs/plugins.md).",
+            type(algorithm).__name__,
+        )
+        self._algorithm = algorithm
+        self.actor = _AlgorithmActor(algorithm, device)
+        self.horizon = algorithm.horizon
+
+    def prepare(self, step: int) -> None:
+        self._algorithm.prepare(step)
+
+    def record(self, trajectories: Trajectories) -> None:
+        self._algorithm.record(trajectories)
+
+    def ready(self) -> bool:
+        ready: bool = self._algorithm.ready()
+        return ready
+
+    def collected(self) -> tuple[int, int] | None:
+        collected: tuple[int, int] | None = self._algorithm.collected()
+        return collected
+
+    def update(self, step: int) -> Metrics:
+        metrics: Metrics = self._algorithm.update(step)
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._algorithm.state_dict()
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._algorithm.load_state_dict(state)
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        self._algorithm.load_weights(state)
+
+    def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
+        state: Mapping[str, NDArray[Any]] | None = self._algorithm.replay_state()
+        return state
+
+    def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self._algorithm.load_replay_state(state)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import (

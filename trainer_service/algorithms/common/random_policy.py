@@ -6,53 +6,34 @@ is likelier than another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from trainer_service.algorithms.common.acting import to_array, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
-from trainer_service.algorithms.common.policy_network import PolicyNetwork, UniformPolicyNetwork
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
+from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
+from trainer_service.algorithms.common.policy_network import UniformPolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.uniform import UniformNetwork
 from trainer_service.networks.random_streams import random_stream, restore_streams
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
 
 
-class RandomPolicy(AlgorithmBase):
+class RandomPolicy(Learner):
     """One behavior's random policy."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        self._device = compute.device
-        self._sensors = spec.observation_specs
-        self._network = UniformNetwork(spec).to(self._device)
-        self._acting = random_stream(compute.seed + 1)
+        stream = random_stream(compute.seed + 1)
+        self.actor = Actor(
+            UniformNetwork(spec, stream).to(compute.device),
+            ObservationNormalizer(spec.observation_specs, normalize=False),
+            stream,
+            compute.device,
+            env_actions=bounded_actions,
+            model=UniformPolicyNetwork,
+        )
         self.horizon = settings.time_horizon
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Draws for M agents, ``deterministic`` or not."""
-        parameters = self._network.policy([to_tensor(sensor, self._device) for sensor in observations])
-        allowed = to_tensor(allowed_actions, self._device)
-        numbers, choices, log_probs = self._network.actions.sample(parameters, allowed, self._acting)
-        return Decisions(to_array(numbers), to_array(choices), to_array(log_probs), memories)
-
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Continuous actions as they are: in [−1, 1] already."""
-        return decisions.continuous_actions
 
     def record(self, trajectories: Trajectories) -> None:
         """Forgets the trajectories."""
@@ -67,23 +48,11 @@ class RandomPolicy(AlgorithmBase):
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the random stream."""
-        return {"acting": self._acting.get_state()}
+        return {"acting": self.actor.stream.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues with that random stream."""
-        restore_streams({"acting": self._acting}, state)
+        restore_streams({"acting": self.actor.stream}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Does nothing: there are no weights."""
-
-    def acting_state(self) -> dict[str, Any]:
-        """Nothing: it acts without weights."""
-        return {}
-
-    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        """Draws from a stream of that seed."""
-        self._acting.manual_seed(seed)
-
-    def policy_network(self) -> PolicyNetwork:
-        """The policy to be exported: a model draws from its engine's random stream."""
-        return UniformPolicyNetwork(ObservationNormalizer(self._sensors, normalize=False), self._network)

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import to_tensor
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_continuous
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
-from trainer_service.algorithms.common.off_policy.exploration import ActionNoise
+from trainer_service.algorithms.common.exploration import ActionNoise
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
-from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
@@ -58,9 +59,18 @@ class DDPG(TransitionLearner):
         """Builds Q, from what was seen and actions [B, C] to values [B]: RememberingCritics."""
         return ActionCritic(self._spec, self._settings.network_settings)
 
-    def _make_exploration(self) -> ActionNoise:
+    def _make_actor(self, stream: torch.Generator) -> Actor:
         hyper = self._hyper
-        return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
+        return Actor(
+            self._acting_network,
+            self._normalizer,
+            stream,
+            self._device,
+            exploration=ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps),
+            env_actions=bounded_actions,
+            model=SquashedPolicyNetwork,
+            exported=self._actor,
+        )
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
         actor = self._actor
@@ -121,7 +131,3 @@ class DDPG(TransitionLearner):
 
     def _optimizers(self) -> dict[str, FlatOptimizer]:
         return {"actor_optimizer": self._actor_optimizer, "critic_optimizer": self._critic_optimizer}
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and actor as they are now, to be exported: without noise."""
-        return SquashedPolicyNetwork(self._normalizer, self._actor)

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_discrete
 from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
-from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
-from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
+from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
@@ -44,8 +45,16 @@ class DQN(TransitionLearner):
         self._optimizer = self._optimizer_of(self._network)
         self._replay_metrics: dict[str, float] = {}
 
-    def _make_exploration(self) -> EpsilonGreedy:
-        return EpsilonGreedy(self._hyper)
+    def _make_actor(self, stream: torch.Generator) -> Actor:
+        return Actor(
+            self._network,
+            self._normalizer,
+            stream,
+            self._device,
+            exploration=EpsilonGreedy(self._hyper),
+            env_actions=bounded_actions,
+            model=GreedyPolicyNetwork,
+        )
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
         imitator = Imitator.of_trunk(self._network.trunk, self._network.decide)
@@ -103,7 +112,3 @@ class DQN(TransitionLearner):
 
     def _optimizers(self) -> dict[str, FlatOptimizer]:
         return {"optimizer": self._optimizer}
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and values as they are now, to be exported: it never explores."""
-        return GreedyPolicyNetwork(self._normalizer, self._network)

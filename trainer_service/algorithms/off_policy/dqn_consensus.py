@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.off_policy.dqn_share import DQNShare
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ConsensusSettings

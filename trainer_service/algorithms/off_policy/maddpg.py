@@ -7,23 +7,20 @@ relaxed by the Gumbel-softmax where a gradient must pass through them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
-from trainer_service.algorithms.common.off_policy.exploration import ActionNoise
+from trainer_service.algorithms.common.exploration import ActionNoise
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.maddpg_update import MADDPGUpdate
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
-from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.networks.flat import FlatOptimizer
@@ -31,9 +28,7 @@ from trainer_service.networks.groups.member_actor_critic import MemberActors
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.networks.members import numbers_of_agents
 from trainer_service.replay.joint_transitions import JointSample
-from trainer_service.rollout.assembler import Decisions
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
 
 
 class MADDPG(GroupReplayLearner):
@@ -56,12 +51,18 @@ class MADDPG(GroupReplayLearner):
             self._agent_spec, network, self._hyper, sensors, self._num_agents, self._device, self._shard
         )
 
-        has_number = numbers_of_agents(self._agent_spec)
-        self._has_number = None if has_number is None else has_number.numpy()
-
-    def _make_exploration(self) -> ActionNoise:
-        hyper = self._hyper
-        return ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps)
+    def _make_actor(self, stream: torch.Generator) -> Actor:
+        hyper, has_number = self._hyper, numbers_of_agents(self._agent_spec)
+        return Actor(
+            self._update_rule.actors,
+            self._normalizer,
+            stream,
+            self._device,
+            exploration=ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps),
+            env_actions=bounded_actions,
+            model=SquashedPolicyNetwork,
+            own_actions=None if has_number is None else has_number.numpy(),
+        )
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
         rule, actors = self._update_rule, self._update_rule.actors
@@ -71,21 +72,6 @@ class MADDPG(GroupReplayLearner):
     @property
     def _policy(self) -> StackedActors | MemberActors:
         return self._update_rule.actors
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents; continuous actions that others of their team have are 0, whatever the noise."""
-        decisions = super().act(observations, allowed_actions, memories, deterministic=deterministic)
-        if self._has_number is None:
-            return decisions
-        has = (observations[-1] @ self._has_number).astype(np.float32)
-        return replace(decisions, continuous_actions=decisions.continuous_actions * has)
 
     def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
         rule, batch = self._update_rule, self._minibatch(sample)
@@ -104,7 +90,3 @@ class MADDPG(GroupReplayLearner):
 
     def _optimizers(self) -> dict[str, FlatOptimizer]:
         return self._update_rule.optimizers()
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and actors as they are now, to be exported: numbers without noise."""
-        return SquashedPolicyNetwork(self._normalizer, self._update_rule.actors)

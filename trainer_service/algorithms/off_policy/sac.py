@@ -11,19 +11,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
 from trainer_service.algorithms.common.off_policy.transition_learner import make_transition_replay
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
-from trainer_service.algorithms.common.policy_network import PolicyNetwork, SquashedPolicyNetwork
+from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.policies.deterministic_actor import RememberingActor
 from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from unity_bridge.specs import BehaviorSpec
 
@@ -37,7 +40,7 @@ class SAC(ReplayLearner[Sample]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         super().__init__(spec, settings, compute)
-        offsets = self._update_rule.actions.offsets
+        offsets = self._update_rule.actor.actions.offsets
         self._minibatches = SACMinibatchBuilder(self._normalizer, self._reward_sources, offsets, self._device)
         self._learning = self._make_generator("learning", 2)
 
@@ -55,7 +58,7 @@ class SAC(ReplayLearner[Sample]):
         return [super()._make_schedules()[0], self._reward_schedule]
 
     def _make_buffer(self) -> TransitionReplay:
-        return make_transition_replay(self._spec, self._hyper, self._update_rule.memory_size)
+        return make_transition_replay(self._spec, self._hyper, self._update_rule.acting.memory_size)
 
     def _make_cloning(self, compute: Compute) -> BehavioralCloning:
         actor = self._update_rule.actor
@@ -63,9 +66,20 @@ class SAC(ReplayLearner[Sample]):
         optimizer = self._update_rule.actor_optimizer
         return self._cloning_of(actor, [imitator], action_loss(actor.actions), optimizer, compute)
 
+    def _make_actor(self, stream: torch.Generator) -> Actor:
+        return Actor(
+            self._update_rule.acting,
+            self._normalizer,
+            stream,
+            self._device,
+            env_actions=bounded_actions,
+            model=SquashedPolicyNetwork,
+            exported=self._update_rule.actor,
+        )
+
     @property
-    def _policy(self) -> SACUpdate:
-        return self._update_rule
+    def _policy(self) -> RememberingActor | SoftActor:
+        return self._update_rule.acting
 
     def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
         part = self._replay.part
@@ -102,10 +116,3 @@ class SAC(ReplayLearner[Sample]):
         heads = [known.index(name) if name in known else None for name in names]
         self._update_rule.load_weights(state, heads, len(known))
         super().load_weights(state)
-
-    def _acting_networks(self) -> Mapping[str, nn.Module]:
-        return self._update_rule.acting_networks()
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and actor as they are now, to be exported."""
-        return SquashedPolicyNetwork(self._normalizer, self._update_rule.actor)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.acting import to_tensor
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import TD3Settings

@@ -11,14 +11,15 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.exploration import UniformMixture
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
@@ -29,7 +30,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     group_advantages,
     referenced_observations,
 )
-from trainer_service.algorithms.common.schedules import Scheduled, linear_decay
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.critics.coma_critic import COMACritic
@@ -40,7 +41,6 @@ from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_baseline, explored_log_probs
 from trainer_service.ops.returns import standardize
 from trainer_service.rollout.sensor_roles import SensorRole
-from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import BehaviorSpec
 
 _CHUNK = 2048
@@ -62,8 +62,6 @@ class COMA(GroupLearner):
             )
         super().__init__(spec, settings, compute)
         self._target = copy.deepcopy(self._critic)
-        self._env_steps = 0
-        """Agent steps that were recorded."""
         self._critic_steps = 0
 
     def _make_critic(self, signals: int) -> COMACritic:
@@ -78,35 +76,22 @@ class COMA(GroupLearner):
             scaling=self._hyper.value_normalization,
         )
 
-    @property
-    def _exploration(self) -> float:
-        """The share of random actions now."""
-        if self._settings.acts_greedily:
-            return 0.0
-        hyper = self._hyper
-        return linear_decay(
-            hyper.exploration_initial, hyper.exploration_final, self._env_steps, hyper.exploration_steps
-        )
+    def _make_exploration(self) -> UniformMixture:
+        return UniformMixture(self._hyper, greedy=self._settings.acts_greedily)
 
-    def record(self, trajectories: Trajectories) -> None:
-        """Adds experience of the present policy."""
-        super().record(trajectories)
-        self._env_steps += len(trajectories)
+    @property
+    def _epsilon(self) -> float:
+        """The probability of a random action now."""
+        return cast(UniformMixture, self.actor.exploration).epsilon
 
     def update(self, step: int) -> Metrics:
         """One pass over everything collected, which is then thrown away."""
-        return {**super().update(step), "Policy/Exploration Rate": self._exploration}
-
-    def _sample(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        log_probs = self._log_probs(parameters, allowed)
-        branches = self._policy.actions.branches
-        chosen = dist.sample_categorical(log_probs, branches, self._acting)
-        return parameters.mean, chosen, dist.categorical_log_prob(log_probs, chosen)
+        return {**super().update(step), "Policy/Exploration Rate": self._epsilon}
 
     def _log_probs(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
         branches = self._policy.actions.branches
         log_probs = dist.masked_log_softmax(parameters.logits, allowed, branches)
-        return explored_log_probs(log_probs, allowed, self._exploration)
+        return explored_log_probs(log_probs, allowed, self._epsilon)
 
     def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
         joint_steps = rollout.joint_steps
@@ -169,7 +154,7 @@ class COMA(GroupLearner):
         steps, ends = len(trajectories), len(trajectories.lengths)
         final = [sensor[steps:] for sensor in rollout.observations]
         with torch.no_grad():
-            if self.memory_size:
+            if self._policy.memory_size:
                 parameters, _ = self._policy.step(final, self._tensor(trajectories.final_memories))
             else:
                 parameters = self._policy.policy(final)
@@ -234,19 +219,15 @@ class COMA(GroupLearner):
         return {**super()._networks(), "target": self._target}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "recorded": self._env_steps, "critic_steps": self._critic_steps}
-
-    def acting_state(self) -> dict[str, Any]:
-        """The actors, the normalizer, and how far exploration has come."""
-        return {**super().acting_state(), "recorded": self._env_steps}
-
-    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        super().load_acting_state(state, seed)
-        self._env_steps = state["recorded"]
+        """The state of every learner on policy, the target critic and how far exploration has come."""
+        recorded = self.actor.exploration.state_dict()["steps"]
+        return {**super().state_dict(), "recorded": recorded, "critic_steps": self._critic_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict``'s result."""
         super().load_state_dict(state)
-        self._env_steps, self._critic_steps = state["recorded"], state["critic_steps"]
+        self.actor.exploration.load_state_dict({"steps": state["recorded"]})
+        self._critic_steps = state["critic_steps"]
 
 
 def _returns(critic_targets: CriticTargets, indices: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.algorithm import Metrics
+from trainer_service.algorithms.common.learner import Metrics
 from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress

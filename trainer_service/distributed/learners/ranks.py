@@ -16,8 +16,8 @@ from typing import Self
 
 import torch
 
-from trainer_service.algorithms import make_algorithm
-from trainer_service.algorithms.common.algorithm import Algorithm, Compute
+from trainer_service.algorithms import make_learner
+from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, Meeting, open_meeting
 from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, introduce_learner
@@ -52,7 +52,7 @@ class LearnerRanks:
         self.processes = processes
         self._learners = 0
 
-    def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Algorithm:
+    def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Learner:
         """Makes the learner of a behavior, on every rank. spec: as the learner sees it.
 
         Raises:
@@ -71,7 +71,7 @@ class LearnerRanks:
                 name, settings.hyperparameters.batch_size, world, rows, WORTHWHILE_ROWS, WORTHWHILE_ROWS * world,
             )  # fmt: skip
         shared = replace(compute, shard=self.group)
-        algorithm = make_algorithm(spec, settings, shared)
+        algorithm = make_learner(spec, settings, shared)
         introduce_learner(self.group, name, spec, settings, compute)
         self._learners += 1
         return ReplicatedLearner(algorithm, self.group, self._learners - 1, self.explain)

@@ -6,7 +6,7 @@ last update, then the update, in which each rank computes its part of every mini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,82 +15,59 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms import make_algorithm
-from trainer_service.algorithms.common.algorithm import Algorithm, Compute, Metrics
+from trainer_service.algorithms import make_learner
+from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.errors import LearnerRankLost
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, plain_checkpoint
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
 
 _MOST_CHUNKS = 512
 """Records that rank 0 keeps before it passes them on."""
 
 
-class ReplicatedLearner:
+class ReplicatedLearner(Learner):
     """A learner of rank 0 that the other ranks have a copy of."""
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        learner: Learner,
         group: LearnerGroup,
         number: int,
         explain: Callable[[LearnerRankLost], LearnerRankLost] = lambda error: error,
     ) -> None:
         """number: which of the run's learners it is, from 0. explain: says more of a rank that was lost."""
-        self._algorithm = algorithm
+        self._learner = learner
         self._explain = explain
         self._group = group
         self._number = number
         self._recorded: list[Trajectories] = []
         """Recorded here, and not yet by the other ranks."""
-        self.horizon = algorithm.horizon
-        self.memory_size = algorithm.memory_size
+        self.horizon = learner.horizon
+        self.actor = learner.actor
 
     def prepare(self, step: int) -> None:
         """Reads what it needs besides experience, on every rank. Raises UserError."""
-        self._algorithm.prepare(step)
+        self._learner.prepare(step)
         self._send("prepare", step=step)
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents, see Algorithm."""
-        return self._algorithm.act(observations, allowed_actions, memories, deterministic=deterministic)
-
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """The continuous part as the simulator gets it."""
-        return self._algorithm.env_actions(decisions)
 
     def record(self, trajectories: Trajectories) -> None:
         """Takes finished experience in; the other ranks do so before the next update at the latest."""
-        self._algorithm.record(trajectories)
+        self._learner.record(trajectories)
         self._recorded.append(trajectories)
         if len(self._recorded) >= _MOST_CHUNKS:
             self._pass_on()
 
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the normalizer see experience on every rank, see Algorithm."""
-        self._algorithm.update_normalizer(trajectories)
-        self._send("update_normalizer", chunk=to_tensors(trajectories))
-
     def ready(self) -> bool:
         """Whether there is enough experience for an update."""
-        return self._algorithm.ready()
+        return self._learner.ready()
 
     def collected(self) -> tuple[int, int] | None:
         """Steps that wait for the next update, and how many it takes."""
-        return self._algorithm.collected()
+        return self._learner.collected()
 
     def update(self, step: int) -> Metrics:
         """Learns, together with the other ranks.
@@ -98,12 +75,12 @@ class ReplicatedLearner:
         Raises:
             LearnerRankLost: one of them ended. The learner is as it was before the update.
         """
-        before = _copy(self._algorithm.state_dict())
+        before = _copy(self._learner.state_dict())
         try:
             self._send("update", step=step)
-            return self._algorithm.update(step)
+            return self._learner.update(step)
         except LearnerRankLost as error:
-            self._algorithm.load_state_dict(before)
+            self._learner.load_state_dict(before)
             raise self._explain(error) from None
         except BaseException:
             self._group.broken = True  # the others are in the middle of the update still
@@ -111,41 +88,29 @@ class ReplicatedLearner:
 
     def state_dict(self) -> dict[str, Any]:
         """The state that a continued run needs; it says nothing of ranks."""
-        return self._algorithm.state_dict()
+        return self._learner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result on every rank, see Algorithm."""
-        self._algorithm.load_state_dict(state)
+        """Continues from ``state_dict``'s result on every rank; see Learner."""
+        self._learner.load_state_dict(state)
         self._recorded.clear()
         self._send("load_state_dict", state=dict(state))
 
-    def acting_state(self) -> dict[str, Any]:
-        """Everything that acting depends on, see Algorithm."""
-        return self._algorithm.acting_state()
-
-    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        """Acts as another algorithm did; only rank 0 acts."""
-        self._algorithm.load_acting_state(state, seed)
-
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """The replay buffer, see Algorithm."""
-        return self._algorithm.replay_state()
+        """The replay buffer; see Learner."""
+        return self._learner.replay_state()
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with a replay buffer on every rank, see Algorithm."""
+        """Continues with a replay buffer on every rank; see Learner."""
         arrays = dict(state.items())
-        self._algorithm.load_replay_state(arrays)
+        self._learner.load_replay_state(arrays)
         tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
         self._send("load_replay_state", state=tensors)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer on every rank, see Algorithm."""
-        self._algorithm.load_weights(state)
+        """Takes networks and normalizer on every rank; see Learner."""
+        self._learner.load_weights(state)
         self._send("load_weights", state=dict(state))
-
-    def policy_network(self) -> PolicyNetwork:
-        """A copy of the acting network."""
-        return self._algorithm.policy_network()
 
     def _pass_on(self) -> None:
         if self._recorded:
@@ -169,13 +134,13 @@ def introduce_learner(
     group.send({"what": "make", "checkpoint": plain_checkpoint(made_from)})
 
 
-def serve(group: LearnerGroup, device: torch.device) -> list[Algorithm]:
+def serve(group: LearnerGroup, device: torch.device) -> list[Learner]:
     """Does what rank 0 says, until that says it is over. Returns this rank's learners.
 
     Raises:
         LearnerRankLost: rank 0, or another, ended in the middle.
     """
-    learners: list[Algorithm] = []
+    learners: list[Learner] = []
     while (message := group.receive())["what"] != "end":
         if message["what"] == "make":
             learners.append(_made(message, group, device))
@@ -186,25 +151,24 @@ def serve(group: LearnerGroup, device: torch.device) -> list[Algorithm]:
     return learners
 
 
-def _made(message: Mapping[str, Any], group: LearnerGroup, device: torch.device) -> Algorithm:
+def _made(message: Mapping[str, Any], group: LearnerGroup, device: torch.device) -> Learner:
     checkpoint = parse_checkpoint(message["checkpoint"], Path("rank 0"))
     compute = Compute(device, shard=group, **checkpoint.algorithm)
-    return make_algorithm(checkpoint.spec, checkpoint.settings, compute)
+    return make_learner(checkpoint.spec, checkpoint.settings, compute)
 
 
-def _record(learner: Algorithm, message: Mapping[str, Any]) -> None:
+def _record(learner: Learner, message: Mapping[str, Any]) -> None:
     for chunk in message["chunks"]:
         learner.record(from_tensors(chunk))
 
 
-def _load_replay_state(learner: Algorithm, message: Mapping[str, Any]) -> None:
+def _load_replay_state(learner: Learner, message: Mapping[str, Any]) -> None:
     learner.load_replay_state({name: tensor.numpy() for name, tensor in message["state"].items()})
 
 
-_DOINGS: Mapping[str, Callable[[Algorithm, Mapping[str, Any]], object]] = {
+_DOINGS: Mapping[str, Callable[[Learner, Mapping[str, Any]], object]] = {
     "prepare": lambda learner, message: learner.prepare(message["step"]),
     "record": _record,
-    "update_normalizer": lambda learner, message: learner.update_normalizer(from_tensors(message["chunk"])),
     "update": lambda learner, message: learner.update(message["step"]),
     "load_state_dict": lambda learner, message: learner.load_state_dict(message["state"]),
     "load_weights": lambda learner, message: learner.load_weights(message["state"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,17 @@ class RememberingCritics(Protocol):
     memory_size: int
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor: ...
+
+
+class RecurrentActor(Protocol):
+    """An actor, perhaps with memory."""
+
+    memory_size: int
+    actions: Any
+
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters: ...
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]: ...
 
 
 class DirectActions(nn.Module):
@@ -153,7 +164,7 @@ class ActionCritic(nn.Module):
 class RememberingActor(nn.Module):
     """An actor with the memories of its critics, which see what it sees while it acts."""
 
-    def __init__(self, actor: DeterministicActor, critics: RememberingCritics) -> None:
+    def __init__(self, actor: RecurrentActor, critics: RememberingCritics) -> None:
         super().__init__()
         self.actor, self.critics = actor, critics
         self.actions = actor.actions

@@ -17,10 +17,10 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 class UniformHeads:
     """Numbers uniform in [−1, 1], choices uniform among the allowed ones."""
 
-    def __init__(self, spec: ActionSpec) -> None:
+    def __init__(self, spec: ActionSpec, stream: torch.Generator) -> None:
+        """stream: draws the likeliest actions, since no action is likelier than another."""
         self.branches = spec.discrete_branches
-        self._chance = torch.Generator()
-        """Draws too: no action is likelier than another."""
+        self._stream = stream
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
@@ -41,8 +41,8 @@ class UniformHeads:
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws from a stream of its own: no action is likelier than another."""
-        return self.sample(parameters, allowed, self._chance)
+        """Draws: no action is likelier than another."""
+        return self.sample(parameters, allowed, self._stream)
 
 
 class UniformNetwork(nn.Module):
@@ -50,9 +50,10 @@ class UniformNetwork(nn.Module):
 
     memory_size = policy_memory_size = 0
 
-    def __init__(self, spec: BehaviorSpec) -> None:
+    def __init__(self, spec: BehaviorSpec, stream: torch.Generator) -> None:
+        """stream: see UniformHeads."""
         super().__init__()
-        self.actions = UniformHeads(spec.action_spec)
+        self.actions = UniformHeads(spec.action_spec, stream)
         self._seen = spec.observation_specs[0].size
         self._sizes = (spec.action_spec.continuous_size, spec.action_spec.mask_size)
 

@@ -1,6 +1,6 @@
 """Advantage actor-critic, Mnih et al. 2016 (arXiv:1602.01783), on all simulators in step.
 
-From top to bottom: networks, acting, collecting, learning, saving. ``AlgorithmBase`` has what is not here.
+From top to bottom: networks and actor, collecting, learning, saving. ``Learner`` has what is not here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from torch import Tensor
 
 from example_plugin.settings import A2CSettings
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import sample_actions, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
+from trainer_service.algorithms.common.acting import to_tensor
+from trainer_service.algorithms.common.actor import Actor
 from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
@@ -29,13 +28,12 @@ from trainer_service.networks.policies.actor_critic import ActorCritic, batched_
 from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 
 
-class A2C(AlgorithmBase):
+class A2C(Learner):
     """One behavior's policy and critic, learned by plain policy gradients."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
@@ -56,40 +54,14 @@ class A2C(AlgorithmBase):
             spec.observation_specs, normalize=settings.network_settings.normalize
         ).to(self._device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self._hyper.learning_rate)
-        self._acting = random_stream(compute.seed + 1)
+        self.actor = Actor(self._network, self._normalizer, random_stream(compute.seed + 1), self._device)
         self._shuffling = random_stream(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass."""
-        heads = self._network.actions
-        return sample_actions(
-            self._network,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=heads.most_likely
-            if deterministic
-            else lambda parameters, allowed: heads.sample(parameters, allowed, self._acting),
-        )
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience for the next update, and lets the normalizer see it."""
         self._buffer.add(trajectories)
-        self.update_normalizer(trajectories)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the normalizer see experience."""
-        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+        self.actor.update_normalizer(trajectories)
 
     def ready(self) -> bool:
         """Whether ``buffer_size`` steps are there."""
@@ -176,7 +148,7 @@ class A2C(AlgorithmBase):
             "network": self._network.state_dict(),
             "normalizer": self._normalizer.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "acting": self._acting.get_state(),
+            "acting": self.actor.stream.get_state(),
             "shuffling": self._shuffling.get_state(),
             "collected": None if collected is None else to_tensors(collected),
             **reward_models.state_dict(self._rewards, None),
@@ -188,7 +160,7 @@ class A2C(AlgorithmBase):
         self.load_weights(state)
         reward_models.load_state_dict(self._rewards, None, state)
         self._optimizer.load_state_dict(state["optimizer"])
-        restore_streams({"acting": self._acting, "shuffling": self._shuffling}, state)
+        restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
         self._buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self._buffer.add(from_tensors(state["collected"]))
@@ -198,14 +170,6 @@ class A2C(AlgorithmBase):
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._rewards, state)
-
-    def acting_state(self) -> dict[str, Any]:
-        """What rollout workers need: neither the optimizer nor what was collected."""
-        return {"network": self._network.state_dict(), "normalizer": self._normalizer.state_dict()}
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and policy, to be exported."""
-        return PolicyNetwork(self._normalizer, self._network)
 
     def _normalized(self, observations: Sequence[Observation]) -> list[Tensor]:
         return self._normalizer.forward([self._tensor(sensor) for sensor in observations])

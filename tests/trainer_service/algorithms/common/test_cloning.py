@@ -59,7 +59,7 @@ def clone(learner: Learner, times: int, step: int = 0) -> float:
 
 def acts(learner: Learner, *observations: np.ndarray) -> ActionBatch:
     """Likeliest actions as the simulator gets them."""
-    network = learner.policy_network()
+    network = learner.actor.policy_network()
     with torch.no_grad():
         seen = [torch.from_numpy(sensor.astype(np.float32)) for sensor in observations]
         parameters = network(seen)

@@ -61,7 +61,7 @@ def make(case: str, demo: Path, *, memory: bool = False, seed: int = 1, **clonin
 
 def cloned(behavior: Behavior, times: int) -> float:
     """Clones so many times. Returns the last loss."""
-    learner: Any = behavior._algorithm
+    learner: Any = behavior.learner
     found = {}
     for _ in range(times):
         found = learner._cloning.update(0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute, RandomPolicy
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -26,24 +27,24 @@ def chance(seed: int = 1) -> RandomPolicy:
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_it_draws_uniformly_deterministic_or_not(deterministic: bool) -> None:
     policy = chance()
-    decisions = policy.act(SEEN, ALLOWED, NOTHING, deterministic=deterministic)
+    decisions = policy.actor.act(ActRequest(SEEN, ALLOWED, NOTHING, deterministic))
     # Deviations are 39 around 3000, and 0.0075 around 0.
     assert np.bincount(decisions.discrete_actions[:, 0], minlength=3).tolist() == pytest.approx(
         [3000, 0, 3000], abs=250
     )
-    numbers = policy.env_actions(decisions)
+    numbers = policy.actor.env_actions(decisions)
     assert np.abs(numbers).max() <= 1.0
     assert numbers.mean() == pytest.approx(0.0, abs=0.05)
     assert numbers.std() == pytest.approx(3**-0.5, abs=0.02)
-    again = policy.act(SEEN, ALLOWED, NOTHING, deterministic=deterministic)
+    again = policy.actor.act(ActRequest(SEEN, ALLOWED, NOTHING, deterministic))
     assert (again.continuous_actions != decisions.continuous_actions).all()
 
 
 def test_it_resumes_where_its_checkpoint_was_taken() -> None:
     policy, resumed = chance(), chance(seed=9)
-    policy.act(SEEN, ALLOWED, NOTHING, deterministic=False)
+    policy.actor.act(ActRequest(SEEN, ALLOWED, NOTHING))
     resumed.load_state_dict(policy.state_dict())
-    one, same = (each.act(SEEN, ALLOWED, NOTHING, deterministic=False) for each in (policy, resumed))
+    one, same = (each.actor.act(ActRequest(SEEN, ALLOWED, NOTHING)) for each in (policy, resumed))
     np.testing.assert_array_equal(one.continuous_actions, same.continuous_actions)
     np.testing.assert_array_equal(one.discrete_actions, same.discrete_actions)
 
@@ -51,7 +52,7 @@ def test_it_resumes_where_its_checkpoint_was_taken() -> None:
 def test_it_never_learns(make_behavior) -> None:
     behavior = make_behavior(trainer_type="random", hyperparameters={})
     assert not behavior.ready_to_update()
-    assert behavior._algorithm.update(5) == {}
+    assert behavior.learner.update(5) == {}
     assert behavior.replay_state() is None
 
 

@@ -87,7 +87,7 @@ def lived(make_behavior, live):
 
 
 def learner_of(behavior: Behavior) -> GroupQLearner:
-    learner = behavior._algorithm
+    learner = behavior.learner
     assert isinstance(learner, GroupQLearner)
     return learner
 
@@ -232,7 +232,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, tr
     behavior = lived(trainer_type, 2, 3)
     again = make_behavior(seed=99, **settings_of(trainer_type, 2))
     again.restore(behavior.checkpoint())
-    again._algorithm.load_replay_state(behavior.replay_state())
+    again.learner.load_replay_state(behavior.replay_state())
     behavior.collector.drop(0)
     for each in (behavior, again):
         live(each, Walk(2, 8), 3)

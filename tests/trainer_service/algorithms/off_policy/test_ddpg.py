@@ -14,6 +14,7 @@ import pytest
 import torch
 from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
@@ -131,10 +132,10 @@ def test_at_first_actions_are_uniform_then_noise_falls(learner) -> None:
 
 def deviation(behavior: Behavior) -> float:
     """Standard deviation of the actions taken now from those of the policy."""
-    policy = behavior._algorithm
+    policy = behavior.learner
     seen, rows = np.zeros((2000, 2), np.float32), np.zeros((2000, 0), np.float32)
     done, said = (
-        policy.act([seen], np.ones((2000, 0), np.bool_), rows, deterministic=sure).continuous_actions
+        policy.actor.act(ActRequest([seen], np.ones((2000, 0), np.bool_), rows, sure)).continuous_actions
         for sure in (False, True)
     )
     return float((done - said).std())
@@ -234,7 +235,7 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
 def test_policy_and_critic_steps_move_nothing_of_the_other(learner) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, OneDecision()), 10)
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     assert isinstance(algorithm, DDPG)
     sample = algorithm._replay.sample(np.random.default_rng(1))
     seen = algorithm._encoder_inputs(sample)

@@ -14,6 +14,7 @@ import torch
 from behavior_worlds import assert_equal_states, assert_resumes_exactly, begin_world, flat, run_ticks
 
 from trainer_service.algorithms import DQN
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -160,13 +161,13 @@ def test_or_they_are_copied_every_so_many_updates(learner) -> None:
 
 def test_exploration_falls_and_deterministic_actions_have_none(learner) -> None:
     behavior = learner(exploration_initial=1.0, exploration_final=0.0, exploration_steps=40)
-    learning = behavior._algorithm
+    learning = behavior.learner
     assert isinstance(learning, DQN)
     seen, allowed = [np.ones((2000, 2), np.float32)], np.ones((2000, 5), np.bool_)
     nothing = np.empty((2000, 0), np.float32)
 
     def choices(*, deterministic: bool) -> int:
-        decisions = learning.act(seen, allowed, nothing, deterministic=deterministic)
+        decisions = learning.actor.act(ActRequest(seen, allowed, nothing, deterministic))
         return len(np.unique(decisions.discrete_actions, axis=0))
 
     assert choices(deterministic=False) == 6
@@ -187,7 +188,7 @@ def test_what_it_reports(learner) -> None:
     behavior = learner(replay={"type": "prioritized", "beta": 0.4, "beta_updates": 10})
     world, batch = begin_world(behavior, TwoDecisions())
     batch = run_ticks(behavior, world, batch, 9)
-    metrics = behavior._algorithm.update(100)
+    metrics = behavior.learner.update(100)
     assert metrics == {
         "Policy/Learning Rate": 5e-4,
         "Policy/Exploration Rate": pytest.approx(1 - 0.95 * 0.16),
@@ -203,7 +204,7 @@ def test_what_it_reports(learner) -> None:
 
 def test_the_learning_rate_falls_where_it_shall(learner) -> None:
     behavior = learner(learning_rate_schedule="linear", learning_rate=1e-3)
-    assert behavior._algorithm.update(2500)["Policy/Learning Rate"] == pytest.approx(7.5e-4)
+    assert behavior.learner.update(2500)["Policy/Learning Rate"] == pytest.approx(7.5e-4)
 
 
 @pytest.mark.parametrize(("horizon", "n_step", "expected"), [(1000, 1, 8), (3, 1, 3), (1000, 5, 20)])
@@ -211,7 +212,7 @@ def test_it_wants_unfinished_trajectories_soon(
     make_behavior, horizon: int, n_step: int, expected: int
 ) -> None:
     behavior = make_behavior(trainer_type="dqn", hyperparameters={"n_step": n_step}, time_horizon=horizon)
-    assert behavior._algorithm.horizon == expected
+    assert behavior.learner.horizon == expected
 
 
 def test_numbers_are_refused(make_behavior) -> None:

@@ -233,7 +233,7 @@ def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -
 
 def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
     """The group's value where both see a number, for each pair of choices."""
-    made = behavior._algorithm
+    made = behavior.learner
     assert isinstance(made, GroupQLearner)
     shown = [torch.full((4, 2, 1), seen)]
     choices = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])

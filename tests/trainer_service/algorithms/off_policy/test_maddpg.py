@@ -13,6 +13,7 @@ import pytest
 import torch
 from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from trainer_service.interop.onnx_export import to_onnx
@@ -114,12 +115,13 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool, share: str) -> None:
     behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
     run_ticks(behavior, *begin_world(behavior, world(kind)), 12)
-    policy = Policy(behavior.checkpoint())
-    assert policy.num_agents == AGENTS
+    checkpoint = behavior.checkpoint()
     chance = torch.Generator().manual_seed(1)
-    with torch.no_grad():  # far enough out to tell agents and choices apart
-        for parameter in policy._algorithm._update_rule.actors.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
+    # Far enough out to tell agents and choices apart.
+    for parameter in checkpoint.algorithm["actors"].values():
+        parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
+    policy = Policy(checkpoint)
+    assert policy.num_agents == AGENTS
     rng, rows = np.random.default_rng(1), 64
     seen, agent_indices = (
         rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32),
@@ -153,9 +155,9 @@ def test_choices_are_sampled_and_numbers_get_noise_while_learning(learner) -> No
     seen, who = np.full((rows, 2), 0.3, np.float32), np.tile(np.float32([1, 0]), (rows, 1))
     allowed = np.ones((rows, 5), np.bool_)
     allowed[:, 3] = False
-    algorithm, nothing = behavior._algorithm, np.zeros((rows, 0), np.float32)
-    drawn = algorithm.act([seen, who], allowed, nothing, deterministic=False)
-    surely = algorithm.act([seen, who], allowed, nothing, deterministic=True)
+    algorithm, nothing = behavior.learner, np.zeros((rows, 0), np.float32)
+    drawn = algorithm.actor.act(ActRequest([seen, who], allowed, nothing))
+    surely = algorithm.actor.act(ActRequest([seen, who], allowed, nothing, True))
     assert (drawn.continuous_actions - surely.continuous_actions).std() == pytest.approx(0.2, abs=0.02)
     with torch.inference_mode():
         inputs = algorithm._normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])

@@ -94,7 +94,7 @@ class Crowd(GroupLife):
 
 def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tuple[Any, Trajectories]:
     """The learner after so many ticks in a crowd, learning nothing, and what it was given to remember."""
-    algorithm, crowd = behavior._algorithm, Crowd(1, together=together)
+    algorithm, crowd = behavior.learner, Crowd(1, together=together)
     assert isinstance(algorithm, GroupReplayLearner)
     given: list[Trajectories] = []
     record = algorithm.record
@@ -121,7 +121,7 @@ def test_sequences_give_what_acting_step_by_step_gave(
 ) -> None:
     memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
     behavior = group(learner, memory, buffer_init_steps=4000)
-    assert behavior._algorithm.memory_size == 6
+    assert behavior.learner.actor.memory_size == 6
     # Of those that communicate, all must be asked at once: a cut between their decisions parts what they saw together.
     together = learner == "vdn" or behavior.settings.hyperparameters.communicates
     algorithm, trajectories = lived(behavior, together=together)
@@ -161,7 +161,7 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
 @pytest.mark.parametrize(("share", "ids"), [("none", False), ("full", True), ("full", False)])
 def test_what_imitates_is_what_acts(group, share: str, ids: bool) -> None:
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
-    actors = behavior._algorithm._policy
+    actors = behavior.learner._policy
     rng = torch.Generator().manual_seed(1)
     seen, memories = torch.randn(4, 3, generator=rng), torch.randn(4, 6, generator=rng)
     for agent in range(NUM_AGENTS):
@@ -248,7 +248,7 @@ def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
 def test_an_exported_model_remembers_as_the_policy_does(group, learner: str, kind: str) -> None:
     behavior = group(learner, {"memory_size": 6, "sequence_length": 4, "type": kind})
     with torch.no_grad():
-        for parameter in behavior._algorithm._online.parameters():
+        for parameter in behavior.learner._online.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     policy = Policy(behavior.checkpoint())
     network = policy.network()

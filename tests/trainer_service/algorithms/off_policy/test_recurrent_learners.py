@@ -14,6 +14,7 @@ import torch
 from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
 from seeds import seeds
 
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
 from trainer_service.behaviors.behavior import Behavior
@@ -64,7 +65,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
     choices = behavior.spec.action_spec.mask_size
     world = Corridor(1, lengths, choices)
     live_in(behavior, world, world.begin(), ticks)
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     assert isinstance(algorithm, DQN | DDPG)
     return algorithm
 
@@ -103,7 +104,7 @@ def test_sequences_give_what_acting_step_by_step_gives(
     # What each agent remembered when it acted is what its steps from the start of the episode leave behind.
     network = algorithm._policy
     assert sample.sequences.memories.shape[1] == network.memory_size
-    assert behavior._algorithm.memory_size == network.memory_size + (trainer == "ddpg")
+    assert behavior.learner.actor.memory_size == network.memory_size + (trainer == "ddpg")
     with torch.inference_mode():
         now, after = (outputs(algorithm, inputs) for inputs in algorithm._encoder_inputs(sample))
         end = 0
@@ -245,14 +246,14 @@ def test_a_copy_that_acts_remembers_as_the_learner_does(walker, trainer: str) ->
     memory = {"memory_size": 6, "sequence_length": 4}
     more = {} if trainer == "dqn" else {"noise": "ou"}
     learner = collected(walker(trainer, memory, **more), ticks=40)
-    copy_of_it = walker(trainer, memory, seed=2, **more)._algorithm
-    copy_of_it.load_acting_state(learner.acting_state(), seed=5)
-    learner._acting.manual_seed(5)
+    copy_of_it = walker(trainer, memory, seed=2, **more).learner
+    copy_of_it.actor.load_state_dict(learner.actor.state_dict(), seed=5)
+    learner.actor.stream.manual_seed(5)
     rng = np.random.default_rng(1)
     seen = [rng.normal(size=(CORRIDORS, 3)).astype(np.float32)]
-    memories = rng.normal(size=(CORRIDORS, learner.memory_size)).astype(np.float32)
+    memories = rng.normal(size=(CORRIDORS, learner.actor.memory_size)).astype(np.float32)
     allowed = np.ones((CORRIDORS, 2 if trainer == "dqn" else 0), np.bool_)
-    one, other = (each.act(seen, allowed, memories, deterministic=False) for each in (learner, copy_of_it))
+    one, other = (each.actor.act(ActRequest(seen, allowed, memories)) for each in (learner, copy_of_it))
     np.testing.assert_array_equal(one.memories, other.memories)
     np.testing.assert_array_equal(one.continuous_actions, other.continuous_actions)
     np.testing.assert_array_equal(one.discrete_actions, other.discrete_actions)

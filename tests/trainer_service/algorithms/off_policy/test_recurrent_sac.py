@@ -70,7 +70,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
     """After living in corridors of these lengths, learning nothing."""
     world = Corridor(1, lengths)
     live_in(behavior, world, world.begin(), ticks)
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     assert isinstance(algorithm, SAC)
     return algorithm
 
@@ -106,7 +106,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
                 following = [torch.from_numpy(sample.next_observations[0][step][None])]
                 expected, _ = learner.actor.step(seen, kept)
                 sums = [trunk.step(seen, kept)[0][0] for trunk in learner._critics._trunks()]
-                _, kept = learner.step(seen, kept)
+                _, kept = learner.acting.step(seen, kept)
                 expected_after, _ = learner.actor.step(following, kept)
                 sums_after = [
                     trunk.step(following, kept)[0][0] for trunk in learner._target_critics.network._trunks()
@@ -167,11 +167,13 @@ def test_padding_counts_for_nothing(walker, kind: str) -> None:
 def test_a_minibatch_holds_as_many_full_sequences_as_fit(walker, batch_size: int, sequences: int) -> None:
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
     algorithm = collected(behavior, ticks=3)
-    assert behavior._algorithm.horizon == 4
+    assert behavior.learner.horizon == 4
     live_in(behavior, world := Corridor(3, (9,)), world.begin(), 12)
     sample = algorithm._replay.sample(np.random.default_rng(1))
     assert len(sample.sequences.lengths) == sequences
-    assert sample.sequences.memories.shape == (sequences, behavior._algorithm.memory_size) == (sequences, 12)
+    assert (
+        sample.sequences.memories.shape == (sequences, behavior.learner.actor.memory_size) == (sequences, 12)
+    )
 
 
 @pytest.mark.parametrize("sequence_length", [2, 64])
@@ -184,7 +186,7 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     behavior = walker({"memory_size": 4, "sequence_length": sequence_length}, buffer_init_steps=4000)
     world = Ending(1, (5,))
     live_in(behavior, world, world.begin(), 21)
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     sample = all_sequences(algorithm)
     continues = algorithm._minibatches.build(sample).continues[:, 0].numpy()
     is_choice = sample.observations[0][:, 1] == 1.0
@@ -246,7 +248,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     behavior = walker(memory, continuous=1, reward_signals=signals, batch_size=40, replay={"type": replay})
     world = Corridor(1, (3, 8))
     live_in(behavior, world, world.begin(), 40)
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     batch = algorithm._minibatches.build(sample := algorithm._replay.sample(np.random.default_rng(1)))
     assert batch.rewards.shape == (len(sample.rows), 3)
     assert batch.rewards[:, 1:].min() >= 0.0

@@ -148,8 +148,8 @@ def test_updates_are_earned_by_steps_after_the_start(
 @pytest.mark.parametrize(("horizon", "expected"), [(1000, 8), (3, 3)])
 def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expected: int) -> None:
     behavior = make_behavior(trainer_type="sac", hyperparameters={}, time_horizon=horizon)
-    assert isinstance(behavior._algorithm, SAC)
-    assert behavior._algorithm.horizon == expected
+    assert isinstance(behavior.learner, SAC)
+    assert behavior.learner.horizon == expected
 
 
 def test_targets_follow_the_critics_by_tau(learner) -> None:
@@ -171,7 +171,7 @@ def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
     for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
         behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
         run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 8)
-        assert behavior._algorithm.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
+        assert behavior.learner.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
 
 
 def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:

@@ -71,8 +71,8 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def algorithm_of(behavior: Behavior) -> TD3:
-    assert isinstance(behavior._algorithm, TD3)
-    return behavior._algorithm
+    assert isinstance(behavior.learner, TD3)
+    return behavior.learner
 
 
 def transitions(**changes: Any) -> Sample:

@@ -84,7 +84,7 @@ class Pairs:
 def spied(behavior: Behavior, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Arguments and results of a method of the behavior's learner, from now on."""
     heard: list[tuple[Any, Any]] = []
-    learner = behavior._algorithm
+    learner = behavior.learner
     method = getattr(learner, name)
 
     def listen(*arguments: Any) -> Any:
@@ -104,14 +104,14 @@ def statistics(behavior: Behavior) -> dict[str, float]:
 def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)
     seen: list[torch.Tensor] = []
-    method = behavior._algorithm._log_prob_and_entropy
+    method = behavior.learner._log_prob_and_entropy
 
     def listen(rollout: Any, steps: torch.Tensor, sequences: Any) -> Any:
         if torch.is_grad_enabled():
             seen.append(steps)
         return method(rollout, steps, sequences)
 
-    monkeypatch.setattr(behavior._algorithm, "_log_prob_and_entropy", listen)
+    monkeypatch.setattr(behavior.learner, "_log_prob_and_entropy", listen)
     live(behavior, Pairs(), 1)
     passes = 1 if learner == "coma" else 3
     times = torch.bincount(torch.cat(seen), minlength=256)

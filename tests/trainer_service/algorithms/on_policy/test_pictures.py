@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer_service.algorithms import Compute, make_algorithm
+from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
@@ -78,7 +78,7 @@ def encoders_in(network: nn.Module) -> list[ObservationEncoder]:
 
 
 def encoders_of(behavior: Behavior) -> list[ObservationEncoder]:
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     assert isinstance(algorithm, PPO)
     return encoders_in(algorithm._policy)
 
@@ -97,7 +97,7 @@ def collect(behavior: Behavior) -> None:
 
 def largest_ratio(behavior: Behavior) -> float:
     """How far from 1 the ratios are of the probabilities that learning and acting find for what was done."""
-    algorithm = behavior._algorithm
+    algorithm = behavior.learner
     assert isinstance(algorithm, PPO)
     collected = algorithm._buffer.peek()
     assert collected is not None
@@ -130,7 +130,7 @@ def test_bfloat16_stays_inside_of_the_encoders() -> None:
     state = half.checkpoint().algorithm
     tensors = {**state["network"], **state["optimizer"]}
     assert {each.dtype for each in tensors.values() if isinstance(each, torch.Tensor)} == {torch.float32}
-    single._algorithm.load_weights(state)
+    single.learner.load_weights(state)
     picture = torch.from_numpy(
         np.random.default_rng(4).integers(0, 256, (8, 3, 36, 36)) / np.float32(255)
     ).float()
@@ -139,9 +139,9 @@ def test_bfloat16_stays_inside_of_the_encoders() -> None:
         exact, model, acting = (
             network.policy(seen).mean
             for network in (
-                single._algorithm._policy,
-                half._algorithm.policy_network().network,
-                half._algorithm._policy,
+                single.learner._policy,
+                half.learner.actor.policy_network().network,
+                half.learner._policy,
             )
         )
     assert torch.equal(model, exact)
@@ -153,7 +153,7 @@ def test_rewards_see_pictures_in_single_precision() -> None:
     settings = TrainerSettings.model_validate(
         {"reward_signals": {"rnd": {"strength": 1.0}}, "network_settings": {"hidden_units": 8}}
     )
-    algorithm = make_algorithm(SPEC, settings, Compute(torch.device("cpu"), 1, precision="bfloat16"))
+    algorithm = make_learner(SPEC, settings, Compute(torch.device("cpu"), 1, precision="bfloat16"))
     assert isinstance(algorithm, PPO)
     assert {each.precision for each in encoders_in(algorithm._policy)} == {"bfloat16"}
     assert {each.precision for each in encoders_in(algorithm._rewards[0]._network)} == {"float32"}

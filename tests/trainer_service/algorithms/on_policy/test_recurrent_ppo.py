@@ -105,7 +105,7 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
     for _ in range(ticks):
         behavior.observe(TeamSteps(0, 0, batch))
         batch = world.step(behavior.act()[0])
-    ppo = behavior._algorithm
+    ppo = behavior.learner
     assert isinstance(ppo, PPO)
     trajectories = ppo._buffer.peek()
     assert trajectories is not None

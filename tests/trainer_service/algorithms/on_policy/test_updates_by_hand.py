@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import PPO, Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.config import TrainerSettings
 from trainer_service.kernels import SLOW, choice
 from trainer_service.kernels.compiled.ppo import CompiledPPO
@@ -52,7 +53,7 @@ def rollout(algorithm: PPO, lengths: tuple[int, ...] = (200, 1, 299)) -> Traject
     observations, none = (noise(steps, 3), noise(steps, 2)), np.zeros((steps, 0), np.float32)
     allowed = rng.random((steps, 5)) < 0.7
     allowed[:, [0, 3]] = True
-    chosen = algorithm.act(observations, allowed, none, deterministic=False)
+    chosen = algorithm.actor.act(ActRequest(observations, allowed, none))
     return Trajectories(
         observations=observations,
         continuous_actions=chosen.continuous_actions,

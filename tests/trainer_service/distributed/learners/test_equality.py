@@ -15,7 +15,7 @@ import pytest
 import torch
 from behavior_worlds import flat
 
-from trainer_service.algorithms.common.algorithm import Algorithm, Compute
+from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import TeamSteps
 from trainer_service.config import TrainerSettings
@@ -253,9 +253,9 @@ def settings_of(case: Case, folder: Path) -> TrainerSettings:
     )
 
 
-def learn_beside(behavior: Behavior, twin: Algorithm, updates: int) -> tuple[Mapping[str, float], ...]:
+def learn_beside(behavior: Behavior, twin: Learner, updates: int) -> tuple[Mapping[str, float], ...]:
     """Lets a behavior live and learn, and a twin of its learner take in the same. Returns both's last metrics."""
-    learner = behavior._algorithm
+    learner = behavior.learner
     world = Strolls(behavior.spec)
     batch = world.begin()
     metrics: tuple[Mapping[str, float], ...] = ()
@@ -292,7 +292,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             behavior.prepare()
             twin.prepare(0)
             metrics = learn_beside(behavior, twin, UPDATES)
-            found.append((flat(behavior._algorithm.state_dict()), flat(twin.state_dict()), *metrics))
+            found.append((flat(behavior.learner.state_dict()), flat(twin.state_dict()), *metrics))
         ranks.group.send({"what": "end"})
         process.wait(60.0)  # it writes what it has learned, which ranks do not
     assert process.returncode == 0

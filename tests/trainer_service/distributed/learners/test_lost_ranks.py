@@ -14,7 +14,7 @@ import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
 
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners import group
 from trainer_service.distributed.learners.ranks import start_ranks

@@ -7,7 +7,7 @@ import logging
 import pytest
 import torch
 
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.ranks import LearnerRanks

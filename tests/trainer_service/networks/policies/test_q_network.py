@@ -68,7 +68,7 @@ def test_without_memory_there_is_no_step() -> None:
 
 def test_chance_looks_at_nothing_and_forbids_what_is_forbidden() -> None:
     spec = BehaviorSpec(SENSORS, ActionSpec(2, (2, 3)))
-    chance = UniformNetwork(spec)
+    chance = UniformNetwork(spec, torch.Generator())
     parameters = chance.policy([sensor.repeat(20_000, *[1] * (sensor.dim() - 1)) for sensor in seen(1)])
     allowed = torch.tensor([True, False, True, True, False]).repeat(20_000, 1)
     numbers, choices, log_probs = chance.actions.sample(parameters, allowed, torch.Generator().manual_seed(1))

@@ -12,14 +12,15 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_discrete
 from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
-from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
-from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork, PolicyNetwork
+from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.group_q_network import (
@@ -117,8 +118,16 @@ class GroupQLearner(GroupReplayLearner):
         network, loss = self._online.network, margin_loss(self._branches)
         return self._cloning_of(network, network.imitators(), loss, self._optimizer, compute)
 
-    def _make_exploration(self) -> EpsilonGreedy:
-        return EpsilonGreedy(self._hyper)
+    def _make_actor(self, stream: torch.Generator) -> Actor:
+        return Actor(
+            self._online.network,
+            self._normalizer,
+            stream,
+            self._device,
+            exploration=EpsilonGreedy(self._hyper),
+            env_actions=bounded_actions,
+            model=GreedyPolicyNetwork,
+        )
 
     def _follows_agents(self) -> bool:
         """Whether what comes next is each agent's own next decision, or the group's next joint step."""
@@ -250,7 +259,3 @@ class GroupQLearner(GroupReplayLearner):
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         super().load_state_dict(state)
         self._joint_steps = state["joint_steps"]
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and networks as they are now, to be exported."""
-        return GreedyPolicyNetwork(self._normalizer, self._online.network)

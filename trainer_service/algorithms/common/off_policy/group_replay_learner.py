@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from trainer_service.algorithms.common.algorithm import Compute
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of, with_sensors
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner

@@ -1,12 +1,11 @@
-"""The base of all learners from a replay buffer: acting, remembering, the time for updates, checkpoints."""
+"""The base of all learners from a replay buffer: recording, the time for updates, checkpoints."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, cast
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
@@ -14,16 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import ActionSampler, ActorNetwork, sample_actions, to_tensor
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
+from trainer_service.algorithms.common.acting import to_tensor
+from trainer_service.algorithms.common.actor import ActingNetwork, Actor
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, CloningLoss
+from trainer_service.algorithms.common.exploration import Exploration
 from trainer_service.algorithms.common.group_metrics import value_loss_by_agent
-from trainer_service.algorithms.common.off_policy.exploration import ActionHeads, Exploration
+from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, SampleT
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
@@ -36,7 +35,6 @@ from trainer_service.networks.shard import Part
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rewards import Experience, Transitions
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
@@ -45,14 +43,7 @@ from unity_bridge.steps import Observation
 _HORIZON = 8
 
 
-class ActingNetwork(ActorNetwork, Protocol):
-    """A network that decides, and its action heads."""
-
-    @property
-    def actions(self) -> ActionHeads: ...
-
-
-class ReplayLearner(ABC, Generic[SampleT]):
+class ReplayLearner(Learner, Generic[SampleT]):
     """One behavior's networks and replay buffer; methods differ in their networks and in one gradient step.
 
     Top to bottom as in Mnih et al. 2015: act, remember, and for every few steps one gradient step on a minibatch.
@@ -82,16 +73,10 @@ class ReplayLearner(ABC, Generic[SampleT]):
         self._reward_models = [source for source in self._reward_sources if source.learns]
         self._replay_rewards = ReplayRewards(self._reward_sources, self._gamma, self._device, self._shard)
         self._normalizer = self._make_normalizer().to(self._device)
-        self._acting = self._make_generator("acting", 1)
-        self._exploration = self._make_exploration()
-        self.memory_size = self._policy.memory_size + self._exploration.memory_size
-        """Floats that it carries from one decision of an agent to the next: the networks', then the exploration's."""
+        self.actor = self._make_actor(self._make_generator("acting", 1))
         self.horizon = self._make_horizon()
-        """Steps after which it wants a trajectory that has not come to its end."""
         self._replay = self._make_sampler()
         self._cloning = None if settings.behavioral_cloning is None else self._make_cloning(compute)
-        self._training = False
-        """Whether it learns; a policy that only acts does not explore."""
 
     def _make_models(self) -> None:
         """Builds networks, then reward sources, so that networks begin alike whatever else pays."""
@@ -133,15 +118,16 @@ class ReplayLearner(ABC, Generic[SampleT]):
         """The network that decides."""
 
     @abstractmethod
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and policy as they are now, to be exported: without exploration."""
+    def _make_actor(self, stream: torch.Generator) -> Actor:
+        """The actor, with its exploration. stream: the random stream of its actions."""
 
     def _make_normalizer(self) -> ObservationNormalizer:
         normalize = self._settings.network_settings.normalize
         return ObservationNormalizer(self._spec.observation_specs, normalize=normalize)
 
-    def _make_exploration(self) -> Exploration:
-        return Exploration()
+    @property
+    def _exploration(self) -> Exploration:
+        return self.actor.exploration
 
     def _make_horizon(self) -> int:
         memory = self._settings.network_settings.memory
@@ -199,58 +185,19 @@ class ReplayLearner(ABC, Generic[SampleT]):
         return self._generators[name]
 
     def prepare(self, step: int) -> None:
-        """Begins to explore: it is going to learn. Reads demonstrations that something is still learned from.
-
-        Raises UserError where they are no good.
-        """
-        self._training = True
+        """Begins to explore and to learn. Reads demonstrations in use. Raises UserError where they are no good."""
+        super().prepare(step)
         reward_models.read_demonstrations(self._reward_sources, self._cloning, step)
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass, and explores while it learns, unless ``deterministic``."""
-        heads, explores = self._policy.actions, self._training and not deterministic
-        sample: ActionSampler
-        if deterministic:
-            sample = heads.most_likely
-        elif explores:
-            sample = self._exploration.sampler(heads, self._acting)
-        else:
-            sample = partial(heads.sample, generator=self._acting)
-        decisions = sample_actions(
-            self._policy,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=sample,
-        )
-        return self._exploration.perturb(decisions, self._acting) if explores else decisions
-
-    def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """Continuous actions as they are: in [−1, 1] already."""
-        return decisions.continuous_actions
 
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
-        self.update_normalizer(trajectories)
+        self.actor.update_normalizer(trajectories)
         if self._reward_models:
             experience = Experience(self._for_rewards(trajectories), self._device)
             for source in self._reward_models:
                 source.update_statistics(experience)
         self._remember(trajectories)
         self._exploration.record(trajectories)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the normalizer see experience."""
-        self._normalizer.update([to_tensor(sensor, self._device) for sensor in trajectories.observations])
 
     def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
         """Trajectories with only the sensors that reward sources look at."""
@@ -393,28 +340,6 @@ class ReplayLearner(ABC, Generic[SampleT]):
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._reward_sources, state)
-
-    def _acting_networks(self) -> Mapping[str, nn.Module]:
-        """Networks that a decision goes through, by name."""
-        return {"policy": cast(nn.Module, self._policy)}
-
-    def acting_state(self) -> dict[str, Any]:
-        """The policy, the normalizer, and how far exploration has come."""
-        return {
-            **{name: network.state_dict() for name, network in self._acting_networks().items()},
-            "normalizer": self._normalizer.state_dict(),
-            "exploration": self._exploration.state_dict(),
-            "explores": self._training,
-        }
-
-    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        """Acts with that policy. Raises KeyError or RuntimeError where it does not fit."""
-        for name, network in self._acting_networks().items():
-            network.load_state_dict(state[name])
-        self._normalizer.load_state_dict(state["normalizer"])
-        self._exploration.load_state_dict(state["exploration"])
-        self._training = state["explores"]
-        self._acting.manual_seed(seed)
 
     def replay_state(self) -> dict[str, NDArray[Any]] | None:
         """The replay buffer and how far learning from it has come, if they shall be saved."""

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatch
 from trainer_service.config import SACSettings, TrainerSettings
-from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
-from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.policies.deterministic_actor import RememberingActor
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
 from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.ops import soft_actor_critic as soft
@@ -82,35 +81,14 @@ class SACUpdate:
         self.actor = SoftActor(spec, network).to(device)
         self._critics = SoftCritics(spec, network, value_heads=heads).to(device)
         self._target_critics = TargetNetwork(self._critics)
-        self.memory_size = self.actor.memory_size + self._critics.memory_size
-        """Floats that an agent remembers: the actor's, then the critics'."""
+        self.acting = RememberingActor(self.actor, self._critics) if self._critics.memory_size else self.actor
+        """Decides, and keeps the critics' memories where they have any."""
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
         decay = hyper.weight_decay
         self.actor_optimizer = FlatOptimizer(self.actor.parameters(), weight_decay=decay, shard=shard)
         self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
         self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
-        self.actions = self.actor.actions
-        """The policy's action heads."""
-
-    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """The distribution of each agent's action. observations: normalized."""
-        return self.actor.policy(observations)
-
-    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """The distribution of each agent's action with memory, and its memory afterwards.
-
-        memories: [B, memory_size], or the actor's part alone where nothing is learned.
-        """
-        observations = observations_as_floats(observations)
-        parameters, kept = self.actor.step(observations, memories)
-        if memories.shape[1] > self.actor.memory_size:
-            kept = torch.cat([kept, self._critics.remember(observations, memories)], dim=1)
-        return parameters, kept
-
-    def acting_networks(self) -> Mapping[str, nn.Module]:
-        """Networks that ``step`` goes through, by name: critics too where they remember."""
-        return {"actor": self.actor} | ({"critics": self._critics} if self._critics.memory_size else {})
 
     def gradient_step(
         self, batch: SACMinibatch, part: Part, rate: float, generator: torch.Generator

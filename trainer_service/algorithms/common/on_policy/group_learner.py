@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
 from trainer_service.algorithms.common.group_metrics import (
     actor_step_metrics,
     mean_actor_metrics,
 )
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.observation_selection import (
     actor_sensors,
     sensors_except,

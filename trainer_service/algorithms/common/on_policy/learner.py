@@ -8,41 +8,35 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import sample_actions
-from trainer_service.algorithms.common.algorithm import Compute, Metrics
-from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
+from trainer_service.algorithms.common.actor import Actor
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.exploration import Exploration
+from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.on_policy.episode_rewards import EpisodeRewards
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
-from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
-from trainer_service.kernels.mlp_actor import MlpActor, actor_for
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer
-from trainer_service.networks.policies.action_heads import ActionParameters, set_log_std
+from trainer_service.networks.policies.action_heads import set_log_std
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rewards import Experience
-from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import OPTIONAL, GroupIndex, OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation
 
 
-class OnPolicyLearner(AlgorithmBase):
+class OnPolicyLearner(Learner):
     """One behavior's policy, the buffer that fills up between updates, and what is saved of both."""
 
     _settings_type: ClassVar[type[OnPolicyHyperparameters]]
@@ -80,7 +74,6 @@ class OnPolicyLearner(AlgorithmBase):
             self._critic = None if critic is None else critic.to(self._device)
         self._episode_rewards = EpisodeRewards(self._rewards)
         self._learned_rewards = [source for source in self._rewards if source.learns]
-        self.memory_size = self._policy.memory_size
         self._normalizer = self._make_normalizer().to(self._device)
         self._optimizer = FlatOptimizer(
             self._policy.parameters(),
@@ -90,7 +83,14 @@ class OnPolicyLearner(AlgorithmBase):
         )
         # Acting and shuffling draw from streams of their own, so that neither depends on how often the
         # other was called.
-        self._acting = random_stream(compute.seed + 1)
+        self.actor = Actor(
+            self._policy,
+            self._normalizer,
+            random_stream(compute.seed + 1),
+            self._device,
+            exploration=self._make_exploration(),
+            parameters=self._optimizer.parameters,
+        )
         self._shuffling = random_stream(compute.seed + 2)
         self._buffer = OnPolicyBuffer()
         self._cloning = None if settings.behavioral_cloning is None else self._make_cloning(compute)
@@ -123,6 +123,10 @@ class OnPolicyLearner(AlgorithmBase):
         """A critic of its own, with a value for each reward signal; None where the policy has the value heads."""
         return None
 
+    def _make_exploration(self) -> Exploration:
+        """The exploration added to samples of the policy."""
+        return Exploration()
+
     def _make_normalizer(self) -> ObservationNormalizer:
         """The normalizer that observations go through before any network."""
         return ObservationNormalizer(
@@ -138,55 +142,15 @@ class OnPolicyLearner(AlgorithmBase):
         """Learns from everything collected, which is then thrown away."""
 
     def prepare(self, step: int) -> None:
-        """Reads demonstrations that something is still learned from. Raises UserError where they are no good."""
+        """Begins to learn, and reads demonstrations in use. Raises UserError where they are no good."""
+        super().prepare(step)
         reward_models.read_demonstrations(self._rewards, self._cloning, step)
-
-    def act(
-        self,
-        observations: Sequence[Observation],
-        allowed_actions: NDArray[np.bool_],
-        memories: NDArray[np.float32],
-        *,
-        deterministic: bool,
-    ) -> Decisions:
-        """Decides for M agents in one forward pass.
-
-        ``memories`` may be the policy's part alone (see ActorCritic.step), if nothing is learned from this.
-        """
-        if not deterministic and self._mlp_actor is not None:
-            decided = self._mlp_actor.act(observations, allowed_actions, memories)
-            if decided is not None:
-                return decided
-        return sample_actions(
-            self._policy,
-            self._normalizer.forward,
-            observations,
-            allowed_actions,
-            memories,
-            device=self._device,
-            sample=self._policy.actions.most_likely if deterministic else self._sample,
-        )
-
-    @cached_property
-    def _mlp_actor(self) -> MlpActor | None:
-        """What draws actions of a usual network quicker; made at the first decision, when all parameters lie where they
-        will stay."""
-        if type(self)._sample is not OnPolicyLearner._sample:
-            return None
-        return actor_for(self._policy, self._optimizer.parameters, self._normalizer, self._acting)
-
-    def _sample(self, parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws continuous actions [M, C] and choices [M, branches]; returns their log-probabilities [M], too."""
-        return self._policy.actions.sample(parameters, allowed, self._acting)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience for the next update, and lets the normalizer see it."""
         self._buffer.add(trajectories)
-        self.update_normalizer(trajectories)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the normalizer see experience."""
-        self._normalizer.update([self._tensor(sensor) for sensor in trajectories.observations])
+        self.actor.update_normalizer(trajectories)
+        self.actor.exploration.record(trajectories)
 
     def ready(self) -> bool:
         """Whether ``buffer_size`` agent steps are there."""
@@ -234,7 +198,7 @@ class OnPolicyLearner(AlgorithmBase):
             **{key: network.state_dict() for key, network in self._networks().items()},
             "normalizer": self._normalizer.state_dict(),
             **{key: optimizer.state_dict() for key, optimizer in self._optimizers().items()},
-            "acting": self._acting.get_state(),
+            "acting": self.actor.stream.get_state(),
             "shuffling": self._shuffling.get_state(),
             **reward_models.state_dict(self._rewards, self._cloning),
             "episode_rewards": self._episode_rewards.state_dict(),
@@ -248,7 +212,7 @@ class OnPolicyLearner(AlgorithmBase):
         reward_models.load_state_dict(self._rewards, self._cloning, state)
         for key, optimizer in self._optimizers().items():
             optimizer.load_state_dict(state[key])
-        restore_streams({"acting": self._acting, "shuffling": self._shuffling}, state)
+        restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
         if "episode_rewards" in state:  # those of earlier versions have none
             self._episode_rewards.load_state_dict(state["episode_rewards"])
         self._buffer = OnPolicyBuffer()
@@ -264,20 +228,6 @@ class OnPolicyLearner(AlgorithmBase):
             network.load_state_dict(state[key])
         self._normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self._rewards, state)
-
-    def acting_state(self) -> dict[str, Any]:
-        """The policy, with the critic that it remembers for if it has one, and the normalizer."""
-        return {"policy": self._policy.state_dict(), "normalizer": self._normalizer.state_dict()}
-
-    def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        """Acts with that policy. Raises KeyError or RuntimeError where it does not fit."""
-        self._policy.load_state_dict(state["policy"])
-        self._normalizer.load_state_dict(state["normalizer"])
-        self._acting.manual_seed(seed)
-
-    def policy_network(self) -> PolicyNetwork:
-        """Normalizer and policy as they are now, to be exported."""
-        return PolicyNetwork(self._normalizer, self._policy)
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
@@ -230,7 +231,7 @@ def test_a_mixer_sees_zeros_for_absent_agents_despite_normalization(
 ) -> None:
     behavior = make(make_behavior, "qmix", network={"normalize": True})
     live(behavior, Crossing(2), 1)
-    made = behavior._algorithm
+    made = behavior.learner
     assert isinstance(made, GroupQLearner)
     batch = made._minibatches.build(made._replay.buffer.sample(50, np.random.default_rng(0)))
     assert not batch.present.all()
@@ -336,7 +337,7 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     again.restore(behavior.checkpoint())
     experience = behavior.replay_state()
     assert experience is not None
-    again._algorithm.load_replay_state({name: column.copy() for name, column in experience.items()})
+    again.learner.load_replay_state({name: column.copy() for name, column in experience.items()})
     behavior.collector.drop(0)
     ours, theirs = (live(each, Crossing(8), 6) for each in (behavior, again))
     assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
@@ -392,7 +393,7 @@ def test_each_agent_explores_on_its_own_within_its_mask(trainer_type: str) -> No
     allowed = np.tile([True, False, True], (count, 1))
     none = np.zeros((count, 0), np.float32)
     best, tried = (
-        made.act(seen, allowed, none, deterministic=flag).discrete_actions[:, 0] for flag in (True, False)
+        made.actor.act(ActRequest(seen, allowed, none, flag)).discrete_actions[:, 0] for flag in (True, False)
     )
     assert set(tried.tolist()) == {0, 2}
     assert (tried != best).mean() == pytest.approx(0.25, abs=0.03)
@@ -406,7 +407,7 @@ def test_a_run_without_its_buffer_says_when_learning_resumes(
     behavior = make(make_behavior, "vdn")
     restore_replay(behavior, Path("none"), Path("none"))
     assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
-    learning = behavior._algorithm
+    learning = behavior.learner
     assert isinstance(learning, GroupQLearner)
     learning._replay.schedule.steps = 16 * NUM_AGENTS
     assert not learning.ready()

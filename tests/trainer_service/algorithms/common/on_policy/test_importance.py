@@ -78,7 +78,7 @@ def pairs(make_behavior: Callable[..., Behavior]) -> Callable[..., Behavior]:
 
 
 def networks(behavior: Behavior) -> torch.Tensor:
-    learner: Any = behavior._algorithm
+    learner: Any = behavior.learner
     return torch.cat(
         [
             weights.detach().flatten()
@@ -98,7 +98,7 @@ def collect(behavior: Behavior, world: Pairs) -> None:
 
 def turn(behavior: Behavior, *probabilities: float) -> None:
     """Gives all actors these probabilities of either choice, whatever they see."""
-    learner: Any = behavior._algorithm
+    learner: Any = behavior.learner
     policy = learner._policy
     for heads in (policy.actions,) if hasattr(policy, "critic") else (actor.actions for actor in policy):
         with torch.no_grad():
@@ -113,7 +113,7 @@ def decoupling_class(algorithm: Any) -> type:
 
 def decoupled_in_an_update(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Lets a behavior update. Returns what ``_decouple`` returned each time."""
-    algorithm: Any = behavior._algorithm
+    algorithm: Any = behavior.learner
     decouple, heard = algorithm._decouple, []
 
     def listen(rollout: Any) -> Any:
@@ -127,7 +127,7 @@ def decoupled_in_an_update(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) 
 
 def actors(behavior: Behavior) -> torch.Tensor:
     """The weights that the actors' loss alone moves."""
-    policy: Any = behavior._algorithm._policy  # type: ignore[attr-defined]
+    policy: Any = behavior.learner._policy  # type: ignore[attr-defined]
     trunk = policy.actor if hasattr(policy, "critic") else policy
     return torch.cat([weights.detach().flatten() for weights in trunk.parameters()]).clone()
 
@@ -161,7 +161,7 @@ def test_a_learner_without_the_correction_refuses_stale_rollouts(pairs) -> None:
 @learners
 def test_without_the_switch_nothing_is_computed_or_reported(pairs, live, monkeypatch, learner: str) -> None:
     behavior = pairs(learner, decoupled=False)
-    monkeypatch.delattr(decoupling_class(behavior._algorithm), "_decouple")
+    monkeypatch.delattr(decoupling_class(behavior.learner), "_decouple")
     live(behavior, Pairs(behavior), 1)
     assert not {tag for tag in statistics(behavior) if "Weight" in tag}
 
@@ -172,7 +172,7 @@ def test_stale_steps_are_weighed_and_the_present_policy_becomes_the_old_one(
 ) -> None:
     """Both choices were as likely; now the first has 3/4. Their weights are 3/2 and 1/2."""
     behavior = pairs(learner, learning_rate=1e-12)
-    algorithm: Any = behavior._algorithm
+    algorithm: Any = behavior.learner
     turn(behavior, 0.5, 0.5)
     collect(behavior, Pairs(behavior))
     chosen = algorithm._buffer.peek().discrete_actions[:, 0]
@@ -197,7 +197,7 @@ def test_advantages_carry_the_weights(pairs, monkeypatch, learner: str) -> None:
     learned = []
     for weight in (1.0, 0.0):
         behavior = pairs(learner, beta=0.0)
-        algorithm: Any = behavior._algorithm
+        algorithm: Any = behavior.learner
         collect(behavior, Pairs(behavior))
         module = f"{decoupling_class(algorithm).__module__}.importance_weights"
         monkeypatch.setattr(module, lambda log_ratio, weight=weight: torch.full_like(log_ratio, weight))
@@ -238,7 +238,7 @@ def test_any_number_of_rows_at_once_gives_the_same_log_probabilities(
     pairs, monkeypatch, learner: str, memory: Any
 ) -> None:
     behavior = pairs(learner, memory=memory, continuous=1, learning_rate=1e-12)
-    algorithm: Any = behavior._algorithm
+    algorithm: Any = behavior.learner
     collect(behavior, Pairs(behavior))
     stored = torch.from_numpy(algorithm._buffer.peek().log_probs.copy())
     if learner == "ppo":

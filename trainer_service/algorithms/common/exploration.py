@@ -14,8 +14,10 @@ from torch import Tensor
 from trainer_service.algorithms.common.acting import ActionSampler, to_array
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ActionValueSettings, NoiseSettings
+from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.ops.distributions import standard_normal, uniform
+from trainer_service.ops import distributions as dist
+from trainer_service.ops.counterfactual import explored_log_probs
 from trainer_service.ops.exploration_noise import drifted, explored
 from trainer_service.ops.q_learning import exploring
 from trainer_service.rollout.assembler import Decisions
@@ -119,6 +121,53 @@ class EpsilonGreedy(Exploration):
         self._counts = {unit: int(state[unit]) for unit in self._counts}
 
 
+class UniformMixture(Exploration):
+    """Categorical policies mixed with the uniform one: (1 − ε) π + ε/K, of one discrete branch."""
+
+    def __init__(self, settings: COMASettings, *, greedy: bool) -> None:
+        """greedy: never explores."""
+        self._settings = settings
+        self._greedy = greedy
+        self._env_steps = 0
+        """Agent steps recorded over the whole run."""
+
+    @property
+    def epsilon(self) -> float:
+        """The probability of a random action now."""
+        if self._greedy:
+            return 0.0
+        settings = self._settings
+        return linear_decay(
+            settings.exploration_initial,
+            settings.exploration_final,
+            self._env_steps,
+            settings.exploration_steps,
+        )
+
+    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+        """Samples from the mixture, whose log-probabilities are those of the actions."""
+
+        def sample(parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+            log_probs = dist.masked_log_softmax(parameters.logits, allowed, heads.branches)
+            log_probs = explored_log_probs(log_probs, allowed, self.epsilon)
+            chosen = dist.sample_categorical(log_probs, heads.branches, generator)
+            return parameters.mean, chosen, dist.categorical_log_prob(log_probs, chosen)
+
+        return sample
+
+    def record(self, trajectories: Trajectories) -> None:
+        """Counts experience in."""
+        self._env_steps += len(trajectories)
+
+    def state_dict(self) -> dict[str, int]:
+        """The count of experience."""
+        return {"steps": self._env_steps}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continues from there. Raises KeyError where it is no such count."""
+        self._env_steps = int(state["steps"])
+
+
 class ActionNoise(Exploration):
     """Noise that falls with agent steps, after a time in which actions are uniform.
 
@@ -149,9 +198,9 @@ class ActionNoise(Exploration):
         """
         actions = torch.from_numpy(decisions.continuous_actions)
         if self.env_steps < self._uniform_until:
-            drawn = uniform(actions, -1.0, 1.0, generator)
+            drawn = dist.uniform(actions, -1.0, 1.0, generator)
             return replace(decisions, continuous_actions=to_array(drawn))
-        noise = standard_normal(actions, generator)
+        noise = dist.standard_normal(actions, generator)
         others = decisions.memories.shape[1] - self.memory_size
         if self.memory_size and others >= 0:
             noise = drifted(torch.from_numpy(decisions.memories[:, others:]), noise)

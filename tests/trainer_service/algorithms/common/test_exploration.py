@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainer_service.algorithms.common.off_policy.exploration import EpsilonGreedy
+from trainer_service.algorithms.common.exploration import EpsilonGreedy
 from trainer_service.config.hyperparameters.off_policy import ActionValueSettings
 from trainer_service.rollout.trajectories import Trajectories
 
