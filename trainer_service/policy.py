@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
-from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
+from trainer_service.algorithms.common.member_policy import ExportedNetwork, GroupMember
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
@@ -64,7 +64,7 @@ class Policy:
             ) from None
 
         self._hyper = checkpoint.settings.hyperparameters
-        self._member: TeamMember | None = None
+        self._member: GroupMember | None = None
         """The member of a team that it acts for; None for all of them, and without a team."""
 
     @property
@@ -80,7 +80,7 @@ class Policy:
         if behavior not in self.members:
             raise UserError(f"'{self.behavior}' has no member '{behavior}'; it has {', '.join(self.members)}")
         policy = copy.copy(self)
-        policy._member = TeamMember(self._selector, self.members.index(behavior), self._hyper)
+        policy._member = GroupMember(self._selector, self.members.index(behavior), self._hyper)
         policy.behavior, policy.spec = behavior, policy._member.spec
         return policy
 

@@ -20,7 +20,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
-from trainer_service.collection.teams import with_agent_counts
+from trainer_service.collection.heterogeneous_groups import with_agent_counts
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import SampleRequest, SampleResult, Share

@@ -20,10 +20,10 @@ from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList, EndedEpisodes
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Weights
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings, changed_activations, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -158,7 +158,7 @@ class Behavior:
         """Agent steps per second, as they are shown."""
         return self._step_rate.now(self.step, finished=self.finished)
 
-    def observe(self, steps: TeamSteps) -> None:
+    def observe(self, steps: BehaviorTick) -> None:
         """Collects a tick, and adds what it completed. Raises like ``Collector.observe``."""
         self.add(self.collector.observe(steps))
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from trainer_service.algorithms import Algorithm, Compute
 from trainer_service.algorithms.common.frozen_policy import ActingPolicy, FrozenPolicy, without_critic
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.networks.random_streams import random_stream, restore_streams
@@ -88,7 +88,7 @@ class FixedActor:
         self._actor = actor
         self._spec = spec
 
-    def act(self, steps: TeamSteps) -> ActionBatch:
+    def act(self, steps: BehaviorTick) -> ActionBatch:
         """Actions for all who wait of a tick. Raises UserError where the simulator has no expert, or an unfit group."""
         if self._actor is None:
             return expert_actions(steps, self._spec)
@@ -119,7 +119,7 @@ class OpponentPolicies:
         """Those of fixed opponents."""
         self._has_expert = False
 
-    def actor(self, steps: TeamSteps) -> ActingPolicy | FixedActor:
+    def actor(self, steps: BehaviorTick) -> ActingPolicy | FixedActor:
         """What acts for the team of a tick: the algorithm's newest policy, a frozen one, or a fixed opponent."""
         opponent = self._opponents.opponent(steps.team)
         if opponent is None:
@@ -142,7 +142,7 @@ class OpponentPolicies:
             self._policies[opponent.name] = self._policy_of(opponent)
         return FixedActor(PolicyActor(self._policies[opponent.name], deterministic=False), self._spec)
 
-    def check(self, steps: TeamSteps) -> None:
+    def check(self, steps: BehaviorTick) -> None:
         """Raises UserError or WireError where a scene's expert is an opponent, and the simulator does not say what it
         would do: before anybody acts, so that this simulator alone is to blame."""
         if self._has_expert:
@@ -192,7 +192,7 @@ class OpponentPolicies:
         restore_streams({"acting": self._noise}, state)
 
 
-def expert_actions(steps: TeamSteps, spec: BehaviorSpec) -> ActionBatch:
+def expert_actions(steps: BehaviorTick, spec: BehaviorSpec) -> ActionBatch:
     """What a scene's expert would do for all who wait. Raises UserError where the simulator has not said so."""
     waiting = len(steps.batch) - steps.batch.num_terminal
     if not waiting:

@@ -17,11 +17,11 @@ from pydantic_core import PydanticCustomError
 
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
+from trainer_service.config.heterogeneous_groups import BehaviorName, Members, group_of_member, group_problems
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.config.run.tracking import TrackerName
 from trainer_service.config.section import Argument, Section, error_at, nearest_choice, section_error
-from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -302,7 +302,7 @@ class RunOptions(Section):
     def _teams_can_learn(self) -> Self:
         found = [
             error_at(problem(text), location, None)
-            for location, text in team_problems(self.teams, self.behaviors, self.default_settings)
+            for location, text in group_problems(self.teams, self.behaviors, self.default_settings)
         ]
         if found:
             raise ValidationError.from_exception_data("section", found)
@@ -327,7 +327,7 @@ class RunOptions(Section):
                 where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
                 if behavior is None:
                     continue
-                if team := team_of_member(self.teams, behavior):
+                if team := group_of_member(self.teams, behavior):
                     text = f"expected the team '{team}', of which '{behavior}' is a member"
                     raise section_error((*where, "behavior"), text)
                 if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
@@ -338,7 +338,7 @@ class RunOptions(Section):
     def _targets_can_be_reached(self) -> Self:
         targets = None if self.stop is None else self.stop.target_return
         for name in targets if isinstance(targets, dict) else ():
-            if team := team_of_member(self.teams, name):
+            if team := group_of_member(self.teams, name):
                 text = f"expected the team '{team}', of which '{name}' is a member"
                 raise section_error(("stop", "target_return", name), text)
             if self.default_settings is None and name not in self.behaviors:  # else any may show up

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.collectors import TeamName
+from trainer_service.collection.collectors import BehaviorId
 from trainer_service.collection.opponents import FixedOpponent
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.curriculum import Curriculum
@@ -307,13 +307,15 @@ class RolloutWorkers:
     def _take_in(self, number: int, worker: WorkerState, result: SampleResult) -> None:
         """Gives the behaviors what a worker has collected."""
         for declared in result.declared:
-            self._declare(number, declared.team, declared.spec, declared.group_size)
-        for team in sorted(result.teams):
-            if (behavior := self._behaviors.get(team.name)) is not None:
-                self._declare(number, team, behavior.spec, 1)
-        known = {team for team in result.teams if team.name in self._behaviors}
+            self._declare(number, declared.behavior_id, declared.spec, declared.group_size)
+        for behavior_id in sorted(result.behavior_ids):
+            if (behavior := self._behaviors.get(behavior_id.name)) is not None:
+                self._declare(number, behavior_id, behavior.spec, 1)
+        known = {each for each in result.behavior_ids if each.name in self._behaviors}
         gone = worker.is_lost
-        self._behaviors.keep(number, set() if gone else known | {each.team for each in result.declared})
+        self._behaviors.keep(
+            number, set() if gone else known | {each.behavior_id for each in result.declared}
+        )
         for name, batch in result.batches:
             behavior = self._behaviors[name]
             lag = behavior.updates - result.versions.get(name, behavior.updates)
@@ -335,15 +337,15 @@ class RolloutWorkers:
             return False
         return lag > self._settings.max_policy_lag or result.restarts != self._restarts
 
-    def _declare(self, number: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> None:
-        is_new = team.name not in self._behaviors
+    def _declare(self, number: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int) -> None:
+        is_new = behavior_id.name not in self._behaviors
         try:
-            behavior = self._behaviors.declare(number, team, spec, group_size)
+            behavior = self._behaviors.declare(number, behavior_id, spec, group_size)
         except UserError as error:
             raise UserError(f"worker {number}: {error}") from None
         if is_new:
             self._added(behavior)
-            _logger.info("Connected new brain: %s", team.in_words(behavior.spec))
+            _logger.info("Connected new brain: %s", behavior_id.in_words(behavior.spec))
 
     def _handle_loss(self, loss: WorkerLost) -> None:
         """Counts what is lost; the others will be asked for it, and the process is started again."""

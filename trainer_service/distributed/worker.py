@@ -17,12 +17,12 @@ from trainer_service.algorithms import Compute, make_algorithm
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import Collectors, TeamName
+from trainer_service.collection.collectors import BehaviorId, Collectors
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
-from trainer_service.collection.teams import Teams
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
     Declaration,
@@ -85,9 +85,9 @@ class RolloutWorker:
         self._transitions: dict[str, int] = {}
         self._steps_at_once: dict[str, int] = {}
         self._batches: dict[tuple[str, int], list[SampleBatch]] = {}
-        """What was collected since the last result, by behavior and team."""
+        """What was collected since the last result, by behavior and team id."""
         self._stats: list[tuple[str, StatMessage]] = []
-        self._declared: dict[TeamName, Declaration] = {}
+        self._declared: dict[BehaviorId, Declaration] = {}
         self._timers = Timers()
         self._log = _LogBuffer()
         for name in _LOGGERS:
@@ -98,7 +98,12 @@ class RolloutWorker:
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
         self._collectors = Collectors(self._deliver)
         self._simulators = Simulators(
-            self._bridge, self._collectors, self._channels, self, self._timers, Teams(options.teams)
+            self._bridge,
+            self._collectors,
+            self._channels,
+            self,
+            self._timers,
+            HeterogeneousGroups(options.teams),
         )
 
     def start(self) -> None:
@@ -161,7 +166,7 @@ class RolloutWorker:
                 return True
         if self._declared:
             return True
-        present = {team.name for team in self._collectors.teams()}
+        present = {behavior_id.name for behavior_id in self._collectors.behavior_ids()}
         return bool(present) and not present & wanted
 
     def _result(self, complete: bool) -> SampleResult:
@@ -176,7 +181,7 @@ class RolloutWorker:
             batches=batches,
             stats=stats,
             declared=list(self._declared.values()),
-            teams=self._collectors.teams(),
+            behavior_ids=self._collectors.behavior_ids(),
             steps_at_once=dict(self._steps_at_once),
             timers=self._timers.to_json(),
             log=self._log.drain(),
@@ -200,18 +205,22 @@ class RolloutWorker:
 
     # What Simulators asks of the learning half, which is in another process:
 
-    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+    def declare(
+        self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
+    ) -> Collector:
         """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
-        policy = self._policies.get(team.name)
+        policy = self._policies.get(behavior_id.name)
         if policy is None:
-            self._declared.setdefault(team, Declaration(team, spec, group_size))
+            self._declared.setdefault(behavior_id, Declaration(behavior_id, spec, group_size))
             raise NotYet
         if changed := spec_mismatch(policy.published.spec, spec):
-            raise UserError(f"behavior '{team.name}' differs from what was declared before: {changed[:500]}")
+            raise UserError(
+                f"behavior '{behavior_id.name}' differs from what was declared before: {changed[:500]}"
+            )
         return policy.collector
 
     def remove(self, simulator: int) -> None:
-        """Forgets nothing: results tell which teams are there."""
+        """Forgets nothing: results list the behavior ids that are present."""
 
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
         """Keeps a simulator's statistic. False where there are too many in one result."""
@@ -237,7 +246,7 @@ class _PolicyCopy:
         self.published = published
         self._algorithm = make_algorithm(selector.spec, settings, compute)
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
-        """By team."""
+        """By team id."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None:
@@ -273,7 +282,7 @@ class _PolicyCopy:
         self._algorithm.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a team acts as; None for the newest policy."""
+        """The opponent that a side acts as; None for the newest policy."""
         return self._opponent_of.get(team)
 
 

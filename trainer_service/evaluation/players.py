@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.opponents import expert_actions
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import policies_for
@@ -101,7 +101,7 @@ class Seat:
         batch = tick.steps[behavior_id]
         name, team = parse_behavior_id(behavior_id)
         if self._player.name.is_expert:
-            return expert_actions(TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages), spec)
+            return expert_actions(BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages), spec)
         return self._actors[name].act(tick.simulator, team, batch)
 
     def drop(self, simulator: int) -> None:

@@ -22,7 +22,7 @@ from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
 
 
-class TeamMember:
+class GroupMember:
     """One member of a team, as its policy is used outside of the team."""
 
     def __init__(self, selector: ObservationSelector, number: int, hyper: Hyperparameters) -> None:
@@ -80,7 +80,7 @@ class MemberPolicyNetwork(nn.Module):
     places: Tensor
     """One-hot: where each index of the member stands in the group. [the member's agents, the group's]"""
 
-    def __init__(self, team: PolicyNetwork, member: TeamMember, selector: ObservationSelector) -> None:
+    def __init__(self, team: PolicyNetwork, member: GroupMember, selector: ObservationSelector) -> None:
         super().__init__()
         self.team = copy.deepcopy(team)
         for module in list(self.team.modules()):
@@ -154,7 +154,7 @@ def models_of(
     """The models of a policy with the spec of their inputs, by behavior: one, or one for each member of a team."""
     if not selector.spec.members:
         return {behavior: (network, selector.inputs)}
-    members = [TeamMember(selector, number, hyper) for number in range(len(selector.spec.members))]
+    members = [GroupMember(selector, number, hyper) for number in range(len(selector.spec.members))]
     return {each.member.behavior: (each.network(network), each.inputs) for each in members}
 
 

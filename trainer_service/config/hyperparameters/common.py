@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Location, Remark, Section
@@ -21,7 +23,26 @@ ML-Agents does not have, falls by the same factor at every step, to a hundredth 
 
 
 Sharing = Literal["full", "group", "none"]
-"""Which agents share a network: all, those of one member behavior of a team, or none."""
+"""Which agents share a network: all, those of one member behavior of a heterogeneous group, or none."""
+
+
+def _as_reward_mode(value: Any) -> Any:
+    """Reads ``group_sum`` as ``team_sum``, the name that configurations are saved with."""
+    return "team_sum" if value == "group_sum" else value
+
+
+RewardMode = Annotated[
+    Literal["individual", "team_sum"],
+    WithJsonSchema({"type": "string", "enum": ["individual", "group_sum", "team_sum"]}),
+    BeforeValidator(_as_reward_mode),
+]
+"""The rewards that each agent of a group learns from: its own and its group's, or the sum of everyone's."""
+
+SummedRewards = Annotated[
+    Literal["team_sum"],
+    WithJsonSchema({"type": "string", "enum": ["group_sum", "team_sum"]}),
+    BeforeValidator(_as_reward_mode),
+]
 
 
 class Contradiction(NamedTuple):

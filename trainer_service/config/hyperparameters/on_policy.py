@@ -11,6 +11,7 @@ from trainer_service.config.hyperparameters.common import (
     Contradiction,
     GroupSettings,
     Hyperparameters,
+    RewardMode,
     Schedule,
     Sharing,
 )
@@ -106,8 +107,9 @@ class MAPPOSettings(CentralCriticSettings):
 
     supports_stale_rollouts: ClassVar[bool] = True
 
-    reward_mode: Literal["individual", "team_sum"] = "individual"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+    reward_mode: RewardMode = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also
+    called ``team_sum``: from everyone's."""
 
     state: ShapesWeights[Literal["joint", "environment", "agent", "own_and_joint"]] = "joint"
     """Input of the critic. ``joint``: all members' observations. ``environment``: the simulator's sensor
