@@ -63,7 +63,7 @@ class StepBatch:
     """What the agent's group got since the agent's previous row. Shape [N]."""
 
     members: NDArray[np.int64] | None = None
-    """The number of each row's member, where the rows are of a team: see ``BehaviorSpec.members``. Shape [N]."""
+    """The number of each row's member in a heterogeneous group, see ``BehaviorSpec.members``. Shape [N]."""
 
     num_terminal: int = field(init=False)
     """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""

@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Behavior:
-    """A policy with its rollout and its algorithm, for every simulator and team that shares the behavior's name."""
+    """A policy with its rollout and its algorithm, for every simulator and side that shares the behavior's name."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Behavior:
         self.spec = spec
         self.settings = settings
         self.step = 0
-        """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
+        """Agent steps: actions with a known reward and next state. Under self-play those of learning sides."""
         self.episodes = 0
-        """Episodes of agents that ended. Under self-play those of learning teams."""
+        """Episodes of agents that ended. Under self-play those of learning sides."""
         self.longest_episode = 0
         """Decisions of the longest of these; where a run goes on, those of its mean episode are known at first."""
         self.updates = 0
@@ -95,10 +95,10 @@ class Behavior:
         self._was_finished = self.finished
         """Whether it was finished at the last summary."""
         self._returns_since_save: dict[str, tuple[float, int]] = {}
-        """Sum and number of the returns that count, and of those of each member of a team, by behavior."""
+        """Sum and number of the returns that count; of a heterogeneous group those of each member, by behavior."""
         self._returns_since_progress: list[float] = []
         self._agent_members = np.array(spec.agent_members, np.int64)
-        """The number of the member that each agent index belongs to, in a team."""
+        """The number of the member that each agent index belongs to, in a heterogeneous group."""
         try:
             require_actions(settings, spec.action_spec)
             self._selector = selector_for(spec, settings)
@@ -274,7 +274,7 @@ class Behavior:
     def drain_mean_returns(self) -> dict[str, float]:
         """Mean returns of the episodes since the last call, for the lists of checkpoints: see ``models`` for names.
 
-        Absent where none ended. Of a member of a team they are its agents' own, else those that count.
+        Absent where none ended. Of a member of a heterogeneous group they are its agents' own, else those that count.
         """
         found, self._returns_since_save = self._returns_since_save, {}
         return {name: total / count for name, (total, count) in found.items()}
@@ -316,12 +316,12 @@ class Behavior:
         return self._replay_file.hold(arrays)
 
     def models(self) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
-        """Copies of what acts, to be exported, with their inputs: by name, of a team one for each member."""
+        """Copies of the acting networks for export, with their inputs, by the behavior or the group's member."""
         hyper = self.settings.hyperparameters
         return models_of(self.policy_network(), self.name, self._selector, hyper)
 
     def policy_network(self) -> PolicyNetwork:
-        """A copy of the network that acts, for all members of a team."""
+        """A copy of the network that acts, for all members of a heterogeneous group."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network

@@ -150,7 +150,7 @@ class Behaviors(Mapping[str, Behavior]):
             )
         if behavior.self_play is not None:
             self._has_self_play = True
-            behavior.self_play.register_team(behavior_id.team)
+            behavior.self_play.register_side(behavior_id.team)
         self._present.setdefault(source, set()).add(behavior_id)
         self._absent_since.pop(name, None)
         self._ids_absent_since.pop(behavior_id, None)
@@ -252,7 +252,7 @@ class Behaviors(Mapping[str, Behavior]):
         for absent in late:
             del self._ids_absent_since[absent]
             self_play = self._by_name[absent.name].self_play
-            changed |= self_play is not None and self_play.remove_team(absent.team)
+            changed |= self_play is not None and self_play.remove_side(absent.team)
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:

@@ -60,7 +60,7 @@ class Collector:
             settings: the behavior's.
             selector: chooses what the algorithm sees of an agent's sensors.
             algorithm: acts.
-            opponents: the policies of teams under self-play; None where the algorithm acts for all.
+            opponents: the policies of sides under self-play; None where the algorithm acts for all.
             first_agent: the smallest number of an agent, see ``Trajectories.agents``.
         """
         self._name = name
@@ -149,7 +149,7 @@ class Collector:
         return [decided[i] for i in range(len(waiting))]
 
     def _act_as(self, actor: FixedActor, steps: BehaviorTick, waiting: _Waiting) -> ActionBatch:
-        """Decides for a team that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
+        """Decides for a side that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
         blanks, so that the episodes of its agents are told apart."""
         rows, actions = len(waiting.rows), self._selector.spec.action_spec
         blank = Decisions(

@@ -1,4 +1,4 @@
-"""Opponents under self-play: what teams act as that do not learn, earlier selves or players that do not change."""
+"""Opponents under self-play: snapshots of the learner, and fixed players, that sides act as while they do not learn."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ class FixedOpponent:
 
 
 class Opponents(Protocol):
-    """What the teams of a behavior act as: the rules of self-play, or what a worker was told of them."""
+    """The opponents that a behavior's sides act as, by the rules of self-play or as published to a worker."""
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a team acts as; None for the newest policy, which the learning team always has."""
+        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
         ...
 
 
 class FixedActor:
-    """A fixed opponent as it acts, for agents of any team in any simulator."""
+    """A fixed opponent as it acts, for agents of any side in any simulator."""
 
     def __init__(self, actor: PolicyActor | None, spec: BehaviorSpec) -> None:
         """actor: None for the scene's expert."""
@@ -96,9 +96,9 @@ class FixedActor:
 
 
 class OpponentPolicies:
-    """The policies of a behavior's teams under self-play.
+    """The policies of a behavior's sides under self-play.
 
-    Every team that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
+    Every side that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
     when it first acts. What its agents remember stays through a swap, until their episodes end. A fixed opponent
     remembers for itself. All that is drawn comes from one random stream.
     """
@@ -114,13 +114,13 @@ class OpponentPolicies:
         self._noise = random_stream(compute.seed + 3)
         self._frozen: dict[int, tuple[Snapshot, FrozenPolicy]] = {}
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
-        """By simulator and team."""
+        """By simulator and team id."""
         self._policies: dict[PlayerName, Policy] = {}
         """Those of fixed opponents."""
         self._has_expert = False
 
     def actor(self, steps: BehaviorTick) -> ActingPolicy | FixedActor:
-        """What acts for the team of a tick: the algorithm's newest policy, a frozen one, or a fixed opponent."""
+        """The actor for a tick's side: the algorithm's newest policy, a frozen one, or a fixed opponent."""
         opponent = self._opponents.opponent(steps.team)
         if opponent is None:
             return self._algorithm
@@ -155,7 +155,7 @@ class OpponentPolicies:
     def _frozen_policy(self, team: int, snapshot: Snapshot) -> FrozenPolicy:
         loaded, policy = self._frozen.get(team, (None, None))
         if policy is None:
-            # Teams that are gone need none any more.
+            # Sides that are gone need none any more.
             self._frozen = {
                 other: kept for other, kept in self._frozen.items() if self._opponents.opponent(other)
             }

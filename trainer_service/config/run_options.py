@@ -241,11 +241,11 @@ class RunOptions(Section):
     """Settings that every behavior inherits, listed below or not."""
 
     behaviors: dict[BehaviorName, TrainerSettings] = Field(default_factory=dict)
-    """Settings by behavior name, without the team."""
+    """Settings by behavior name, without the team id."""
 
     teams: dict[BehaviorName, Members] = Field(default_factory=dict)
-    """Behaviors that learn as one, by the name of their team: a list, or with the most agents of each in a group. The
-    team's settings stand under its name. An addition to ML-Agents."""
+    """Heterogeneous groups, by name: the behaviors that learn as one, as a list or with the most agents of each. The
+    group's settings stand under its name. An addition to ML-Agents."""
 
     env_settings: EnvironmentSettings = EnvironmentSettings()
     """The simulators."""
@@ -299,7 +299,7 @@ class RunOptions(Section):
         return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"
 
     @model_validator(mode="after")
-    def _teams_can_learn(self) -> Self:
+    def _groups_can_learn(self) -> Self:
         found = [
             error_at(problem(text), location, None)
             for location, text in group_problems(self.teams, self.behaviors, self.default_settings)
@@ -372,12 +372,12 @@ class RunOptions(Section):
 
     @property
     def configured_names(self) -> list[str]:
-        """Names of all behaviors, teams and members of teams."""
+        """Names of all behaviors, heterogeneous groups and their members."""
         members = (member for team in self.teams.values() for member in team)
         return list(dict.fromkeys([*self.behaviors, *self.teams, *members]))
 
     def behavior_settings(self, name: str) -> TrainerSettings:
-        """Returns the settings of behavior ``name`` (without its team).
+        """Returns the settings of behavior ``name`` (without its team id).
 
         Raises:
             ConfigError: it is not listed and there are no default_settings.
@@ -396,6 +396,6 @@ class RunOptions(Section):
         )
 
     def _with_members(self, name: str) -> str:
-        """A listed behavior, and of a team the members."""
+        """A listed behavior, with the members of a heterogeneous group."""
         members = ", ".join(f"'{member}'" for member in self.teams.get(name, ()))
         return f"'{name}' (the team of {members})" if members else f"'{name}'"

@@ -43,7 +43,7 @@ def load_player(name: PlayerName, results_dir: str | Path, *, device: str = "cpu
     """Loads the policies of a player, if it has any.
 
     Raises:
-        UserError: there is no such run or checkpoint, or it is damaged, or is of a team that cannot act apart.
+        UserError: there is no such run or checkpoint, it is damaged, or its group's members cannot act apart.
     """
     checkpoints = player_checkpoints(name, results_dir)
     policies = {each: Policy(found, device=device, seed=seed) for each, found in checkpoints.items()}

@@ -1,4 +1,4 @@
-"""Heterogeneous agents in networks: what the agents of each member of a team have of its padded sensors and actions.
+"""Member networks: networks on each member's own part of a heterogeneous group's padded sensors and actions.
 
 n agents of a group, S sensors, C numbers and K choices of the padded actions.
 """
@@ -43,7 +43,7 @@ def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
 
 
 def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]:
-    """One view for each member of a team. sensors: those that a network is given, by their numbers in ``spec``."""
+    """One view for each member of a heterogeneous group. sensors: the numbers in ``spec`` of a network's inputs."""
     owned = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
     of_members = set(chain.from_iterable(owned))
     views: list[MemberView] = []
@@ -167,7 +167,7 @@ class PaddedColumns(nn.Module):
 
 
 class MemberNetworks(nn.Module):
-    """A network for each member of a team, on its own sensors, whose outputs stand in padded columns."""
+    """A network for each member of a heterogeneous group, on its own sensors, whose outputs stand in padded columns."""
 
     def __init__(
         self,

@@ -95,13 +95,13 @@ class _FinalState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """The agents of a team that waited in its last tick."""
+    """The agents of a behavior id that waited in its last tick."""
 
     ids: bytes
     """Theirs, in message order."""
 
     table: tuple[Keys, Rows]
-    """All agents of the team by then: another one as soon as any comes or goes."""
+    """All agents of the behavior id by then: another one as soon as any comes or goes."""
 
     rows: Rows
     index: slice | Rows
@@ -157,9 +157,9 @@ class TrajectoryAssembler:
         """No agent has acted yet."""
         self._groups = GroupTrajectoryAssembler() if by_group else None
         self._clocks: dict[int, dict[int, int]] = {}
-        """By simulator: how many ticks each of its teams had."""
+        """By simulator and team id: how many ticks there were."""
         self._tick = 0
-        """Of the simulator and team that are being observed."""
+        """Of the simulator and team id that are being observed."""
         self._waiting: dict[int, _Waiting] = {}
         """By team key."""
         self._longest = 0
@@ -591,5 +591,5 @@ def as_index(rows: Rows) -> slice | Rows:
 
 
 def _team_key(simulator: int, team: int) -> int:
-    """Returns one number for a simulator and a team in it."""
+    """Returns one number for a simulator and a team id in it."""
     return simulator << 32 | team

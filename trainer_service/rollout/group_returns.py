@@ -182,7 +182,7 @@ def game_results(
 
     Args:
         batch: the tick.
-        team: the team of these agents.
+        team: the team id of these agents.
         ended: rows of the agents whose episode ends. Shape [E].
         ended_groups: keys (see ``agent_keys``) of the groups that have no agents left. Shape [G].
 

@@ -28,8 +28,8 @@ class ObservationSelector:
     """Length of the agents' ids, which come last; 0 where there are none."""
 
     inputs: BehaviorSpec
-    """What a model of the policy takes: all of the simulator's sensors, the team's where it is asked for, and the ids
-    last."""
+    """Inputs of an exported model: all of the simulator's sensors, the group's observations where they are asked for,
+    and the ids last."""
 
     shows_group: bool
     """Whether each agent is shown what everyone in its group sees, before the ids."""

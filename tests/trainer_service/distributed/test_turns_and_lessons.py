@@ -143,7 +143,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     rules = behavior.self_play
     assert rules is not None
     for team in (0, 1):
-        rules.register_team(team)
+        rules.register_side(team)
     older = make_behavior(sizes=(2,), branches=(2,), seed=9, **{**DUEL, "max_steps": 10**6})
     rules._opponents[1] = Snapshot(older.weights(), 0, 1200.0)
     policy = shipped(published(behavior))
@@ -183,7 +183,7 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
     rules = behavior.self_play
     assert rules is not None
     for team in (0, 1):
-        rules.register_team(team)
+        rules.register_side(team)
     behavior.self_play.advance(0, behavior.weights, finished=False)
     rules.choose_opponents(0)
     assert rules.opponents() == {1: fixed}

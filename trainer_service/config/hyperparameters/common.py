@@ -145,7 +145,7 @@ class Hyperparameters(Section):
         return self
 
     def with_sharing(self, *, team: bool) -> Self:
-        """Returns settings that say which agents share networks. team: whether several behaviors form the team."""
+        """Returns settings that say which agents share networks. team: whether the group is heterogeneous."""
         return self
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
@@ -182,18 +182,18 @@ class GroupSettings(Section):
     """``share`` where it is null and agents are of one behavior."""
 
     default_team_share: ClassVar[Sharing] = "group"
-    """``share`` where it is null and several behaviors form a team."""
+    """``share`` where it is null and several behaviors form a heterogeneous group."""
 
     group_size: ShapesWeights[PositiveCount | None] = None
     """Limit of the agents of a group; null: as many as the first message has in one."""
 
     share: ShapesWeights[Sharing | None] = None
-    """``full``: one actor for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
-    index in the group. Null: ``group`` in teams of several behaviors, else ``full``."""
+    """``full``: one actor for all agents. ``group``: one for each behavior of a heterogeneous group. ``none``: one for
+    each agent index in the group. Null: ``group`` in heterogeneous groups, else ``full``."""
 
     agent_ids: ShapesWeights[Flag] = False
-    """With one actor for several agents: whether it sees the agent's index in its group. In teams of several behaviors
-    the one actor for all always does."""
+    """With one actor for several agents: whether it sees the agent's index in its group. In heterogeneous
+    groups the one actor for all always does."""
 
     @property
     def num_agents(self) -> int:

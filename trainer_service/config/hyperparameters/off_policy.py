@@ -249,8 +249,8 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     default_share: ClassVar[Sharing] = "none"
 
     share: ShapesWeights[Sharing | None] = None
-    """``full``: one network for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
-    index in the group. Null: ``group`` in teams of several behaviors, else ``none``."""
+    """``full``: one network for all agents. ``group``: one for each behavior of a heterogeneous group. ``none``: one
+    for each agent index in the group. Null: ``group`` in heterogeneous groups, else ``none``."""
 
     reward_mode: RewardMode = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also

@@ -33,7 +33,7 @@ class CommunicatingNetwork(GroupQNetwork):
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int, *, share: Sharing, ids: bool) -> None:
         """agent_spec: what one agent sees; ids: whether a network that serves several agents is given their ids.
 
-        In a team of several behaviors all see and decide what is padded, so that they may exchange it. Raises
+        In a heterogeneous group all see and decide what is padded, so that they may exchange it. Raises
         ValueError where a sensor is no vector.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)

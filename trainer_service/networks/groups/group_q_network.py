@@ -187,7 +187,7 @@ class SeparateQNetworks(GroupQNetwork):
 
 
 class MemberQNetworks(GroupQNetwork):
-    """A network for each behavior of a team, or for each of its agents. What an agent cannot choose has value 0."""
+    """A network for each behavior of a heterogeneous group, or for each agent. Impossible actions have value 0."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class MemberQNetworks(GroupQNetwork):
         return self.members.of_groups(observations, of_member)
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and know nothing of teams."""
+        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 

@@ -1,4 +1,4 @@
-"""Actors and critics of the behaviors of a team, on their own sensors and with their own actions."""
+"""Actors and critics of the behaviors of a heterogeneous group, on their own sensors and with their own actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MemberActors(nn.Module):
-    """Actors for each behavior of a team, or for each of its agents. What an agent lacks is 0, before tanh too."""
+    """Actors for each behavior of a heterogeneous group, or for each agent. Missing actions are 0, before tanh too."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class MemberActors(nn.Module):
         return self.actions.forward(outputs), kept
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and know nothing of teams."""
+        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
 class MemberCritics(nn.Module):
-    """A critic for each behavior of a team, which is given the agent's id among those that it serves."""
+    """A critic for each behavior of a heterogeneous group, which is given the agent's id among those that it serves."""
 
     def __init__(self, agent_spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """agent_spec: as for the actors."""

@@ -35,8 +35,8 @@ class ActionParameters(NamedTuple):
     """Of every choice, branches side by side, before masking. [B, sum of branches]"""
 
     has_number: Tensor | None = None
-    """1 for continuous actions that the agent has, 0 for those that only others of its team have, whose mean and log σ
-    are 0. [B, continuous size]; None where everyone has all."""
+    """1 for continuous actions that the agent has, 0 for those that only other members of its group have, whose mean
+    and log σ are 0. [B, continuous size]; None where everyone has all."""
 
 
 def in_every_row(log_sigma: Tensor | float, means: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The actors of a group: one for all its agents, one for each behavior of a team, or one each."""
+"""The actors of a group: one for all its agents, one for each behavior of a heterogeneous group, or one each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Actor(nn.Module):
 
 
 class PaddedActions(nn.Module):
-    """The way of a member's own actions into those of its team."""
+    """Scatters a member's own actions into the padded actions of its group."""
 
     def __init__(self, padded: ActionSpec, view: MemberView) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class PaddedActions(nn.Module):
         self.choices = PaddedColumns(view.choices, padded.mask_size)
 
     def forward(self, own: ActionParameters) -> ActionParameters:
-        """Parameters of the team's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
+        """Parameters of the group's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
         like = torch.cat([own.mean, own.logits], dim=1)
         log_sigma = in_every_row(own.log_sigma, own.mean)
         return ActionParameters(
@@ -65,7 +65,7 @@ class PaddedActions(nn.Module):
 class GroupActors(nn.Module):
     """Actors π(a|o) of all agents of a group: one for all, or several, selected by a sensor with agents' ids.
 
-    In a team of several behaviors, an actor that serves one of them sees its sensors and decides its actions only.
+    In a heterogeneous group, an actor that serves one of them sees its sensors and decides its actions only.
     """
 
     has_number: Tensor | None
