@@ -1,6 +1,6 @@
 """Member networks: networks on each member's own part of a heterogeneous group's padded sensors and actions.
 
-n agents of a group, S sensors, C numbers and K choices of the padded actions.
+n agents of a group, S sensors, C continuous actions and K choices in all branches, padded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """The agents of one member, and what is theirs of all that is padded."""
+    """The agents of one member, and their part of the padded sensors and actions."""
 
     agents: slice
     """Their indices in a group."""
@@ -30,16 +30,16 @@ class MemberView:
     spec: BehaviorSpec
     """Those sensors in that order, and the member's own actions."""
 
-    numbers: tuple[int, ...]
+    continuous: tuple[int, ...]
     """Columns of their continuous actions among C."""
 
-    choices: tuple[int, ...]
-    """Columns of their choices among K."""
+    discrete: tuple[int, ...]
+    """Columns of the choices in their branches among K."""
 
 
 def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
     """Columns of a member's continuous actions and choices among C + K."""
-    return [*view.numbers, *(padded.continuous_size + choice for choice in view.choices)]
+    return [*view.continuous, *(padded.continuous_size + choice for choice in view.discrete)]
 
 
 def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]:
@@ -68,14 +68,17 @@ def sensors_of_agents(spec: BehaviorSpec) -> Tensor | None:
     return _marked(views, len(spec.observation_specs), lambda view: view.sensors)
 
 
-def numbers_of_agents(spec: BehaviorSpec) -> Tensor | None:
+def continuous_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 where the agent of an index has a continuous action. [n, C]; None where everyone has all."""
-    return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.numbers)
+    return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.continuous)
 
 
-def choices_of_agents(spec: BehaviorSpec) -> Tensor | None:
+numbers_of_agents = continuous_of_agents
+
+
+def discrete_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
-    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.choices)
+    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.discrete)
 
 
 def actions_of_agents(spec: BehaviorSpec) -> Tensor | None:
@@ -105,7 +108,7 @@ def observed_columns(spec: BehaviorSpec, sensors: Sequence[int]) -> Tensor | Non
 
 
 def acted_columns(spec: BehaviorSpec) -> Tensor | None:
-    """Columns that are not padding in what all agents do side by side: numbers, then choices, of each agent.
+    """Columns that are not padding in all agents' actions side by side: continuous, then discrete, of each agent.
 
     int64, into n · (C + K); None where all are.
     """
@@ -147,23 +150,23 @@ def _columns(each: Tensor) -> Tensor | None:
 
 
 class PaddedColumns(nn.Module):
-    """The way of a member's own columns into the padded ones, which are 0 otherwise."""
+    """Scatters a member's own columns into the padded ones, which are 0 otherwise."""
 
-    places: Tensor
+    scatter: Tensor
     """A 1 in each row, at the padded column. [own columns, size]"""
 
     def __init__(self, columns: Sequence[int], size: int) -> None:
         super().__init__()
-        self.register_buffer("places", torch.eye(size)[list(columns)], persistent=False)
+        self.register_buffer("scatter", torch.eye(size)[list(columns)], persistent=False)
 
     def forward(self, own: Tensor, like: Tensor | None = None) -> Tensor:
         """Maps [..., own columns] to [..., size]. like: [..., any] of as many rows, for models that are traced."""
         # Products, for inference engines that know little else; times 0 and 1 nothing is lost.
-        if len(self.places):
-            return own @ self.places
+        if len(self.scatter):
+            return own @ self.scatter
         if like is None:
-            return own.new_zeros((*own.shape[:-1], self.places.shape[1]))
-        return (like[..., :1] * 0.0) @ self.places.new_zeros(1, self.places.shape[1])
+            return own.new_zeros((*own.shape[:-1], self.scatter.shape[1]))
+        return (like[..., :1] * 0.0) @ self.scatter.new_zeros(1, self.scatter.shape[1])
 
 
 class MemberNetworks(nn.Module):

@@ -76,7 +76,7 @@ class _Padding(NamedTuple):
     """Scatters one member's sensors and choices into the padded layout."""
 
     sensors: tuple[int, ...]
-    choices: Bools
+    discrete: Bools
     possible: Bools
 
 
@@ -145,7 +145,7 @@ class AgentPadding:
             for sensor, spec in enumerate(self._spec.observation_specs)
         ]
         allowed = np.tile(padding.possible, (rows, 1))
-        allowed[:, padding.choices] = allowed_actions
+        allowed[:, padding.discrete] = allowed_actions
         return padded, allowed
 
 

@@ -42,7 +42,7 @@ class COMACritic(nn.Module):
         """state_sensors: those of the state, or none for all agents' observations."""
         super().__init__()
         self._agent_sensors, self._state_sensors = tuple(agent_sensors), tuple(state_sensors)
-        self._num_agents, self._choices = num_agents, spec.action_spec.mask_size
+        self._num_agents, self._mask_size = num_agents, spec.action_spec.mask_size
         sensors = spec.observation_specs
         self.encoder = ObservationEncoder([sensors[i] for i in agent_sensors], settings)
         self.of_state = (
@@ -53,11 +53,11 @@ class COMACritic(nn.Module):
         self.register_buffer("columns", observed_columns(spec, agent_sensors), persistent=False)
         seen = num_agents * encoded if self.columns is None else len(self.columns)
         joint = seen + num_agents if self.of_state is None else self.of_state.output_size
-        inputs = joint + encoded + num_agents + num_agents * self._choices
+        inputs = joint + encoded + num_agents + num_agents * self._mask_size
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
-        self.value = ScaledValues(features, signals, scaling, members=self._choices)
+        self.value = ScaledValues(features, signals, scaling, members=self._mask_size)
 
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None

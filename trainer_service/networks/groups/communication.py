@@ -14,7 +14,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import GroupQNetwork, require_vectors
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear
-from trainer_service.networks.members import branches_of_agents, choices_of_agents
+from trainer_service.networks.members import branches_of_agents, discrete_of_agents
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -24,7 +24,7 @@ class CommunicatingNetwork(GroupQNetwork):
     identities: Tensor
     """Agents' ids for a network that serves several of them, as one-hot. [1, n, n]"""
 
-    has_choice: Tensor | None
+    has_discrete: Tensor | None
     """1 where the agent of an index has a choice. [n, choices]; None where everyone has all."""
 
     num_branches: Tensor
@@ -42,7 +42,7 @@ class CommunicatingNetwork(GroupQNetwork):
         self._observation_size = sum(sensor.size for sensor in agent_spec.observation_specs)
         self._ids = share != "none" and ids
         self.register_buffer("identities", torch.eye(num_agents).unsqueeze(0), persistent=False)
-        self.register_buffer("has_choice", choices_of_agents(agent_spec), persistent=False)
+        self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
         branches = branches_of_agents(agent_spec)
         if branches is None:
             branches = torch.full((num_agents,), float(agent_spec.action_spec.discrete_size))
@@ -54,7 +54,7 @@ class CommunicatingNetwork(GroupQNetwork):
         if share == "group" and agent_spec.members:
             self.layer_of, self.copies = agent_spec.agent_members, len(agent_spec.members)
         self.inputs = self._observation_size + (num_agents if self._ids else 0)
-        self.choices = agent_spec.action_spec.mask_size
+        self.mask_size = agent_spec.action_spec.mask_size
 
     def _make_memory(self, inputs: int, settings: NetworkSettings) -> int:
         """Builds the memory of what agents made of all they saw and were told. Returns the width of what comes out."""
@@ -113,7 +113,7 @@ class CommunicatingNetwork(GroupQNetwork):
     def _own_values(self, features: Tensor) -> Tensor:
         """Values of choices, 0 for those that an agent lacks. [B, n, features] to [B, n, choices]"""
         values = self._values(features)
-        return values if self.has_choice is None else values * self.has_choice
+        return values if self.has_discrete is None else values * self.has_discrete
 
     def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
         """The features of all in the group that each agent is shown, in the last sensor but one. [B, n, features]"""

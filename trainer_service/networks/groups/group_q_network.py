@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.members import MemberNetworks, MemberView, choices_of_agents
+from trainer_service.networks.members import MemberNetworks, MemberView, discrete_of_agents
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import GreedyNetwork, as_parameters
@@ -46,7 +46,7 @@ class GroupQNetwork(GreedyNetwork):
 class SharedQNetwork(GroupQNetwork):
     """One network for all agents, perhaps given their ids."""
 
-    has_choice: Tensor | None
+    has_discrete: Tensor | None
     """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
 
     def __init__(
@@ -64,19 +64,19 @@ class SharedQNetwork(GroupQNetwork):
         self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
-        self.register_buffer("has_choice", choices_of_agents(agent_spec), persistent=False)
+        self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
         q = self._of([observations[i] for i in self._agent_sensors])
-        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice)
+        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete)
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
         seen = observations_as_floats([observations[i] for i in self._agent_sensors])
         features, kept = self.trunk.step(seen, memories)
         q = self.q.forward(features)
-        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice), kept
+        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete), kept
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
@@ -86,13 +86,13 @@ class SharedQNetwork(GroupQNetwork):
                 seen.append(torch.eye(self._ids, device=seen[0].device)[histories.agents])
             features = self.trunk.encode(EncoderInput(seen, histories.sequences))
             q = self.q.forward(features[histories.selected])
-            return q if self.has_choice is None else q * self.has_choice
+            return q if self.has_discrete is None else q * self.has_discrete
         groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
             rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
         q = self._of(rows).view(groups, num_agents, -1)
-        return q if self.has_choice is None else q * self.has_choice
+        return q if self.has_discrete is None else q * self.has_discrete
 
     def imitators(self) -> list[Imitator]:
         """Implements GroupQNetwork."""
@@ -212,7 +212,7 @@ class MemberQNetworks(GroupQNetwork):
             return SharedQNetwork(view.spec, settings, agent_sensors=own, ids=count if ids else 0)
 
         self.members = MemberNetworks(
-            agent_spec, agent_sensors, of_member, lambda view: view.choices, agent_spec.action_spec.mask_size
+            agent_spec, agent_sensors, of_member, lambda view: view.discrete, agent_spec.action_spec.mask_size
         )
         first = cast(GroupQNetwork, self.members.each[0])
         self.memory_size = self.policy_memory_size = first.memory_size

@@ -28,13 +28,13 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class StackedActors(nn.Module):
-    """Actors μ_i(o_i): numbers before tanh, and logits of choices."""
+    """Actors μ_i(o_i): continuous actions before tanh, and logits of discrete ones."""
 
     memory_size = policy_memory_size = 0
     """They remember nothing: see RecurrentActors."""
 
     has_action: Tensor | None
-    """1 where the agent of an index has a number or choice. [n, C + K]; None where everyone has all."""
+    """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class StackedCritics(nn.Module):
         """Values [B, critics].
 
         observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
-        actions: everyone's, as each critic is given them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
+        actions: everyone's, as each critic gets them, continuous and one-hot discrete: [B, n critics or 1, n, C + K].
         """
         seen, shown = self.joint.seen(observations, present), self.joint.done(actions, present, self._critics)
         inputs = torch.cat([seen.unsqueeze(1).expand(-1, shown.shape[1], -1), shown], dim=2)

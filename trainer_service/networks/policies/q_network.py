@@ -75,9 +75,9 @@ class QNetwork(GreedyNetwork):
         super().__init__(spec.action_spec.discrete_branches)
         self.trunk = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
-        features, choices = self.trunk.output_size, spec.action_spec.mask_size
+        features, mask_size = self.trunk.output_size, spec.action_spec.mask_size
         # Near zero: nothing is known yet, and no choice looks better than another.
-        self.q = kaiming_linear(features, choices, gain=0.1)
+        self.q = kaiming_linear(features, mask_size, gain=0.1)
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:

@@ -109,12 +109,12 @@ class Goal:
         """Everyone goes to where the ball will pass, or where it has: behind it there is nothing to do."""
         left = (self._balls[:, 0] + 1) / SPEED
         ways = self._balls[:, 1] + self._slopes * left - self._keepers
-        numbers = np.clip(ways / KEEPER_STEP, -1, 1).astype(np.float32)[:, None]
+        continuous = np.clip(ways / KEEPER_STEP, -1, 1).astype(np.float32)[:, None]
         until = (self._balls[:, :1] - self._columns) / SPEED
         ways = self._balls[:, 1:] + self._slopes[:, None] * until - self._players
         moves = np.where(np.abs(ways) < PLAYER_STEP / 2, STAY, np.where(ways > 0, UP, DOWN))
         return {
-            KEEPER: ActionBatch(numbers, np.zeros((len(numbers), 0), np.int32)),
+            KEEPER: ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32)),
             PLAYER: choices(moves.ravel()),
         }
 
