@@ -29,7 +29,7 @@ UNLISTED_SHARE = 4
 """Networks of all behaviors that the configuration does not name may take one part in so many of the free memory."""
 
 MOST_UNLISTED_BYTES = 2**30
-"""What they may take at most: networks of a gigabyte take a second to make, in which nobody else is served."""
+"""Most bytes of such networks: a gigabyte takes a second to make, in which nobody else is served."""
 
 MAX_LOGGED_BEHAVIORS = 500
 """How often it is logged that a behavior was made; a loop of simulators that come and go must not fill the log."""
@@ -76,7 +76,7 @@ class Behaviors(Mapping[str, Behavior]):
         self._memory_needs: dict[str, int] = {}
         """Bytes of each behavior's networks."""
         self._present: dict[int, set[BehaviorId]] = {}
-        """What each source has agents of, for as long as it is there."""
+        """The behavior ids of each source's agents, for as long as the source is there."""
         self._absent_since: dict[str, float] = {}
         """Time when the last source that had a behavior left, by ``time.monotonic``."""
         self._ids_absent_since: dict[BehaviorId, float] = {}

@@ -221,7 +221,7 @@ class SelfPlay:
         return self._settings.has_league
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a side acts as; None for the newest policy, which the learning side always has."""
+        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
         return self._opponents.get(team)
 
     @property
@@ -230,7 +230,7 @@ class SelfPlay:
         return self._scheduler.learning
 
     def opponents(self) -> dict[int, Snapshot | FixedOpponent]:
-        """What sides act as, by side; those that act as the newest policy are left out."""
+        """The opponents that sides act as, by team id; sides that act as the newest policy are left out."""
         return {team: opponent for team, opponent in self._opponents.items() if opponent is not None}
 
     def opponent_in_words(self, team: int) -> str:
@@ -385,7 +385,7 @@ def _record_of(opponent: Snapshot | FixedOpponent) -> dict[str, Any]:
 
 
 def _saved_player(player: Snapshot | FixedOpponent | None, known: Sequence[Snapshot]) -> int | str:
-    """What a checkpoint calls it: the number of a snapshot, or a fixed opponent's name."""
+    """The key of a player in a checkpoint: the number of a snapshot, or a fixed opponent's name."""
     if isinstance(player, FixedOpponent):
         return player.name.text
     return _LATEST if player is None else known.index(player)

@@ -1,4 +1,4 @@
-"""The way of one behavior's ticks: observations in, trajectories and actions out."""
+"""Collects experience of one behavior: observations in, trajectories and actions out."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Results:
 
     games: float = 0.0
     won: float = 0.0
-    """How many of them the learners won, a draw being half."""
+    """Games that the learners won, a draw being half."""
 
     @property
     def win_rate(self) -> float:
@@ -62,7 +62,7 @@ class FixedOpponent:
 
     name: PlayerName
     checkpoint: Checkpoint | None
-    """What it acts with; None for ``random`` and ``expert``."""
+    """The checkpoint that it acts with; None for ``random`` and ``expert``."""
     rating: float
     results: Results = field(default_factory=Results)
 
@@ -116,7 +116,7 @@ class OpponentPolicies:
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
         """By simulator and team id."""
         self._policies: dict[PlayerName, Policy] = {}
-        """Those of fixed opponents."""
+        """Policies of fixed opponents."""
         self._has_expert = False
 
     def actor(self, steps: BehaviorTick) -> ActingPolicy | FixedActor:
@@ -193,7 +193,7 @@ class OpponentPolicies:
 
 
 def expert_actions(steps: BehaviorTick, spec: BehaviorSpec) -> ActionBatch:
-    """What a scene's expert would do for all who wait. Raises UserError where the simulator has not said so."""
+    """A scene's expert's actions for all waiting agents. Raises UserError if the simulator did not send them."""
     waiting = len(steps.batch) - steps.batch.num_terminal
     if not waiting:
         return ActionBatch.zeros(0, spec.action_spec)

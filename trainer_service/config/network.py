@@ -80,9 +80,9 @@ class NetworkSettings(Section):
     """Layers of the body; 0 builds one all the same. At most 1000, and 2^31 weights together."""
 
     activation: Activation = "swish"
-    """What follows each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and ``tanh`` as
-    in PyTorch, whose first weights Stable-Baselines3's SAC has as well. Not with ``layer_norm``, which has ReLU, with
-    goals that generate weights, nor with learners that communicate. Not in ML-Agents."""
+    """Activation after each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and
+    ``tanh`` as in PyTorch, whose first weights Stable-Baselines3's SAC has as well. Not with ``layer_norm``, which has
+    ReLU, with goals that generate weights, nor with learners that communicate. Not in ML-Agents."""
 
     layer_norm: Flag = False
     """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and

@@ -44,17 +44,17 @@ def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
 
 def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]:
     """One view for each member of a heterogeneous group. sensors: the numbers in ``spec`` of a network's inputs."""
-    owned = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
-    of_members = set(chain.from_iterable(owned))
+    of_each_member = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
+    of_members = set(chain.from_iterable(of_each_member))
     views: list[MemberView] = []
-    for member, mine in zip(spec.members, owned, strict=True):
+    for member, of_member in zip(spec.members, of_each_member, strict=True):
         start = views[-1].agents.stop if views else 0
-        seen = tuple(number for number in sensors if number in mine or number not in of_members)
+        own_sensors = tuple(number for number in sensors if number in of_member or number not in of_members)
         views.append(
             MemberView(
                 slice(start, start + member.num_agents),
-                seen,
-                BehaviorSpec(tuple(spec.observation_specs[i] for i in seen), member.action_spec),
+                own_sensors,
+                BehaviorSpec(tuple(spec.observation_specs[i] for i in own_sensors), member.action_spec),
                 tuple(range(member.action_spec.continuous_size)),
                 tuple(member_choices(spec.action_spec, member).nonzero()[0].tolist()),
             )
@@ -145,7 +145,7 @@ def _marked(
 
 
 def _columns(each: Tensor) -> Tensor | None:
-    """Where 1 stands in each agent's columns. [n, F] to int64; None where it stands everywhere."""
+    """Indices of ones over all agents' columns. [n, F] to int64; None where all are ones."""
     return None if bool(each.all()) else each.flatten().nonzero().flatten()
 
 
@@ -227,11 +227,11 @@ class MemberNetworks(nn.Module):
         """Outputs of M agents as ``of_agents`` gives them, and what they remember, by networks with memory."""
         outputs, memories = [], []
         for k, view in enumerate(self._views):
-            seen = self._seen(k, observations)
-            own, kept = forward(self.each[k], seen)
-            mine = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
-            outputs.append(self.columns[k](own, like=seen[-1]) * mine)
-            memories.append(kept * mine)
+            own_observations = self._own_observations(k, observations)
+            output, next_memory = forward(self.each[k], own_observations)
+            is_own = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
+            outputs.append(self.columns[k](output, like=own_observations[-1]) * is_own)
+            memories.append(next_memory * is_own)
         return torch.stack(outputs).sum(dim=0), torch.stack(memories).sum(dim=0)
 
     def of_groups(
@@ -250,12 +250,12 @@ class MemberNetworks(nn.Module):
     def _outputs(
         self, k: int, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
     ) -> Tensor:
-        seen = self._seen(k, observations)
-        padded: Tensor = self.columns[k](forward(self.each[k], seen), like=seen[-1])
+        own_observations = self._own_observations(k, observations)
+        padded: Tensor = self.columns[k](forward(self.each[k], own_observations), like=own_observations[-1])
         return padded
 
-    def _seen(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
-        """What a member's network is given of single agents: its own sensors, and ids among its own agents."""
+    def _own_observations(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
+        """Inputs of a member's network from single agents: its own sensors, and ids among its own agents."""
         view = self._views[k]
         own = [observations[self._agent_sensors[sensor]] for sensor in view.sensors]
         return [*own, observations[-1][:, view.agents]]

@@ -26,9 +26,9 @@ class SizeLimit(TorchFunctionMode):
     def __init__(self, state: Mapping[str, Any]) -> None:
         """state: the tensors that are there, at any depth."""
         super().__init__()
-        there = list(_tensors(state))
-        self._numbers = _TIMES * sum(tensor.numel() for tensor in there) + _NUMBERS
-        self._tensors = _TIMES * len(there) + _TENSORS
+        tensors = list(_tensors(state))
+        self._numbers = _TIMES * sum(tensor.numel() for tensor in tensors) + _NUMBERS
+        self._tensors = _TIMES * len(tensors) + _TENSORS
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

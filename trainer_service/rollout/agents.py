@@ -183,7 +183,7 @@ MAX_SILENT_AGENTS = 8192
 """Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
 
 MAX_AGENTS = 65_536
-"""Of one behavior in one simulator."""
+"""Most agents of one behavior in one simulator."""
 
 _CHECK_EVERY = 64
 

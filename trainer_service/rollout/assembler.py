@@ -47,7 +47,7 @@ class Decisions:
     """Joint log-probability of each row's action. Shape [M]."""
 
     memories: NDArray[np.float32]
-    """What each agent remembers from now on. Shape [M, memory size]."""
+    """Each agent's next memory. Shape [M, memory size]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,14 +98,14 @@ class _Waiting:
     """The agents of a behavior id that waited in its last tick."""
 
     ids: bytes
-    """Theirs, in message order."""
+    """Their agent ids, in message order."""
 
     table: tuple[Keys, Rows]
     """All agents of the behavior id by then: another one as soon as any comes or goes."""
 
     rows: Rows
     index: slice | Rows
-    """Where their rows are: see ``as_index``."""
+    """The index of their rows: see ``as_index``."""
 
 
 class TrajectoryAssembler:
@@ -528,7 +528,7 @@ class TrajectoryAssembler:
         self._pending = np.zeros(rows, np.bool_)
         """An action was sent and its consequence is not known yet."""
         self._memory = np.zeros((rows, self._memory_size), np.float32)
-        """What each agent remembers after its last decision."""
+        """Each agent's memory after its last decision."""
 
     def _fit_rows(self) -> None:
         """Makes room for new agents, or gives back what was taken for those that are gone."""

@@ -24,7 +24,7 @@ class Score:
     """Returns of one behavior's episodes, raw. Printed, it is their statistics."""
 
     returns: tuple[float, ...]
-    """Of agents, each the sum of its own rewards."""
+    """Returns of agents: each the sum of its own rewards."""
 
     lengths: tuple[int, ...]
     """Decisions of the same episodes."""
@@ -33,7 +33,7 @@ class Score:
     """The team id of the agent in each of them."""
 
     group_returns: tuple[float, ...] = ()
-    """Of groups: the group's reward and its members' own. Empty without groups."""
+    """Returns of groups: the group's reward and its members' own. Empty without groups."""
 
     group_teams: tuple[int, ...] = ()
     """The team id of each group."""
@@ -66,7 +66,7 @@ class Score:
 
     @property
     def mean_return(self) -> float | None:
-        """Of agents; None without episodes."""
+        """The mean return of agents; None without episodes."""
         return _mean(self.returns)
 
     @property

@@ -19,7 +19,7 @@ class ObservationSelector:
     """The step from a simulator's sensors to a learner's."""
 
     spec: BehaviorSpec
-    """What agents see and do, as the learner is shown it."""
+    """Sensors and actions of agents as the learner gets them."""
 
     kept_sensors: tuple[int, ...]
     """The simulator's sensors that it sees, in order."""

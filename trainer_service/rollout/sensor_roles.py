@@ -12,19 +12,19 @@ from unity_bridge.specs import GLOBAL_STATE, ObservationSpec
 
 
 class SensorRole(enum.Enum):
-    """What a sensor tells a learner."""
+    """The role of a sensor for a learner."""
 
     OBSERVATION = "observation"
-    """What the agent sees: an ordinary sensor of the simulator."""
+    """An ordinary sensor of the simulator, which the agent sees."""
 
     GLOBAL_STATE = GLOBAL_STATE
-    """What a central critic is told by the simulator, and agents must not see."""
+    """The simulator's global state for central critics, which agents must not see."""
 
     AGENT_ID = "agent_id"
     """The index of the agent in its group, as one-hot; added by the trainer."""
 
     TEAM_OBSERVATIONS = "team_observations"
-    """What the whole group sees, a block per agent, and in it one sensor after another; added by the trainer."""
+    """The group's observations, a block per agent, and in it one sensor after another; added by the trainer."""
 
     def added(self, size: int) -> ObservationSpec:
         """A sensor of this role that the trainer adds: a vector."""

@@ -229,7 +229,7 @@ def _lessons(plain: Mapping[str, Any]) -> LessonState:
 
 
 def _missing_plugins(content: Mapping[str, Any]) -> str:
-    """What a checkpoint needs of plugins that are not installed, in words; empty where nothing is missing."""
+    """The missing plugins that a checkpoint needs, in words; empty if none is missing."""
     plugins = content.get("plugins")
     if not isinstance(plugins, dict):
         return ""

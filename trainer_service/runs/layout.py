@@ -151,7 +151,7 @@ class RunLayout:
         return self.run_logs / f"Player-{worker}.log"
 
     def tracker(self, name: str) -> Path:
-        """What a tracker must know to go on with a resumed run, JSON."""
+        """A tracker's state for a resumed run, as JSON."""
         return self.run_logs / f"tracker-{name}.json"
 
     def behavior(self, name: str) -> Path:

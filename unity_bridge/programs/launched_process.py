@@ -54,7 +54,7 @@ class LaunchPlan:
     """0 lets the system choose."""
     run_logs: Path
     inbox: Inbox
-    """Where the endpoint's events and the Exit go."""
+    """Receives the endpoint's events and the Exit."""
     restarts: RestartBudget
 
     def start(self, *, again: bool = False) -> LaunchedProcess:

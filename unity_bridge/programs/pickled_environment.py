@@ -32,7 +32,7 @@ class PickledEnvironment:
 
     @property
     def env(self) -> str:
-        """What stands in ``env_path``: ``python:NAME``."""
+        """The value of ``env_path``: ``python:NAME``."""
         return f"{PROGRAM_SCHEME}:{self.name}"
 
     def command(self, arguments: Sequence[str] = ()) -> Command:

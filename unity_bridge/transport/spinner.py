@@ -51,7 +51,7 @@ class Spinner:
         return _LOOKS_AHEAD * self._think
 
     def spin(self, look: Callable[[], Any], timeout: float) -> Any:
-        """What ``look`` returns that is not None, within ``span`` and ``timeout`` seconds; else None."""
+        """Polls ``look`` for ``span`` and ``timeout`` seconds at most. Returns its first result that is not None, or None."""
         span = min(self.span(), timeout)
         if span <= 0.0:
             return None

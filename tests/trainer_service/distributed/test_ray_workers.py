@@ -113,7 +113,7 @@ def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[...
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
     for attempt in (1, 2):
-        assert [each.team.name for each in collect(workers).declared] == ["Basic"]
+        assert [each.behavior_id.name for each in collect(workers).declared] == ["Basic"]
         if attempt == 2:
             return
         (process,) = workers_of_ray()

@@ -205,7 +205,7 @@ class COMASettings(CentralCriticSettings):
     """λ of the returns that the critic learns."""
 
     action_value: Literal["critic", "return"] = "critic"
-    """What an action was worth, to be compared with the agent's other choices. ``critic``: the critic's value of it, as
+    """The value of an action, compared with the agent's other choices. ``critic``: the critic's value of it, as
     COMA's authors do. ``return``: its λ-return, so that errors of the critic mislead the actors less."""
 
     advantage_normalization: Literal["none", "global"] = "none"

@@ -26,7 +26,7 @@ class COMACritic(nn.Module):
     """
 
     columns: Tensor | None
-    """What is not padding of all agents' observations side by side; None where all is seen."""
+    """Columns of all agents' observations side by side that are not padding; None for all."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class COMACritic(nn.Module):
         encoded = self.encoder.output_size
         self._state_agents = agents_with(spec, state_sensors)
         self.register_buffer("columns", observed_columns(spec, agent_sensors), persistent=False)
-        seen = num_agents * encoded if self.columns is None else len(self.columns)
-        joint = seen + num_agents if self.of_state is None else self.of_state.output_size
+        observed_size = num_agents * encoded if self.columns is None else len(self.columns)
+        joint = observed_size + num_agents if self.of_state is None else self.of_state.output_size
         inputs = joint + encoded + num_agents + num_agents * self._mask_size
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
@@ -69,9 +69,9 @@ class COMACritic(nn.Module):
         """
         observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
-        each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
-        seen = each.flatten(start_dim=1)
-        joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
+        each, present = _table(encoded)[members], (members >= 0).to(encoded.dtype)
+        observed = each.flatten(start_dim=1)
+        joint = torch.cat([observed if self.columns is None else observed[:, self.columns], present], dim=1)
         if self.of_state is not None:
             state = self.of_state.forward([observations[i] for i in self._state_sensors])
             joint = _table(state)[rows_of_state(members, self._state_agents)]

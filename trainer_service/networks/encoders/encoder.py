@@ -58,7 +58,7 @@ class ObservationEncoder(nn.Module):
             for i, size, end in zip(self._others, sizes, itertools.accumulate(sizes), strict=True)
             if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
         ]
-        """Where among the features the goals stand. Entities never count: no body is conditioned on them."""
+        """Columns of the goals among the features. Entities never count: no body is conditioned on them."""
         self.goals_are_seen = not any(
             sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
         )
@@ -121,10 +121,10 @@ class Trunk(nn.Module):
             return features
         return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)
 
-    def encode(self, seen: EncoderInput) -> Tensor:
+    def encode(self, inputs: EncoderInput) -> Tensor:
         """Returns the features of the steps that are asked about, [B, output_size], after those before them."""
-        features = self.forward(observations_as_floats(seen.observations))
-        return seen.select(self.unroll(features, seen.sequences))
+        features = self.forward(observations_as_floats(inputs.observations))
+        return inputs.select(self.unroll(features, inputs.sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """One step of B agents that remember all of ``memories``: [B, output_size], and what this trunk keeps."""

@@ -75,8 +75,8 @@ class EntityAttention(nn.Module):
         # inference engines are known to get wrong.
         scores = torch.matmul(query, (key / EMBEDDING**0.5).transpose(-1, -2))
         # The absent get −10⁶ instead of their score.
-        seen = present.reshape(-1, 1, 1, self.entities)
-        weights = torch.softmax(scores * seen + (seen - 1.0) * _NEVER, dim=-1)
+        mask = present.reshape(-1, 1, 1, self.entities)
+        weights = torch.softmax(scores * mask + (mask - 1.0) * _NEVER, dim=-1)
         mixed = torch.matmul(weights, value).permute(0, 2, 1, 3)
         return self.output.forward(mixed.reshape(-1, self.entities, EMBEDDING))
 

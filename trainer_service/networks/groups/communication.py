@@ -70,7 +70,7 @@ class CommunicatingNetwork(GroupQNetwork):
 
     @abstractmethod
     def _features(self, inputs: Tensor) -> Tensor:
-        """What each agent makes of all that it sees and is told. [B, n, inputs] to [B, n, features]"""
+        """Features of each agent's observations and messages. [B, n, inputs] to [B, n, features]"""
 
     @abstractmethod
     def _values(self, features: Tensor) -> Tensor:
@@ -106,9 +106,9 @@ class CommunicatingNetwork(GroupQNetwork):
             return super().step_q_values(observations, memories)
         ids = observations[-1]
         own = (self._features_shown(observations) * ids.unsqueeze(2)).sum(dim=1)
-        remembered, kept = self.memory.step(own, memories, ids)
+        remembered, next_memories = self.memory.step(own, memories, ids)
         values = self._own_values(remembered.unsqueeze(1) * ids.unsqueeze(2))
-        return (values * ids.unsqueeze(2)).sum(dim=1), kept
+        return (values * ids.unsqueeze(2)).sum(dim=1), next_memories
 
     def _own_values(self, features: Tensor) -> Tensor:
         """Values of choices, 0 for those that an agent lacks. [B, n, features] to [B, n, choices]"""
@@ -120,11 +120,11 @@ class CommunicatingNetwork(GroupQNetwork):
         return self._group_features([observations[-2].reshape(-1, self._num_agents, self._observation_size)])
 
     def _group_features(self, observations: Sequence[Tensor]) -> Tensor:
-        seen = torch.cat(list(observations), dim=2)
+        inputs = torch.cat(list(observations), dim=2)
         if self._ids:
             # Arithmetic where expanding would be clearer: old inference engines cannot.
-            seen = torch.cat([seen, seen[:, :, :1] * 0.0 + self.identities], dim=2)
-        return self._features(seen)
+            inputs = torch.cat([inputs, inputs[:, :, :1] * 0.0 + self.identities], dim=2)
+        return self._features(inputs)
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:

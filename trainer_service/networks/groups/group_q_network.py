@@ -60,8 +60,8 @@ class SharedQNetwork(GroupQNetwork):
         self._agent_sensors = (*agent_sensors, -1) if ids else tuple(agent_sensors)
         self._ids = ids
         sensors = agent_spec.observation_specs
-        seen = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
-        self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
+        inputs = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
+        self.trunk = Trunk(BehaviorSpec(inputs, agent_spec.action_spec), settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
         self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
@@ -73,18 +73,18 @@ class SharedQNetwork(GroupQNetwork):
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        seen = observations_as_floats([observations[i] for i in self._agent_sensors])
-        features, kept = self.trunk.step(seen, memories)
+        inputs = observations_as_floats([observations[i] for i in self._agent_sensors])
+        features, next_memories = self.trunk.step(inputs, memories)
         q = self.q.forward(features)
-        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete), kept
+        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete), next_memories
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
         if histories is not None:
-            seen = [histories.places(sensor) for sensor in observations]
+            inputs = [histories.places(sensor) for sensor in observations]
             if self._ids:
-                seen.append(torch.eye(self._ids, device=seen[0].device)[histories.agents])
-            features = self.trunk.encode(EncoderInput(seen, histories.sequences))
+                inputs.append(torch.eye(self._ids, device=inputs[0].device)[histories.agents])
+            features = self.trunk.encode(EncoderInput(inputs, histories.sequences))
             q = self.q.forward(features[histories.selected])
             return q if self.has_discrete is None else q * self.has_discrete
         groups, num_agents = observations[0].shape[:2]
@@ -136,36 +136,36 @@ class SeparateQNetworks(GroupQNetwork):
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        inputs = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
             one_by_one = [
-                self.q.of(k, self.body.of(k, seen)) * ids[:, k : k + 1] for k in range(self._num_agents)
+                self.q.of(k, self.body.of(k, inputs)) * ids[:, k : k + 1] for k in range(self._num_agents)
             ]
             return torch.stack(one_by_one).sum(dim=0)
         agent_index, position, rows = _columns_by_agent(ids)
-        laid_out = seen.new_zeros(rows, self._num_agents, seen.shape[1])
-        laid_out[position, agent_index] = seen
+        laid_out = inputs.new_zeros(rows, self._num_agents, inputs.shape[1])
+        laid_out[position, agent_index] = inputs
         return self._of(laid_out)[position, agent_index]
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
         if self.memory is None:
             return super().step_q_values(observations, memories)
-        seen, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
+        inputs, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        features = [self.body.of(k, inputs) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         values = [self.q.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        return torch.stack(values).sum(dim=0), kept
+        return torch.stack(values).sum(dim=0), next_memories
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
-        seen = torch.cat(list(observations), dim=2)
+        inputs = torch.cat(list(observations), dim=2)
         if self.memory is None or histories is None:
-            return self._of(seen)
-        features = self.memory.unroll(histories.places(self.body.forward(seen)), histories)
+            return self._of(inputs)
+        features = self.memory.unroll(histories.places(self.body.forward(inputs)), histories)
         return self.q.forward(features[histories.selected])
 
     def imitators(self) -> list[Imitator]:
@@ -219,23 +219,23 @@ class MemberQNetworks(GroupQNetwork):
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        return self.members.of_agents(observations, lambda network, seen: network.q_values(seen))
+        return self.members.of_agents(observations, lambda network, own: network.q_values(own))
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        return self.members.step(observations, lambda network, seen: network.step_q_values(seen, memories))
+        return self.members.step(observations, lambda network, own: network.step_q_values(own, memories))
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
 
-        def of_member(view: MemberView, network: GroupQNetwork, seen: list[Tensor]) -> Tensor:
+        def of_member(view: MemberView, network: GroupQNetwork, inputs: list[Tensor]) -> Tensor:
             if histories is None:
-                return network.group_q_values(seen)
-            own = histories.of(view.agents)
-            if own is None:
+                return network.group_q_values(inputs)
+            own_histories = histories.of(view.agents)
+            if own_histories is None:
                 groups = len(histories.selected)
-                return seen[0].new_zeros((groups, seen[0].shape[1], view.spec.action_spec.mask_size))
-            return network.group_q_values(seen, own)
+                return inputs[0].new_zeros((groups, inputs[0].shape[1], view.spec.action_spec.mask_size))
+            return network.group_q_values(inputs, own_histories)
 
         return self.members.of_groups(observations, of_member)
 

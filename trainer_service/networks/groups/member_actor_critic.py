@@ -60,7 +60,7 @@ class MemberActors(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """As that of StackedActors."""
-        outputs = self.members.of_agents(observations, lambda actors, seen: actors.outputs(seen))
+        outputs = self.members.of_agents(observations, lambda actors, own: actors.outputs(own))
         return self.actions.forward(outputs)
 
     def group_policy(
@@ -68,20 +68,20 @@ class MemberActors(nn.Module):
     ) -> ActionParameters:
         """As that of StackedActors."""
 
-        def of_member(view: MemberView, actors: StackedActors, seen: list[Tensor]) -> Tensor:
-            own = None if histories is None else histories.of(view.agents)
-            if histories is not None and own is None:
-                return seen[0].new_zeros((len(histories.selected), seen[0].shape[1], actors.actions.size))
-            return actors.group_outputs(seen, own)
+        def of_member(view: MemberView, actors: StackedActors, inputs: list[Tensor]) -> Tensor:
+            own_histories = None if histories is None else histories.of(view.agents)
+            if histories is not None and own_histories is None:
+                return inputs[0].new_zeros((len(histories.selected), inputs[0].shape[1], actors.actions.size))
+            return actors.group_outputs(inputs, own_histories)
 
         return self.actions.forward(self.members.of_groups(observations, of_member))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """As that of RecurrentActors."""
-        outputs, kept = self.members.step(
-            observations, lambda actors, seen: actors.step_outputs(seen, memories)
+        outputs, next_memories = self.members.step(
+            observations, lambda actors, own: actors.step_outputs(own, memories)
         )
-        return self.actions.forward(outputs), kept
+        return self.actions.forward(outputs), next_memories
 
     def imitators(self) -> list[Imitator]:
         """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""

@@ -32,7 +32,7 @@ class ActionParameters(NamedTuple):
     """[continuous size]: independent of the observation."""
 
     logits: Tensor
-    """Of every choice, branches side by side, before masking. [B, sum of branches]"""
+    """Logits of every choice, branches side by side, before masking. [B, sum of branches]"""
 
     has_continuous: Tensor | None = None
     """1 for continuous actions that the agent has, 0 for those that only other members of its group have, whose mean
@@ -50,7 +50,7 @@ class ActionDistributions(nn.Module):
     """Gaussians and a categorical per branch. Continuous actions that an agent lacks are 0, and count nowhere."""
 
     offsets: Tensor
-    """Where each branch's choices start among all. int64 [branches]"""
+    """The index of each branch's first choice among all. int64 [branches]"""
 
     def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class ActionDistributions(nn.Module):
     def squared_error(
         self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
-        """How far from its target each executed action is expected to be: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
+        """The expected squared error of each executed action: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
 
         As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
         Returns [B, C], or None without continuous actions. Nothing is drawn.

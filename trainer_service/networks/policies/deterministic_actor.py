@@ -101,15 +101,15 @@ class DeterministicActor(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step, and what each agent remembers next. memories: the actor's part first."""
-        features, kept = self.actor.step(observations_as_floats(observations), memories)
-        return self.decide(features), kept
+        features, next_memories = self.actor.step(observations_as_floats(observations), memories)
+        return self.decide(features), next_memories
 
-    def forward(self, seen: EncoderInput) -> Tensor:
+    def forward(self, inputs: EncoderInput) -> Tensor:
         """Returns what agents do at the steps that are asked about: [B, C] in [−1, 1]."""
-        return torch.tanh(self.decide(self.actor.encode(seen)).mean)
+        return torch.tanh(self.decide(self.actor.encode(inputs)).mean)
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """What agents do, before tanh, from what the trunk made of all that they saw."""
+        """Parameters of agents' actions, before tanh, from the trunk's features."""
         return self.actions.forward(self.output.forward(features))
 
 
@@ -134,12 +134,12 @@ class ActionCritic(nn.Module):
         self.memory_size = 0 if memory is None else memory.memory_size
         self.value = xavier_linear(settings.hidden_units, 1)
 
-    def forward(self, seen: EncoderInput, actions: Tensor) -> Tensor:
+    def forward(self, inputs: EncoderInput, actions: Tensor) -> Tensor:
         """Normalized observations and actions [B, C] to [B]."""
         if isinstance(self.encoder, Trunk):
-            encoded = self.encoder.encode(seen)
+            encoded = self.encoder.encode(inputs)
         else:
-            encoded = self.encoder.forward(observations_as_floats(seen.observations))
+            encoded = self.encoder.forward(observations_as_floats(inputs.observations))
         features = self.body.forward(torch.cat([encoded, actions], dim=-1))
         return self.value.forward(features).squeeze(-1)
 
@@ -169,7 +169,7 @@ class RememberingActor(nn.Module):
 
         memories: [B, at least memory_size], or the actor's part alone where nothing is learned.
         """
-        parameters, kept = self.actor.step(observations, memories)
+        parameters, next_memories = self.actor.step(observations, memories)
         if memories.shape[1] > self.actor.memory_size:
-            kept = torch.cat([kept, self.critics.remember(observations, memories)], dim=1)
-        return parameters, kept
+            next_memories = torch.cat([next_memories, self.critics.remember(observations, memories)], dim=1)
+        return parameters, next_memories

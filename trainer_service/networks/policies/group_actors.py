@@ -39,8 +39,8 @@ class Actor(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step of B agents, and what they remember."""
-        features, kept = self.trunk.step(observations, memories)
-        return self.actions.forward(features), kept
+        features, next_memories = self.trunk.step(observations, memories)
+        return self.actions.forward(features), next_memories
 
 
 class PaddedActions(nn.Module):
@@ -140,19 +140,21 @@ class GroupActors(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
-        found = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
-        parameters, kept = found[0]
+        stepped = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
+        parameters, next_memories = stepped[0]
         if self._selects:
             # Everyone computes everything: a step is small, and this is what an exported model does.
             weights = self._weights(observations)
-            kept = cast(Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(found)))
-            parameters = _weighted(self._padded([one for one, _ in found]), weights)
-        return self._zero_missing_actions(parameters, observations), kept
+            next_memories = cast(
+                Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(stepped))
+            )
+            parameters = _weighted(self._padded([one for one, _ in stepped]), weights)
+        return self._zero_missing_actions(parameters, observations), next_memories
 
     def _seen(self, k: int, observations: Sequence[Tensor], rows: Tensor | None = None) -> list[Tensor]:
         """The observations of one actor. rows: those of its agents; None for all."""
-        seen = [observations[i] for i in self._sensors[k]]
-        return observations_as_floats(seen if rows is None else [sensor[rows] for sensor in seen])
+        selected = [observations[i] for i in self._sensors[k]]
+        return observations_as_floats(selected if rows is None else [sensor[rows] for sensor in selected])
 
     def _ids(self, observations: Sequence[Tensor]) -> Tensor:
         if self._index_sensor is None:

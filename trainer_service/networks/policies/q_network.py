@@ -56,8 +56,8 @@ class GreedyNetwork(nn.Module, ABC):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns values in the place of logits, and what each agent remembers next. memories: [B, memory_size]."""
-        q, kept = self.step_q_values(observations, memories)
-        return as_parameters(q), kept
+        q, next_memories = self.step_q_values(observations, memories)
+        return as_parameters(q), next_memories
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """One step with memory, [B, memory_size]: the value of every choice, [B, K], and what is remembered next."""
@@ -84,14 +84,14 @@ class QNetwork(GreedyNetwork):
         """Implements GreedyNetwork; without memory."""
         return self.encoded_q_values(EncoderInput(observations))
 
-    def encoded_q_values(self, seen: EncoderInput) -> Tensor:
+    def encoded_q_values(self, inputs: EncoderInput) -> Tensor:
         """Returns the value of every choice of the steps that are asked about. [B, K]"""
-        return self._values(self.trunk.encode(seen))
+        return self._values(self.trunk.encode(inputs))
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        features, kept = self.trunk.step(observations_as_floats(observations), memories)
-        return self._values(features), kept
+        features, next_memories = self.trunk.step(observations_as_floats(observations), memories)
+        return self._values(features), next_memories
 
     def decide(self, features: Tensor) -> ActionParameters:
         """Values in the place of logits, from what the trunk made of all that was seen."""

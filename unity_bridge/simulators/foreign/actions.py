@@ -21,7 +21,7 @@ UNBOUNDED = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """How an agent's continuous actions and choices become an environment's own action."""
+    """Converts an agent's continuous and discrete actions into an environment's own action."""
 
     space: gymnasium.Space[Any]
     spec: ActionSpec
