@@ -51,7 +51,7 @@ class Spinner:
         return _LOOKS_AHEAD * self._think
 
     def spin(self, look: Callable[[], Any], timeout: float) -> Any:
-        """Polls ``look`` for ``span`` and ``timeout`` seconds at most. Returns its first result that is not None, or None."""
+        """Polls ``look`` for at most ``span`` and ``timeout`` seconds. Returns its first result other than None, or None."""
         span = min(self.span(), timeout)
         if span <= 0.0:
             return None

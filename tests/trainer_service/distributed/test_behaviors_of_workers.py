@@ -37,7 +37,10 @@ def test_a_behavior_may_come_late_and_in_one_worker_only(tmp_path: Path) -> None
     assert run.steps["A"] >= 200
     assert run.steps["B"] >= 40
     declared = [
-        number for number, answer in run.pool.answers for each in answer.declared if each.team[0] == "B"
+        number
+        for number, answer in run.pool.answers
+        for each in answer.declared
+        if each.behavior_id.name == "B"
     ]
     assert declared == [1]
 
