@@ -44,7 +44,7 @@ class PublishedPolicy:
     """``Algorithm.acting_state``, with arrays in place of tensors."""
 
     seed: int
-    """What random streams are derived from, together with the step, the share's number and the worker."""
+    """What random streams are derived from, together with the step, the quota's number and the worker."""
 
     training: bool
     """Whether trajectories are wanted; otherwise it only acts."""
@@ -80,8 +80,8 @@ class SampleRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One worker's part of a request: it is done when one of its behaviors has one of these."""
+class CollectionQuota:
+    """One worker's quota of a request, fulfilled when one of its behaviors has one of these."""
 
     steps: Mapping[str, int]
     """Agent steps in complete trajectories, by behavior name."""
@@ -90,7 +90,7 @@ class Share:
     """Agent steps, complete or not, by behavior name: what is left of ``max_steps``."""
 
     number: int = 0
-    """Shares of this run before it: random streams are derived from it."""
+    """Quotas of this run before it: random streams are derived from it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class SampleResult:
     """Of the request that it answers."""
 
     complete: bool
-    """Whether the share is fulfilled, or cannot be; otherwise the worker goes on when it is asked to."""
+    """Whether the quota is fulfilled, or cannot be; otherwise the worker goes on when it is asked to."""
 
     batches: Sequence[tuple[str, SampleBatch]] = ()
     """By behavior name; one for each of its team ids."""

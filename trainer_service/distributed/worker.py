@@ -25,12 +25,12 @@ from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
+    CollectionQuota,
     Declaration,
     PublishedOpponent,
     PublishedPolicy,
     SampleRequest,
     SampleResult,
-    Share,
     as_tensors,
 )
 from trainer_service.errors import UserError
@@ -79,7 +79,7 @@ class RolloutWorker:
         self._options = options
         self._policies: dict[str, _PolicyCopy] = {}
         self._request: SampleRequest | None = None
-        self._share = Share({}, {})
+        self._quota = CollectionQuota({}, {})
         self._steps: dict[str, int] = {}
         """Steps in complete trajectories of the request, by behavior."""
         self._transitions: dict[str, int] = {}
@@ -119,19 +119,19 @@ class RolloutWorker:
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._log)
 
-    def collect(self, request: SampleRequest | None, share: Share | None = None) -> SampleResult:
-        """Acts and collects until the share is fulfilled, or for ``REPORT_S``.
+    def collect(self, request: SampleRequest | None, quota: CollectionQuota | None = None) -> SampleResult:
+        """Acts and collects until the quota is fulfilled, or for ``REPORT_S``.
 
         Args:
             request: what to act with from now on; None goes on with the last one.
-            share: when it is fulfilled; None goes on with the last one.
+            quota: when it is fulfilled; None goes on with the last one.
 
         Raises:
             UserError: a simulator that does not fit the configuration.
             BridgeError: the simulators are gone and will not come back.
         """
         if request is not None:
-            self._begin(request, share or Share({}, {}))
+            self._begin(request, quota or CollectionQuota({}, {}))
         until = time.monotonic() + REPORT_S
         while True:
             self._simulators.act()
@@ -140,8 +140,8 @@ class RolloutWorker:
             if complete or time.monotonic() >= until:
                 return self._result(complete)
 
-    def _begin(self, request: SampleRequest, share: Share) -> None:
-        before, self._request, self._share = self._request, request, share
+    def _begin(self, request: SampleRequest, quota: CollectionQuota) -> None:
+        before, self._request, self._quota = self._request, request, quota
         self._steps, self._transitions, self._declared = {}, {}, {}
         if before is not None and before.number == request.number:
             return  # the policies are there, and their random streams go on
@@ -149,7 +149,7 @@ class RolloutWorker:
             policy = self._policies.get(name)
             if policy is None:
                 policy = self._policies[name] = _PolicyCopy(name, published, self._number * _AGENTS_OF_WORKER)
-            policy.update(published, (share.number, self._number))
+            policy.update(published, (quota.number, self._number))
         if before is None:
             return
         if [*before.parameters] != [*request.parameters]:
@@ -158,11 +158,11 @@ class RolloutWorker:
             self._simulators.restart()
 
     def _is_complete(self) -> bool:
-        wanted = {*self._share.steps, *self._share.budget}
+        wanted = {*self._quota.steps, *self._quota.budget}
         for name in wanted:
-            if self._steps.get(name, 0) >= self._share.steps.get(name, float("inf")):
+            if self._steps.get(name, 0) >= self._quota.steps.get(name, float("inf")):
                 return True
-            if self._transitions.get(name, 0) >= self._share.budget.get(name, float("inf")):
+            if self._transitions.get(name, 0) >= self._quota.budget.get(name, float("inf")):
                 return True
         if self._declared:
             return True
@@ -256,7 +256,7 @@ class _PolicyCopy:
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
-        """Acts with this from now on. stream: of random numbers, the share and the worker."""
+        """Acts with this from now on. stream: of random numbers, the quota and the worker."""
         self.published = published
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64

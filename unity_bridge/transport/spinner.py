@@ -51,7 +51,7 @@ class Spinner:
         return _LOOKS_AHEAD * self._think
 
     def spin(self, look: Callable[[], Any], timeout: float) -> Any:
-        """Polls ``look`` for at most ``span`` and ``timeout`` seconds. Returns its first result other than None, or None."""
+        """Polls ``look`` for up to ``span`` and ``timeout`` seconds. Returns its first result, or None."""
         span = min(self.span(), timeout)
         if span <= 0.0:
             return None
