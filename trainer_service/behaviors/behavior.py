@@ -321,7 +321,7 @@ class Behavior:
         return models_of(self.policy_network(), self.name, self._selector, hyper)
 
     def policy_network(self) -> PolicyNetwork:
-        """A copy of the network that acts, for all members of a heterogeneous group."""
+        """A copy of the network that acts, for all members of a team."""
         network = self._algorithm.policy_network()
         network.input_sensors = self._selector.input_sensors
         return network

@@ -60,7 +60,7 @@ class Collector:
             settings: the behavior's.
             selector: chooses what the algorithm sees of an agent's sensors.
             algorithm: acts.
-            opponents: the policies of sides under self-play; None where the algorithm acts for all.
+            opponents: the policies of teams under self-play; None where the algorithm acts for all.
             first_agent: the smallest number of an agent, see ``Trajectories.agents``.
         """
         self._name = name

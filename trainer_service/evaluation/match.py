@@ -15,7 +15,7 @@ from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Tally
 from trainer_service.evaluation.players import Player, Seat
 from trainer_service.ops.ratings import elo_difference, wilson_interval
-from trainer_service.rollout.games import ANY_TEAM, DRAW, GameLedger, side_batch
+from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -199,7 +199,7 @@ class _Half:
         for is_players, ledger in self._ledgers.items():
             batches = [batch for each, batch in tick.steps.items() if (each in self._ids) is is_players]
             if batches:
-                seen = self._limits[is_players].observe(tick.simulator, ANY_TEAM, side_batch(batches))
+                seen = self._limits[is_players].observe(tick.simulator, ALL_TEAMS, side_batch(batches))
                 ledger.observe(tick.simulator, seen.batch, seen.cut)
         if self.complete:
             return {}

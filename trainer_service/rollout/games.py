@@ -15,8 +15,8 @@ from unity_bridge.steps import StepBatch, join_batches
 
 DRAW = 0.5
 
-ANY_TEAM = 0
-"""The team id of all agents: a side may have several team ids, and agent ids are unique in a simulator."""
+ALL_TEAMS = 0
+"""A side may be of several, and ids tell a simulator's agents apart."""
 
 
 class _Game(NamedTuple):
@@ -88,12 +88,12 @@ class GameLedger:
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
         self._ticks += 1
-        ended = self._groups.observe(simulator, ANY_TEAM, batch)
+        ended = self._groups.observe(simulator, ALL_TEAMS, batch)
         self._began_at += [self._ticks] * (self._groups.begun - len(self._began_at))
         if not len(ended):
             return
         first = batch.num_terminal
-        keys = agent_keys(batch.group_ids[:first], ANY_TEAM)
+        keys = agent_keys(batch.group_ids[:first], ALL_TEAMS)
         last = (batch.rewards + batch.group_rewards)[:first]
         for number, value, key in zip(
             ended.numbers.tolist(), ended.returns.tolist(), ended.keys, strict=True

@@ -60,7 +60,7 @@ class UsualMessages:
         self._known: dict[int, _UsualMessage] = {}
         """By their lengths."""
         self._lengths: deque[int] = deque(maxlen=MOST_KNOWN)
-        """Lengths of the last messages that were not usual; a message of a new length will not be either."""
+        """Lengths of the last messages that were not usual; only a message of one of these is worth remembering."""
         self._pause = 1
         self._left = 0
         """Messages to let pass before the next one is learned."""
