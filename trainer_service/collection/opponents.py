@@ -89,7 +89,7 @@ class FixedActor:
         self._spec = spec
 
     def act(self, steps: BehaviorTick) -> ActionBatch:
-        """Actions for all who wait of a tick. Raises UserError where the simulator has no expert, or an unfit group."""
+        """Actions for a tick's waiting agents. Raises UserError if the simulator has no expert, or an unfit group."""
         if self._actor is None:
             return expert_actions(steps, self._spec)
         return self._actor.act(steps.simulator, steps.team, steps.batch)

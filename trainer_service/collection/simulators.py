@@ -1,4 +1,4 @@
-"""The simulators of a process: they come, begin anew, and go; what their agents do is collected.
+"""The simulators of a process: connecting, resetting and leaving, and collecting their agents' experience.
 
 A failure of one costs no other anything.
 """
@@ -50,7 +50,7 @@ _NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, OutOfMemory, torch.OutOfM
 
 
 class Learners(Protocol):
-    """The other half of a run, as simulators need it."""
+    """The behaviors of a run, as simulators need them."""
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int

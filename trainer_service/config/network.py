@@ -125,7 +125,7 @@ class NetworkSettings(Section):
         return layers
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         if not self.keep_scale and not self.layer_norm:
             yield Remark(("keep_scale",), "has no effect without layer_norm")
 

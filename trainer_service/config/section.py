@@ -26,7 +26,7 @@ _Built = TypeVar("_Built")
 
 
 class Remark(NamedTuple):
-    """A setting that is accepted, yet does not do what it says."""
+    """A setting that is accepted but has no effect or another one."""
 
     location: Location
     """Path of the key below the section that says so."""

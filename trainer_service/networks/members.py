@@ -224,7 +224,7 @@ class MemberNetworks(nn.Module):
         observations: Sequence[Tensor],
         forward: Callable[[Any, list[Tensor]], tuple[Tensor, Tensor]],
     ) -> tuple[Tensor, Tensor]:
-        """Outputs of M agents as ``of_agents`` gives them, and what they remember, by networks with memory."""
+        """Outputs of M agents as ``of_agents`` gives them, and their next memories, by networks with memory."""
         outputs, memories = [], []
         for k, view in enumerate(self._views):
             own_observations = self._own_observations(k, observations)

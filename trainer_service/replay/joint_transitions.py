@@ -1,4 +1,4 @@
-"""Replay buffer of joint steps: what all agents of a group saw, did and got at the same time."""
+"""Replay buffer of joint steps: simultaneous observations, actions and rewards of a group's agents."""
 
 from __future__ import annotations
 

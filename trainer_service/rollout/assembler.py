@@ -222,7 +222,7 @@ class TrajectoryAssembler:
         return Observed(waiting, transitions, trajectories, episodes, vanished)
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
-        """Returns what the agents of these rows remember. Shape [M, memory size]."""
+        """Returns the memories of these rows' agents. Shape [M, memory size]."""
         if not self._memory_size:
             return np.empty((len(waiting), 0), np.float32)
         remembered: NDArray[np.float32] = self._memory[waiting]
@@ -235,7 +235,7 @@ class TrajectoryAssembler:
         allowed_actions: NDArray[np.bool_],
         decisions: Decisions,
     ) -> None:
-        """Remembers what was decided for the waiting rows of ``observe``; all arguments have M rows."""
+        """Stores the decisions for the waiting rows of ``observe``; all arguments have M rows."""
         if len(waiting) == 0:
             return
         index = as_index(waiting)

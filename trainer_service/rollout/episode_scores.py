@@ -116,7 +116,7 @@ class Score:
 
     @property
     def member_returns(self) -> dict[str, tuple[float, ...]]:
-        """Returns of the agents of each behavior in a team, by its name; empty without a team."""
+        """Returns of the agents of each member, by its behavior; empty without a heterogeneous group."""
         found: dict[str, tuple[float, ...]] = {}
         first = 0
         for member in self.members:

@@ -1,4 +1,4 @@
-"""Joint steps: what a group saw and did at the same time, found in trajectories that lie agent by agent."""
+"""Joint steps of groups: simultaneous steps of their agents, found in trajectories that lie agent by agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles of sensors: what a learner does with one beyond looking at it.
+"""Roles of sensors, which decide how a learner uses them.
 
 A simulator may give its sensors any names. One name has a meaning, ``global_state``, and is documented. The sensors
 that the trainer adds are told by a flag, so a simulator's sensor of the same name is an ordinary one.

@@ -156,7 +156,7 @@ class Hyperparameters(Section):
             yield Contradiction(location, most, network.memory.sequence_length)
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         for key, reason in self.unused.items():
             default = (
                 type(self).model_fields[key].get_default(call_default_factory=True, validated_data=dict(self))

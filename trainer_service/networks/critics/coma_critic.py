@@ -1,4 +1,4 @@
-"""COMA's critic: what each of an agent's choices is worth, given what all others see and do.
+"""COMA's critic: the value of each of an agent's choices, given all others' observations and actions.
 
 F joint steps, n agents.
 """
@@ -82,7 +82,7 @@ class COMACritic(nn.Module):
         return self.value.forward(features)
 
     def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
-        """Returns for every agent the state, what it sees, its index, and all actions but its own: [F, n, inputs]."""
+        """Returns for every agent the state, its observation, its index, and the others' actions: [F, n, inputs]."""
         agent_id = torch.eye(self._num_agents, device=done.device, dtype=done.dtype)
         others = (done.unsqueeze(1) * (1.0 - agent_id).unsqueeze(2)).flatten(start_dim=2)
         shape = (len(each), self._num_agents, -1)

@@ -1,4 +1,4 @@
-"""Joint steps sorted by how many agents were there, so that those of one size are computed together, without gaps."""
+"""Joint steps sorted by their number of agents, so that those of one size are computed together, without gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A critic that sees what all agents of a group see. F joint steps of groups of up to n agents."""
+"""A critic with the observations of all agents of a group. F joint steps of groups of up to n agents."""
 
 from __future__ import annotations
 

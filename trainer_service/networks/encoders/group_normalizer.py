@@ -12,7 +12,7 @@ from unity_bridge.specs import ObservationSpec
 
 
 class GroupNormalizer(ObservationNormalizer):
-    """Normalizes what all agents of a group see by the statistics of single agents' sensors.
+    """Normalizes the observations of a group by the statistics of single agents' sensors.
 
     The last two sensors are what the group sees, a block for each agent, and an agent's index as one-hot. A block of
     zeros stays zeros: that agent is absent.

@@ -1,4 +1,4 @@
-"""Recurrent layers: what an agent keeps of the steps before. N sequences of at most L steps."""
+"""Recurrent layers. N sequences of at most L steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations brought to a common scale before any network sees them."""
+"""Normalization of observations by running statistics."""
 
 from __future__ import annotations
 

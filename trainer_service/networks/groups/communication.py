@@ -1,4 +1,4 @@
-"""The base of networks of agents that communicate: they see the whole group, and decide for one agent of it."""
+"""The base of networks of agents that communicate: from the whole group's observations to one agent's decision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class CommunicatingNetwork(GroupQNetwork):
-    """A network Q_i(a) for each of n agents, from what all see. The choices of all branches lie side by side."""
+    """A network Q_i(a) for each of n agents, from all observations. The choices of all branches lie side by side."""
 
     identities: Tensor
     """Agents' ids for a network that serves several of them, as one-hot. [1, n, n]"""
@@ -57,7 +57,7 @@ class CommunicatingNetwork(GroupQNetwork):
         self.mask_size = agent_spec.action_spec.mask_size
 
     def _make_memory(self, inputs: int, settings: NetworkSettings) -> int:
-        """Builds the memory of what agents made of all they saw and were told. Returns the width of what comes out."""
+        """Builds the memory of agents' features. Returns the width of its outputs."""
         self.memory = (
             None
             if settings.memory is None
@@ -116,7 +116,7 @@ class CommunicatingNetwork(GroupQNetwork):
         return values if self.has_discrete is None else values * self.has_discrete
 
     def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
-        """The features of all in the group that each agent is shown, in the last sensor but one. [B, n, features]"""
+        """Features of the group's observations, which are the last sensor but one of each agent. [B, n, features]"""
         return self._group_features([observations[-2].reshape(-1, self._num_agents, self._observation_size)])
 
     def _group_features(self, observations: Sequence[Tensor]) -> Tensor:

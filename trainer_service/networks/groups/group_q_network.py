@@ -39,7 +39,7 @@ class GroupQNetwork(GreedyNetwork):
         """
 
     def imitators(self) -> list[Imitator]:
-        """The agents' networks, as they learn from what single agents demonstrated. Raises ValueError without any."""
+        """The agents' networks, for learning from single agents' demonstrations. Raises ValueError without any."""
         raise ValueError("an agent that hears the others cannot learn from what a single one saw")
 
 

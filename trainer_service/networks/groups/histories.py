@@ -1,4 +1,4 @@
-"""Order of what agents of groups saw, for networks with memory. P places, B joint steps, n agents."""
+"""The order of groups' observations for networks with memory. P places, B joint steps, n agents."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Histories(NamedTuple):
         return groups[self.rows, self.agents]
 
     def without_memories(self, size: int) -> Histories:
-        """These, of agents that remember nothing at first. size: floats of a memory."""
+        """The same histories, with empty memories at their starts. size: floats of a memory."""
         memories = self.sequences.memories.new_zeros((len(self.sequences.filled), size))
         return self._replace(sequences=self.sequences._replace(memories=memories))
 
     def of(self, agents: slice) -> Histories | None:
-        """Those of agents with these indices alone, which are counted anew but in ``present``; None where none are."""
+        """The histories of these agent indices, counted from 0 except in ``present``; None where there are none."""
         if agents == slice(None):
             return self
         members = self.agents.new_tensor(range(*agents.indices(self.selected.shape[1])))

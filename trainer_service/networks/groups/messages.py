@@ -1,4 +1,4 @@
-"""Values from messages: every agent reads its own and all others', and a linear layer makes values of them."""
+"""Values from messages: a linear layer on each agent's own message and all others'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actors that decide alone and critics that see everyone, with memory. B joint steps, n agents, P places of agents."""
+"""Decentralized actors and central critics, with memory. B joint steps, n agents, P places of agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RecurrentActors(StackedActors):
-    """Actors μ_i that remember what agent i saw."""
+    """Actors μ_i with a memory of agent i's observations."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class RecurrentActors(StackedActors):
 
 
 class RecurrentCritics(nn.Module):
-    """Critics Q_i(x, a) that remember what everyone saw while agent i was there.
+    """Critics Q_i(x, a) with a memory of everyone's observations while agent i was present.
 
     What was seen is summed up first, and one more layer joins that with the actions. No agent sees what a critic sees
     while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.

@@ -1,4 +1,4 @@
-"""Actors that decide alone, and critics that see what everyone sees and does. B joint steps, n agents.
+"""Decentralized actors, and critics of everyone's observations and actions. B joint steps, n agents.
 
 All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
 """
@@ -101,7 +101,7 @@ class StackedActors(nn.Module):
         raise ValueError("there is no memory to step on")
 
     def imitators(self) -> list[Imitator]:
-        """The actors, as they learn from what single agents demonstrated."""
+        """The actors, for learning from single agents' demonstrations."""
         if self._shared:
             return self._imitator(0).of_each(self._num_agents if self._ids else 0)
         return [self._imitator(k) for k in range(self._num_agents)]
@@ -158,7 +158,7 @@ class JointInputs(nn.Module):
 
 
 class StackedCritics(nn.Module):
-    """Critics Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
+    """Critics Q_i(x, a): the value of a group's actions to each of its agents, present or not."""
 
     values_absent_agents = True
     """Whether the values of absent agents mean anything."""

@@ -1,4 +1,4 @@
-"""Networks that say what actions are worth."""
+"""Networks of action values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GreedyNetwork(nn.Module, ABC):
         return as_parameters(self.q_values(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns values in the place of logits, and what each agent remembers next. memories: [B, memory_size]."""
+        """Returns values in the place of logits, and each agent's next memory. memories: [B, memory_size]."""
         q, next_memories = self.step_q_values(observations, memories)
         return as_parameters(q), next_memories
 
@@ -94,7 +94,7 @@ class QNetwork(GreedyNetwork):
         return self._values(features), next_memories
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """Values in the place of logits, from what the trunk made of all that was seen."""
+        """Values in the place of logits, from the trunk's features."""
         return as_parameters(self._values(features))
 
     def _values(self, features: Tensor) -> Tensor:

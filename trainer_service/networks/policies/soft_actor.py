@@ -61,7 +61,7 @@ class SquashedHeads(nn.Module):
     def draw(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
     ) -> Drawn:
-        """Numbers by reparameterization: the gradient passes through what is drawn.
+        """Continuous actions by reparameterization: the gradient passes through the samples.
 
         allowed: bool [B, K]; noise: independent draws of deviation 1, in the shape of what it is given.
         """
@@ -197,7 +197,7 @@ class SoftCritics(nn.Module):
         return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
-        """Returns what critics remember after a step, of agents that remember ``memories``. [B, memory_size]"""
+        """Returns the critics' memories after a step from ``memories``. [B, memory_size]"""
         observations = observations_as_floats(observations)
         return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
 
