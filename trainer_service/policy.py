@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.actor import ActRequest
-from trainer_service.algorithms.common.member_policy import ExportedNetwork, TeamMember
+from trainer_service.algorithms.common.member_policy import ExportedNetwork, GroupMember
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
@@ -39,7 +39,7 @@ class Policy:
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
         """Builds the policy. Raises UserError for weights that do not fit, PluginError where its plugin cannot be used.
 
-        That of a team acts for all members, padded; ``member`` gives the policy of one of them.
+        That of a heterogeneous group acts for all members, padded; ``member`` gives the policy of one of them.
         """
         self._device = torch.device(device)
         self.behavior = checkpoint.behavior
@@ -62,28 +62,28 @@ class Policy:
             ) from None
 
         self._hyper = checkpoint.settings.hyperparameters
-        self._member: TeamMember | None = None
-        """The member of a team that it acts for; None for all of them, and without a team."""
+        self._member: GroupMember | None = None
+        """The member of a heterogeneous group that it acts for; None for all of them, and for one behavior."""
 
     @property
     def members(self) -> list[str]:
-        """The behaviors of the team that it acts for; none for the policy of one behavior."""
+        """The behaviors of the heterogeneous group that it acts for; none for the policy of one behavior."""
         return [member.behavior for member in self.spec.members]
 
     def member(self, behavior: str) -> Policy:
-        """The policy of one behavior of the team, with that behavior's own sensors, actions and agent indices.
+        """The policy of one member of the group, with that behavior's own sensors, actions and agent indices.
 
         Raises UserError for a behavior that is none of ``members``.
         """
         if behavior not in self.members:
             raise UserError(f"'{self.behavior}' has no member '{behavior}'; it has {', '.join(self.members)}")
         policy = copy.copy(self)
-        policy._member = TeamMember(self._selector, self.members.index(behavior), self._hyper)
+        policy._member = GroupMember(self._selector, self.members.index(behavior), self._hyper)
         policy.behavior, policy.spec = behavior, policy._member.spec
         return policy
 
     def parts(self) -> dict[str, Policy]:
-        """The policy by the behaviors that simulators have: itself, or of a team one for each member."""
+        """The policy by the behaviors that simulators have: itself, or one for each member of a group."""
         return {name: self.member(name) for name in self.members} or {self.behavior: self}
 
     @property
@@ -310,9 +310,9 @@ def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
 
 
 def by_behavior(policies: Mapping[str, Policy]) -> dict[str, Policy]:
-    """Policies by the behaviors that simulators have: in the place of a team's, those of its members.
+    """Policies by the behaviors that simulators have: in place of a group's, those of its members.
 
-    Raises UserError for a team whose agents see each other's observations, which its members apart do not.
+    Raises UserError for a group whose agents see each other's observations, which its members apart do not.
     """
     found: dict[str, Policy] = {}
     for name, policy in policies.items():
@@ -331,8 +331,8 @@ def load_policy(
 
     Args:
         run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training.
-        behavior: which of its behaviors, a member of a team among them; may be left out if it has only one. The policy
-            of a team takes what its members see padded, as ``spec`` says.
+        behavior: which of its behaviors, a member of a heterogeneous group among them; may be left out if it has
+            only one. The policy of a group takes its members' observations padded, as ``spec`` says.
 
     Raises:
         UserError: no such run or behavior, or a damaged checkpoint.

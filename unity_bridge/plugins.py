@@ -28,7 +28,7 @@ class Plugin:
     """A name that a distribution offers."""
 
     kind: str
-    """What it is one of, as messages call it: ``trainer type``."""
+    """The kind of plugin in messages, such as ``trainer type``."""
 
     name: str
 
@@ -65,7 +65,7 @@ class PluginGroup:
     """The plugins of one kind."""
 
     kind: str
-    """What they are, as messages call one of them."""
+    """The kind of plugin, as messages call one of them."""
 
     group: str
     """The group of entry points by which distributions offer them: a name, and an object in a module."""
@@ -115,7 +115,7 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of code of others says, in one line, with the place in that code."""
+    """One line about an error in foreign code, with the place in that code."""
     text = " ".join(str(error).split())[:300]
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if "importlib" not in each.filename]

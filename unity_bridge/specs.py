@@ -137,7 +137,7 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:
-    """One of the behaviors that form a team: what its agents see and do, and how many of them a group has."""
+    """One behavior of a heterogeneous group: its sensors, its actions and its number of agents in a group."""
 
     behavior: str
     """Its name, as the simulator and exported models have it."""
@@ -167,7 +167,7 @@ class BehaviorSpec:
     action_spec: ActionSpec
 
     members: tuple[MemberSpec, ...] = ()
-    """The behaviors of a team, whose agents' sensors and actions are padded to those above; empty for one behavior."""
+    """The members of a heterogeneous group, whose sensors and actions are padded to those above; empty otherwise."""
 
     @property
     def agent_members(self) -> tuple[int, ...]:

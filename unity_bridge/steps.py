@@ -60,10 +60,10 @@ class StepBatch:
     """0 for agents of no group. Shape [N]."""
 
     group_rewards: NDArray[np.float32]
-    """What the agent's group got since the agent's previous row. Shape [N]."""
+    """The reward of the agent's group since the agent's previous row. Shape [N]."""
 
     members: NDArray[np.int64] | None = None
-    """The number of each row's member, where the rows are of a team: see ``BehaviorSpec.members``. Shape [N]."""
+    """The number of each row's member in a heterogeneous group, see ``BehaviorSpec.members``. Shape [N]."""
 
     num_terminal: int = field(init=False)
     """Rows [0, num_terminal) ended; rows [num_terminal, N) wait for an action."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable
 
 MAX_LOGGED = 10
-"""How often each kind of message is logged before it is only counted."""
+"""Messages of each kind that are logged; more are only counted."""
 
 MAX_KINDS = 100
 """Kinds that are told apart; those beyond count as one. Some are named by simulators, which may have any number."""
@@ -47,5 +47,5 @@ class ThrottledLogger:
             )
 
     def count(self, kind: Hashable) -> int:
-        """How often a kind came up, logged or not."""
+        """Number of messages of each kind, logged or not."""
         return self._counts[kind]

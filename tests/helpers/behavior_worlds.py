@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -113,7 +113,7 @@ class Corridor:
 
 def live_in(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -> StepBatch:
     for _ in range(ticks):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
         batch = world.step(behavior.act()[0])
@@ -123,7 +123,7 @@ def live_in(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -
 def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
     """Shows a behavior the first tick of a world. Returns both."""
     first = world.begin()
-    behavior.observe(TeamSteps(0, 0, first))
+    behavior.observe(BehaviorTick(0, 0, first))
     return world, first
 
 
@@ -131,7 +131,7 @@ def run_ticks(behavior: Behavior, world: World, batch: StepBatch, ticks: int) ->
     """Runs so many ticks, and updates whenever the behavior is ready. Returns the tick that waits for an answer."""
     for _ in range(ticks):
         batch = world.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
     return batch
@@ -177,7 +177,7 @@ def assert_resumes_exactly(
     resumed.restore(load_checkpoint(folder / "checkpoint.safetensors"))
     if experience is not None:
         resumed.restore_replay(folder / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
+    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
     assert resumed.step == straight.step
     assert_equal_states(state(resumed), state(straight))
 

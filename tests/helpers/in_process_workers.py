@@ -20,10 +20,10 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
-from trainer_service.collection.teams import with_agent_counts
+from trainer_service.collection.heterogeneous_groups import with_agent_counts
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
-from trainer_service.distributed.records import SampleRequest, SampleResult, Share
+from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import RolloutWorkers, WorkerLost
 from trainer_service.distributed.worker import RolloutWorker
 from trainer_service.metrics.console import Console
@@ -180,14 +180,14 @@ class InProcessWorkers:
         self._scenes = scenes
         self._arrival = arrival
         self._request: bytes | None = None
-        self.calls: dict[int, list[tuple[SampleRequest | None, Share | None]]] = {}
+        self.calls: dict[int, list[tuple[SampleRequest | None, CollectionQuota | None]]] = {}
         self._lost: list[WorkerLost] = []
         self.waits = 0
         self.starts_at: dict[int, int] = {}
         """How many waits it takes until workers are there, by number."""
         self.workers: dict[int, RolloutWorker] = {}
         self.requests: list[SampleRequest] = []
-        self.asked: list[tuple[int, Share | None]] = []
+        self.asked: list[tuple[int, CollectionQuota | None]] = []
         self.answers: list[tuple[int, SampleResult]] = []
         self.before_wait: Callable[[InProcessWorkers], None] = lambda pool: None
         for number in range(num_workers):
@@ -219,10 +219,10 @@ class InProcessWorkers:
     def publish(self, request: SampleRequest) -> None:
         self.requests.append(request)
 
-    def ask(self, worker: int, share: Share | None) -> None:
-        self.asked.append((worker, share))
-        request = None if share is None else shipped(self.requests[-1])
-        self.calls[worker].append((request, shipped(share)))
+    def ask(self, worker: int, quota: CollectionQuota | None) -> None:
+        self.asked.append((worker, quota))
+        request = None if quota is None else shipped(self.requests[-1])
+        self.calls[worker].append((request, shipped(quota)))
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:
         self.waits += 1
@@ -234,9 +234,9 @@ class InProcessWorkers:
         if not waiting:
             return []
         number = self._arrival(waiting)
-        request, share = self.calls[number].pop(0)
+        request, quota = self.calls[number].pop(0)
         with logged_by(self.workers[number]):
-            result = shipped(self.workers[number].collect(request, share))
+            result = shipped(self.workers[number].collect(request, quota))
         self.answers.append((number, result))
         return [(number, result)]
 

@@ -12,8 +12,8 @@ from unity_bridge.simulators.client import run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
-from unlike_team import UnlikeTeam
+from pursuit_groups import PursuitGroups
 
 if __name__ == "__main__":
-    scene = UnlikeTeam(groups=2, same_episodes=True, discrete="--discrete" in sys.argv)
+    scene = PursuitGroups(groups=2, same_episodes=True, discrete="--discrete" in sys.argv)
     run(scene, int(sys.argv[sys.argv.index("--mlagents-port") + 1]), connect_timeout_s=30.0)

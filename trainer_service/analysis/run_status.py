@@ -82,7 +82,7 @@ def run_status(run: RunRecord) -> RunStatus:
     layout = RunLayout(run.path)
     status = _saved(layout.status)
     names = dict.fromkeys([*run.curves, *status.behaviors])
-    members = _team_members(run)  # their models are saved by their own names, but they learn as their team
+    members = _group_members(run)  # their models are saved by their own names, but they learn as their group
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
     timers = _read_object(layout.timers)
     metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
@@ -143,7 +143,7 @@ def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProg
     )
 
 
-def _team_members(run: RunRecord) -> set[str]:
+def _group_members(run: RunRecord) -> set[str]:
     teams = (run.options or {}).get("teams")
     members = teams.values() if isinstance(teams, dict) else ()
     return {name for names in members if isinstance(names, dict) for name in names}

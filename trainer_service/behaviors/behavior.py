@@ -19,10 +19,10 @@ from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList, EndedEpisodes
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Weights
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings, changed_activations, changed_networks
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Behavior:
-    """A policy with its rollout and its algorithm, for every simulator and team that shares the behavior's name."""
+    """A policy with its rollout and its algorithm, for every simulator and side that shares the behavior's name."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class Behavior:
         self.spec = spec
         self.settings = settings
         self.step = 0
-        """Agent steps: actions with a known reward and next state. Under self-play those of learning teams."""
+        """Agent steps: actions with a known reward and next state. Under self-play those of learning sides."""
         self.episodes = 0
-        """Episodes of agents that ended. Under self-play those of learning teams."""
+        """Episodes of agents that ended. Under self-play those of learning sides."""
         self.longest_episode = 0
         """Decisions of the longest of these; where a run goes on, those of its mean episode are known at first."""
         self.updates = 0
@@ -94,10 +94,10 @@ class Behavior:
         self._was_finished = self.finished
         """Whether it was finished at the last summary."""
         self._returns_since_save: dict[str, tuple[float, int]] = {}
-        """Sum and number of the returns that count, and of those of each member of a team, by behavior."""
+        """Sum and number of the returns that count; of a heterogeneous group those of each member, by behavior."""
         self._returns_since_progress: list[float] = []
         self._agent_members = np.array(spec.agent_members, np.int64)
-        """The number of the member that each agent index belongs to, in a team."""
+        """The number of the member that each agent index belongs to, in a heterogeneous group."""
         try:
             require_actions(settings, spec.action_spec)
             self._selector = selector_for(spec, settings)
@@ -159,7 +159,7 @@ class Behavior:
         """Agent steps per second, as they are shown."""
         return self._step_rate.now(self.step, finished=self.finished)
 
-    def observe(self, steps: TeamSteps) -> None:
+    def observe(self, steps: BehaviorTick) -> None:
         """Collects a tick, and adds what it completed. Raises like ``Collector.observe``."""
         self.add(self.collector.observe(steps))
 
@@ -275,7 +275,7 @@ class Behavior:
     def drain_mean_returns(self) -> dict[str, float]:
         """Mean returns of the episodes since the last call, for the lists of checkpoints: see ``models`` for names.
 
-        Absent where none ended. Of a member of a team they are its agents' own, else those that count.
+        Absent where none ended. Of a member of a heterogeneous group they are its agents' own, else those that count.
         """
         found, self._returns_since_save = self._returns_since_save, {}
         return {name: total / count for name, (total, count) in found.items()}
@@ -317,7 +317,7 @@ class Behavior:
         return self._replay_file.hold(arrays)
 
     def models(self) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
-        """Copies of what acts, to be exported, with their inputs: by name, of a team one for each member."""
+        """Copies of the acting networks for export, with their inputs, by the behavior or the group's member."""
         hyper = self.settings.hyperparameters
         return models_of(self.policy_network(), self.name, self._selector, hyper)
 

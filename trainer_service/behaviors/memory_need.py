@@ -118,7 +118,7 @@ def _of_machine(meminfo: Path = Path("/proc/meminfo")) -> list[int]:
 
 
 def _of_container(group: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """What the limit of a container leaves; empty without one."""
+    """The memory that a container's limit leaves; empty without a limit."""
     try:
         most, used = ((group / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         return [] if most == "max" else [max(int(most) - int(used), 0)]

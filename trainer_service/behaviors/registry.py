@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collectors import TeamName
+from trainer_service.collection.collectors import BehaviorId
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.runs.checkpoint import spec_mismatch
@@ -29,7 +29,7 @@ UNLISTED_SHARE = 4
 """Networks of all behaviors that the configuration does not name may take one part in so many of the free memory."""
 
 MOST_UNLISTED_BYTES = 2**30
-"""What they may take at most: networks of a gigabyte take a second to make, in which nobody else is served."""
+"""Most bytes of such networks: a gigabyte takes a second to make, in which nobody else is served."""
 
 MAX_LOGGED_BEHAVIORS = 500
 """How often it is logged that a behavior was made; a loop of simulators that come and go must not fill the log."""
@@ -39,7 +39,7 @@ _MAX_DIFFERENCE = 500
 
 
 class Behaviors(Mapping[str, Behavior]):
-    """The behaviors of a run, by name. Each is made when a source of experience first declares it; its teams share it.
+    """The behaviors of a run, by name. Each is made when a source of experience first declares it; its sides share it.
 
     A source is a simulator of this process, or a rollout worker, by its number.
     """
@@ -75,15 +75,15 @@ class Behaviors(Mapping[str, Behavior]):
         """The source that declared each behavior first."""
         self._memory_needs: dict[str, int] = {}
         """Bytes of each behavior's networks."""
-        self._present: dict[int, set[TeamName]] = {}
-        """What each source has agents of, for as long as it is there."""
+        self._present: dict[int, set[BehaviorId]] = {}
+        """The behavior ids of each source's agents, for as long as the source is there."""
         self._absent_since: dict[str, float] = {}
         """Time when the last source that had a behavior left, by ``time.monotonic``."""
-        self._teams_absent_since: dict[TeamName, float] = {}
-        """Time when the last source that had a team left."""
+        self._ids_absent_since: dict[BehaviorId, float] = {}
+        """When the last source with agents of a behavior id lost them."""
         self._logged_unfinished: list[str] = []
         self._has_turn_passed = False
-        """Whether another team learns since a behavior was forgotten."""
+        """Whether another side learns since a behavior was forgotten."""
         self._has_self_play = False
         self._without_opponents: set[str] = set()
         """Behaviors under self-play of which a warning said that nobody plays against them."""
@@ -122,7 +122,9 @@ class Behaviors(Mapping[str, Behavior]):
         """Whether no simulator has the behavior any more."""
         return name in self._absent_since
 
-    def declare(self, source: int, team: TeamName, spec: BehaviorSpec, group_size: int = 1) -> Behavior:
+    def declare(
+        self, source: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int = 1
+    ) -> Behavior:
         """Makes the behavior, or checks that it is the one that is known; returns it.
 
         group_size: of the largest group, as far as is known.
@@ -134,7 +136,7 @@ class Behaviors(Mapping[str, Behavior]):
             SaveError: files of a behavior that the configuration names cannot be written.
             OutOfMemory, torch.OutOfMemoryError: too little memory for a behavior that the configuration names.
         """
-        name = team.name
+        name = behavior_id.name
         behavior = self._by_name.get(name)
         if behavior is None:
             self._require_room(name)
@@ -148,10 +150,10 @@ class Behaviors(Mapping[str, Behavior]):
             )
         if behavior.self_play is not None:
             self._has_self_play = True
-            behavior.self_play.register_team(team.team)
-        self._present.setdefault(source, set()).add(team)
+            behavior.self_play.register_side(behavior_id.team)
+        self._present.setdefault(source, set()).add(behavior_id)
         self._absent_since.pop(name, None)
-        self._teams_absent_since.pop(team, None)
+        self._ids_absent_since.pop(behavior_id, None)
         return behavior
 
     def remove(self, source: int) -> None:
@@ -172,26 +174,28 @@ class Behaviors(Mapping[str, Behavior]):
                 known.pop(behavior.name)
             if behavior.self_play is not None:
                 self._has_turn_passed |= behavior.self_play.leave()
-        self._teams_absent_since = {
-            team: since for team, since in self._teams_absent_since.items() if team.name in self._by_name
+        self._ids_absent_since = {
+            behavior_id: since
+            for behavior_id, since in self._ids_absent_since.items()
+            if behavior_id.name in self._by_name
         }
         return unused
 
-    def keep(self, source: int, teams: Set[TeamName]) -> None:
-        """Forgets that a source has agents of any but these teams."""
+    def keep(self, source: int, behavior_ids: Set[BehaviorId]) -> None:
+        """Forgets that a source has agents of any other behavior ids."""
         present = self._present.setdefault(source, set())
-        if not (lost := present - teams):
+        if not (lost := present - behavior_ids):
             return
         present -= lost
         now = time.monotonic()
         still_there = set().union(*self._present.values())
-        self._teams_absent_since |= dict.fromkeys(lost - still_there, now)
+        self._ids_absent_since |= dict.fromkeys(lost - still_there, now)
         names = {each.name for each in lost} - {each.name for each in still_there}
         self._absent_since |= dict.fromkeys(names, now)
 
     def names(self, source: int) -> frozenset[str]:
         """Names of the behaviors that a source has agents of."""
-        return frozenset(team.name for team in self._present.get(source, ()))
+        return frozenset(behavior_id.name for behavior_id in self._present.get(source, ()))
 
     def log_unfinished(self) -> None:
         """Logs, once, which behaviors a run still waits for after others have used their step budgets."""
@@ -210,12 +214,12 @@ class Behaviors(Mapping[str, Behavior]):
             )  # fmt: skip
 
     def advance_turns(self) -> bool:
-        """Takes snapshots, ends turns and draws opponents where due. Returns whether another team learns now."""
-        if not self._has_self_play and not self._teams_absent_since:
+        """Takes snapshots, ends turns and draws opponents where due. Returns whether another side learns now."""
+        if not self._has_self_play and not self._ids_absent_since:
             return False
         changes, self._has_turn_passed = [self._has_turn_passed], False
         players = [(each, each.self_play) for each in self.values() if each.self_play is not None]
-        changes.append(self._remove_absent_teams())
+        changes.append(self._remove_absent_sides())
         changes += [
             self_play.advance(each.step, each.weights, finished=each.finished) for each, self_play in players
         ]
@@ -239,16 +243,16 @@ class Behaviors(Mapping[str, Behavior]):
             behavior.name, behavior.step, behavior.name, behavior.name,
         )  # fmt: skip
 
-    def _remove_absent_teams(self) -> bool:
-        """Removes teams without agents: their turns would never end. Returns whether another team learns now."""
-        if not self._teams_absent_since:
+    def _remove_absent_sides(self) -> bool:
+        """Removes sides without agents: their turns would never end. Returns whether another side learns now."""
+        if not self._ids_absent_since:
             return False
-        late = [team for team, since in self._teams_absent_since.items() if self._is_too_long_ago(since)]
+        late = [absent for absent, since in self._ids_absent_since.items() if self._is_too_long_ago(since)]
         changed = False
-        for team in late:
-            del self._teams_absent_since[team]
-            self_play = self._by_name[team.name].self_play
-            changed |= self_play is not None and self_play.remove_team(team.team)
+        for absent in late:
+            del self._ids_absent_since[absent]
+            self_play = self._by_name[absent.name].self_play
+            changed |= self_play is not None and self_play.remove_side(absent.team)
         return changed
 
     def drain_progress(self) -> dict[str, Progress]:

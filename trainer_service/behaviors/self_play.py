@@ -1,6 +1,6 @@
-"""Rules of self-play: the team that learns, the snapshots that the others act as, and ratings.
+"""Rules of self-play: the side that learns, the snapshots that the others act as, and ratings.
 
-A state machine: it knows no clock, no simulator and no network. One team learns at a time, the others act with
+A state machine: it knows no clock, no simulator and no network. One side learns at a time, the others act with
 earlier weights of their behavior (snapshots), or with its newest. The rules and their defaults are ML-Agents'.
 Beside them the pool of opponents may hold players that do not change, and be drawn from by the learner's win rates.
 """
@@ -23,71 +23,71 @@ _logger = logging.getLogger(__name__)
 
 
 class TurnScheduler:
-    """The order of turns in which teams learn: that of their ids.
+    """The turns of sides to learn, in the order of their team ids.
 
-    A team is all agents with its id, whatever their behaviors: two behaviors of one team learn at the same time.
+    A side is all agents with one team id, whatever their behaviors: two behaviors of one side learn at the same time.
     A player is a behavior's ``SelfPlay``.
     """
 
     def __init__(self) -> None:
         self.turn = 0
-        """Number of times that the learning team has changed."""
+        """Number of times that the learning side has changed."""
         self._learning: int | None = None
-        self._teams: dict[int, list[SelfPlay]] = {}
+        self._sides: dict[int, list[SelfPlay]] = {}
 
     @property
     def learning(self) -> int:
-        """The team that learns; the one of the smallest id begins."""
-        if self._learning not in self._teams:
-            self._learning = min(self._teams)
+        """The side that learns; the one of the smallest id begins."""
+        if self._learning not in self._sides:
+            self._learning = min(self._sides)
         return self._learning
 
     @property
-    def learning_team_finished(self) -> bool:
-        """Whether the learning team has used its step budget, and others have not."""
-        return self.learning not in (unfinished := self._unfinished_teams()) and bool(unfinished)
+    def learning_side_finished(self) -> bool:
+        """Whether the learning side has used its step budget, and others have not."""
+        return self.learning not in (unfinished := self._unfinished_sides()) and bool(unfinished)
 
     @property
     def has_one_side(self) -> bool:
-        """Whether all agents of all players are of one team."""
-        return len(self._teams) < 2
+        """Whether all agents of all players are of one side."""
+        return len(self._sides) < 2
 
-    def register_team(self, player: SelfPlay, team: int) -> None:
-        """Lets a team of the player's behavior take part from now on."""
-        players = self._teams.setdefault(team, [])
+    def register_side(self, player: SelfPlay, team: int) -> None:
+        """Lets a side of the player's behavior take part from now on."""
+        players = self._sides.setdefault(team, [])
         if player not in players:
             players.append(player)
 
-    def remove_team(self, player: SelfPlay, team: int) -> bool:
-        """Takes a player out of a team that its behavior has no agents in any more. The last team is kept.
+    def remove_side(self, player: SelfPlay, team: int) -> bool:
+        """Takes a player out of a side that its behavior has no agents in any more. The last side is kept.
 
-        Returns whether it was this team's turn, and another learns from now on.
+        Returns whether it was this side's turn, and another learns from now on.
         """
-        others = [each for each in self._teams.get(team, ()) if each is not player]
+        others = [each for each in self._sides.get(team, ()) if each is not player]
         if others:
-            self._teams[team] = others
+            self._sides[team] = others
             return False
         changed = team == self.learning
-        if team in self._teams and (not changed or self.advance_turn()):
-            del self._teams[team]
+        if team in self._sides and (not changed or self.advance_turn()):
+            del self._sides[team]
             return changed
         return False
 
     def forget(self, player: SelfPlay) -> bool:
-        """Takes a player out of every team, the last one too. Returns whether another team learns from now on."""
+        """Takes a player out of every side, the last one too. Returns whether another side learns from now on."""
         learning = self._learning
-        for team, players in list(self._teams.items()):
-            self._teams[team] = [each for each in players if each is not player]
-            if not self._teams[team]:
-                del self._teams[team]
-        if learning is None or learning in self._teams or not self._teams:
+        for team, players in list(self._sides.items()):
+            self._sides[team] = [each for each in players if each is not player]
+            if not self._sides[team]:
+                del self._sides[team]
+        if learning is None or learning in self._sides or not self._sides:
             return False
         self.turn += 1
         return True
 
     def __contains__(self, team: int) -> bool:
-        """Whether any player has agents in the team."""
-        return team in self._teams
+        """Whether any player has agents in the side."""
+        return team in self._sides
 
     def resume(self, learning: int, turn: int) -> None:
         """Continues from a checkpoint's turn; of several behaviors' checkpoints the latest turn counts."""
@@ -95,26 +95,26 @@ class TurnScheduler:
             self._learning, self.turn = learning, turn
 
     def advance_turn(self) -> bool:
-        """Gives the turn to the next team with something left to learn. False if there is no other.
+        """Gives the turn to the next side with something left to learn. False if there is no other.
 
-        Where none has, it is the next team, so that a run whose budget is raised goes on as if it had always had it.
+        Where none has, it is the next side, so that a run whose budget is raised goes on as if it had always had it.
         """
-        others = [team for team in self._unfinished_teams() or sorted(self._teams) if team != self.learning]
+        others = [team for team in self._unfinished_sides() or sorted(self._sides) if team != self.learning]
         if not others:
             return False
         self._learning = min((team for team in others if team > self.learning), default=others[0])
         self.turn += 1
         return True
 
-    def _unfinished_teams(self) -> list[int]:
-        """Teams that have something left to learn, in their order."""
-        return [team for team in sorted(self._teams) if not all(each.finished for each in self._teams[team])]
+    def _unfinished_sides(self) -> list[int]:
+        """Sides that have something left to learn, in their order."""
+        return [team for team in sorted(self._sides) if not all(each.finished for each in self._sides[team])]
 
     def rate(self, learner: SelfPlay, results: Sequence[float]) -> list[float]:
-        """Updates ratings by games of the learning team against the mean of all others, which share its change.
+        """Updates ratings by games of the learning side against the mean of all others, which share its change.
 
         Args:
-            learner: the player of the learning team.
+            learner: the player of the learning side.
             results: 1 won, ½ drawn, 0 lost.
 
         Returns:
@@ -122,7 +122,7 @@ class TurnScheduler:
         """
         others = [
             (player, team)
-            for team, players in sorted(self._teams.items())
+            for team, players in sorted(self._sides.items())
             if team != self.learning
             for player in players
         ]
@@ -138,11 +138,11 @@ class TurnScheduler:
         return ratings
 
     def opponents_in_words(self) -> list[str]:
-        """The names of what the other teams act as now, where they have a pool of opponents."""
+        """The names of what the other sides act as now, where they have a pool of opponents."""
         return sorted(
             {
                 player.opponent_in_words(team)
-                for team, players in self._teams.items()
+                for team, players in self._sides.items()
                 if team != self.learning
                 for player in players
                 if player.has_league
@@ -151,9 +151,9 @@ class TurnScheduler:
 
 
 class SelfPlay:
-    """One behavior's part in self-play: its snapshots, its rating, and what its teams act as while they do not learn.
+    """One behavior's part in self-play: its snapshots, its rating, and what its sides act as while they do not learn.
 
-    Snapshots that left the window stay alive for as long as a team plays as them.
+    Snapshots that left the window stay alive for as long as a side plays as them.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class SelfPlay:
         seed: int,
         fixed: Sequence[FixedOpponent] = (),
     ) -> None:
-        """Takes part, with no team yet.
+        """Takes part, with no side yet.
 
         Args:
             settings: the rules.
@@ -178,41 +178,41 @@ class SelfPlay:
         self.rating = settings.initial_elo
         """Elo of the newest policy."""
         self.ghost_steps = 0
-        """Agent steps of teams that were not learning."""
+        """Agent steps of sides that were not learning."""
         self.finished = False
         """Whether it has used its step budget."""
         self.snapshots: list[Snapshot] = []
         """Snapshots, oldest first, at most ``window``."""
-        self._teams: set[int] = set()
+        self._sides: set[int] = set()
         self._opponents: dict[int, Snapshot | FixedOpponent | None] = {}
         self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
         self._turn = scheduler.turn
         """Number of the last turn that opponents were chosen for."""
 
-    def register_team(self, team: int) -> None:
-        """Lets a team of this behavior take part from now on."""
-        self._teams.add(team)
-        self._scheduler.register_team(self, team)
+    def register_side(self, team: int) -> None:
+        """Lets a side of this behavior take part from now on."""
+        self._sides.add(team)
+        self._scheduler.register_side(self, team)
 
-    def remove_team(self, team: int) -> bool:
-        """Takes out a team that has no agents any more. Returns whether another team learns from now on."""
-        changed = self._scheduler.remove_team(self, team)
+    def remove_side(self, team: int) -> bool:
+        """Takes out a side that has no agents any more. Returns whether another side learns from now on."""
+        changed = self._scheduler.remove_side(self, team)
         if changed or team not in self._scheduler:
-            self._teams.discard(team)
+            self._sides.discard(team)
             self._opponents.pop(team, None)
         return changed
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other team has come that it could play against."""
+        """Whether no other side has come that it could play against."""
         return self._scheduler.has_one_side
 
     def leave(self) -> bool:
-        """Takes part no longer. Returns whether another team learns from now on."""
+        """Takes part no longer. Returns whether another side learns from now on."""
         return self._scheduler.forget(self)
 
     def learns(self, team: int) -> bool:
-        """Whether the team's trajectories are learned from."""
+        """Whether the side's trajectories are learned from."""
         return team == self._scheduler.learning
 
     @property
@@ -221,20 +221,20 @@ class SelfPlay:
         return self._settings.has_league
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a team acts as; None for the newest policy, which the learning team always has."""
+        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
         return self._opponents.get(team)
 
     @property
     def learning_team(self) -> int:
-        """The team whose turn it is."""
+        """The side whose turn it is."""
         return self._scheduler.learning
 
     def opponents(self) -> dict[int, Snapshot | FixedOpponent]:
-        """What teams act as, by team; those that act as the newest policy are left out."""
+        """The opponents that sides act as, by team id; sides that act as the newest policy are left out."""
         return {team: opponent for team, opponent in self._opponents.items() if opponent is not None}
 
     def opponent_in_words(self, team: int) -> str:
-        """The name of what a team acts as: ``latest``, ``snapshots``, or a fixed opponent's own."""
+        """The name of what a side acts as: ``latest``, ``snapshots``, or a fixed opponent's own."""
         opponent = self.opponent(team)
         if opponent is None:
             return "latest"
@@ -245,16 +245,16 @@ class SelfPlay:
         return self._scheduler.opponents_in_words()
 
     def rate(self, results: Sequence[float]) -> list[float]:
-        """Updates ratings by games of the learning team: see ``TurnScheduler.rate``."""
+        """Updates ratings by games of the learning side: see ``TurnScheduler.rate``."""
         return self._scheduler.rate(self, results)
 
     def rating_of(self, team: int) -> float:
-        """Elo of the policy that the team acts as."""
+        """Elo of the policy that the side acts as."""
         player = self.opponent(team)
         return self.rating if player is None else player.rating
 
     def add_to_rating(self, team: int, points: float) -> None:
-        """Adds points to the rating of the policy that the team acts as."""
+        """Adds points to the rating of the policy that the side acts as."""
         player = self.opponent(team)
         if player is None:
             self.rating += points
@@ -262,7 +262,7 @@ class SelfPlay:
             player.rating += points
 
     def add_result(self, team: int, result: float) -> None:
-        """Adds a learner's game to the win rate against what the team acts as: 1 won, ½ drawn, 0 lost."""
+        """Adds a learner's game to the win rate against what the side acts as: 1 won, ½ drawn, 0 lost."""
         if (opponent := self.opponent(team)) is not None:
             opponent.results.add(result)
 
@@ -275,27 +275,27 @@ class SelfPlay:
             finished: the step budget is used up.
 
         Returns:
-            Whether another team learns from now on.
+            Whether another side learns from now on.
         """
         self.finished = finished
         if not self.snapshots or step - self._saved_at >= self._settings.save_steps:
             newest = Snapshot(weights(), step, self.rating)
             self.snapshots = [*self.snapshots, newest][-self._settings.window :]
             self._saved_at = step
-        if self._scheduler.learning not in self._teams or self._turn != self._scheduler.turn:
+        if self._scheduler.learning not in self._sides or self._turn != self._scheduler.turn:
             return False
-        due = self._scheduler.learning_team_finished or step - self._turn_began >= self._settings.team_change
+        due = self._scheduler.learning_side_finished or step - self._turn_began >= self._settings.team_change
         return due and self._scheduler.advance_turn()
 
     def choose_opponents(self, step: int) -> None:
-        """Draws what the other teams act as, where a swap is due or another team learns now."""
+        """Draws what the other sides act as, where a swap is due or another side learns now."""
         changed = self._turn != self._scheduler.turn
         if changed:
             self._turn, self._turn_began = self._scheduler.turn, step
         if changed or self.ghost_steps - self._swapped_at >= max(self._settings.swap_steps, 1):
             self._swap()
-        for team in self._ghost_teams():
-            # At the start, and for teams that show up later.
+        for team in self._ghost_sides():
+            # At the start, and for sides that show up later.
             if team not in self._opponents:
                 plays_itself = SELF in self._settings.opponents
                 rng = np.random.default_rng([self._seed, self._swaps, team])
@@ -303,7 +303,7 @@ class SelfPlay:
 
     def _swap(self) -> None:
         rng = np.random.default_rng([self._seed, self._swaps])
-        self._opponents = {team: self._draw(rng) for team in self._ghost_teams()}
+        self._opponents = {team: self._draw(rng) for team in self._ghost_sides()}
         self._swapped_at = self.ghost_steps
         self._swaps += 1
 
@@ -329,8 +329,8 @@ class SelfPlay:
             for each, weight in pool.items()
         }
 
-    def _ghost_teams(self) -> list[int]:
-        return sorted(self._teams - {self._scheduler.learning})
+    def _ghost_sides(self) -> list[int]:
+        return sorted(self._sides - {self._scheduler.learning})
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a continued run needs: tensors and plain Python only."""
@@ -385,7 +385,7 @@ def _record_of(opponent: Snapshot | FixedOpponent) -> dict[str, Any]:
 
 
 def _saved_player(player: Snapshot | FixedOpponent | None, known: Sequence[Snapshot]) -> int | str:
-    """What a checkpoint calls it: the number of a snapshot, or a fixed opponent's name."""
+    """The key of a player in a checkpoint: the number of a snapshot, or a fixed opponent's name."""
     if isinstance(player, FixedOpponent):
         return player.name.text
     return _LATEST if player is None else known.index(player)

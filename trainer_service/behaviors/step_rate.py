@@ -1,4 +1,4 @@
-"""How fast a behavior's agents step."""
+"""The step rate of a behavior's agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StepRate:
         """clock: in seconds."""
         self._clock = clock
         self._before: float | None = None
-        """What the last summary said."""
+        """The rate in the last summary."""
         self.restart(0)
 
     def restart(self, step: int) -> None:

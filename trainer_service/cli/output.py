@@ -75,7 +75,7 @@ def print_scores(
 
 
 def _member_text(result: Mapping[str, Any]) -> str:
-    """The score of one behavior of a team in words."""
+    """The score of one behavior of a heterogeneous group in words."""
     if not result["episodes"]:
         return "no episodes"
     mean = _mean_text(result["mean_return"], result["std_return"])

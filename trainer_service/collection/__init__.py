@@ -1,1 +1,1 @@
-"""The collecting half of a run: simulators, their agents, and what these did, as frozen records of arrays."""
+"""Experience collection: simulators, their agents, and their experience as frozen records of arrays."""

@@ -1,4 +1,4 @@
-"""Messages about a run for the Unity Editor's own usage statistics. Nothing that a user chose a name for is told."""
+"""Messages about a run for the Unity Editor's own usage statistics. Names that users chose are never sent."""
 
 from __future__ import annotations
 

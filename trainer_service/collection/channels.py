@@ -53,7 +53,7 @@ class Channels:
         *,
         device_type: str = "cpu",
     ) -> None:
-        """Remembers what there is to say.
+        """Stores the messages that simulators will get.
 
         Args:
             options: of the run, for simulators that ask for analytics.
@@ -81,7 +81,7 @@ class Channels:
         return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
 
     def announce(self, name: str, settings: TrainerSettings, bridge: Bridge) -> None:
-        """Tells the first simulator, if it wants to know, of a behavior that is trained now."""
+        """Notifies the first simulator, if it subscribed, of a newly trained behavior."""
         info = bridge.simulators.get(0)
         if info is not None and analytics.CAPABILITY in info.capabilities:
             message = analytics.behavior_message(name, settings, self._options)

@@ -1,4 +1,4 @@
-"""The way of one behavior's ticks: observations in, trajectories and actions out."""
+"""Collects experience of one behavior: observations in, trajectories and actions out."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.actor import Actor, ActRequest
 from trainer_service.callbacks import EndedEpisodes
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedActor, OpponentPolicies
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.threads import Threads
@@ -83,11 +83,11 @@ class Collector:
             by_group=by_group,
             first_agent=first_agent,
         )
-        self._waiting: list[tuple[TeamSteps, _Waiting]] = []
+        self._waiting: list[tuple[BehaviorTick, _Waiting]] = []
         """Agents that wait for actions, with the tick that asked for them."""
         self._throttled = ThrottledLogger(_logger)
 
-    def observe(self, steps: TeamSteps, replaced_values: int = 0) -> SampleBatch:
+    def observe(self, steps: BehaviorTick, replaced_values: int = 0) -> SampleBatch:
         """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
 
         replaced_values: numbers of the tick that could not be used.
@@ -149,8 +149,8 @@ class Collector:
                 decided |= zip(at, self._sample_actions(actor, [waiting[i][1] for i in at]), strict=True)
         return [decided[i] for i in range(len(waiting))]
 
-    def _act_as(self, actor: FixedActor, steps: TeamSteps, waiting: _Waiting) -> ActionBatch:
-        """Decides for a team that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
+    def _act_as(self, actor: FixedActor, steps: BehaviorTick, waiting: _Waiting) -> ActionBatch:
+        """Decides for a side that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
         blanks, so that the episodes of its agents are told apart."""
         rows, actions = len(waiting.rows), self._selector.spec.action_spec
         blank = Decisions(
@@ -198,7 +198,7 @@ class Collector:
             self._opponents.drop(simulator)
         self._waiting = [each for each in self._waiting if each[0].simulator != simulator]
 
-    def _forget_vanished(self, steps: TeamSteps, vanished: Keys) -> None:
+    def _forget_vanished(self, steps: BehaviorTick, vanished: Keys) -> None:
         """Forgets agents that are taken for gone. Their episodes did not end, so their returns are not counted."""
         self._groups.forget(steps.simulator, vanished)
         if self._agent_indices is not None:
@@ -209,7 +209,7 @@ class Collector:
             "that their episodes end; what they did is learned from, their returns are not counted",
         )
 
-    def _select_observations(self, steps: TeamSteps) -> tuple[StepBatch, GroupMembership | None]:
+    def _select_observations(self, steps: BehaviorTick) -> tuple[StepBatch, GroupMembership | None]:
         """The sensors of a tick that the learner is shown, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
             return self._selector.batch(steps.batch, None), None
@@ -228,7 +228,7 @@ class Collector:
 
 
 def _ended_episodes(
-    steps: TeamSteps, episodes: Episodes | None, groups: GroupEpisodes, membership: GroupMembership | None
+    steps: BehaviorTick, episodes: Episodes | None, groups: GroupEpisodes, membership: GroupMembership | None
 ) -> tuple[EndedEpisodes, Rows]:
     """Episodes of a tick as they are reported, and the rows in which agents' episodes ended."""
     returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)

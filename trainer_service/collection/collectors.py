@@ -1,4 +1,4 @@
-"""The collectors of a process, and the way of a tick through them."""
+"""The collectors of a process, and how ticks reach them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collector import Collector
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
 from unity_bridge.server.bridge import Tick
@@ -21,29 +21,29 @@ from unity_bridge.untrusted_text import quoted
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
 
 MAX_IDS = 256
-"""Behavior ids of one simulator: names with their teams."""
+"""Behavior ids of one simulator: names with their team ids."""
 
 MAX_ACTIONS = 65_536
 """Actions of one behavior: continuous ones and the choices of all branches."""
 
 _MAX_TEAM_DIGITS = 9
-"""Digits of a team that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
+"""Digits of a team id that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
 
 
-class TeamName(NamedTuple):
-    """A behavior id, taken apart."""
+class BehaviorId(NamedTuple):
+    """A parsed behavior id: the name and the team id of ``Name?team=K``."""
 
     name: str
     team: int
 
     def in_words(self, spec: BehaviorSpec) -> str:
-        """``Name?team=K``, and of a team of several behaviors who belongs to it."""
+        """``Name?team=K``, with the members of a heterogeneous group behind it."""
         members = ", ".join(f"{member.num_agents} x {member.behavior}" for member in spec.members)
         return f"{self.name}?team={self.team}" + (f" of {members} in a group" if members else "")
 
 
-def parse_behavior_id(behavior_id: str) -> TeamName:
-    """Name and team of ``Name?team=K``; team 0 where none is said.
+def parse_behavior_id(behavior_id: str) -> BehaviorId:
+    """Parses ``Name?team=K``; the team id is 0 if left out.
 
     Raises:
         UserError: a name that could not be a folder of the run, or a team number of too many digits.
@@ -58,7 +58,7 @@ def parse_behavior_id(behavior_id: str) -> TeamName:
             f"behavior id {quoted(behavior_id)}: expected a team number of at most {_MAX_TEAM_DIGITS} digits, "
             f"got {len(team)}"
         )
-    return TeamName(match["name"], int(team))
+    return BehaviorId(match["name"], int(team))
 
 
 class Collectors:
@@ -67,7 +67,7 @@ class Collectors:
     def __init__(self, deliver: Callable[[str, SampleBatch], None]) -> None:
         """deliver: called with a behavior's name and what a tick completed."""
         self._deliver = deliver
-        self._ids: dict[int, dict[str, tuple[TeamName, Collector]]] = {}
+        self._ids: dict[int, dict[str, tuple[BehaviorId, Collector]]] = {}
         """Behavior ids by simulator, for as long as it is there."""
         self._collectors: dict[str, Collector] = {}
         """Collectors of the behaviors that simulators have now."""
@@ -75,8 +75,8 @@ class Collectors:
         """Behaviors that simulators came to have, again and again those that had gone."""
         self._pending_replies: list[tuple[int, str, Collector]] = []
 
-    def check(self, simulator: int, behavior_id: str, spec: BehaviorSpec) -> TeamName:
-        """Returns the behavior and the team of a declaration, before anything is made for it.
+    def check(self, simulator: int, behavior_id: str, spec: BehaviorSpec) -> BehaviorId:
+        """Checks the declaration of a behavior, and returns its parsed id.
 
         Raises:
             UserError: an impossible name, an id that means the same as another, too many of them, or too many actions.
@@ -109,7 +109,7 @@ class Collectors:
         ids = self._ids.get(tick.simulator, {})
         for behavior_id, batch in tick.steps.items():
             (name, team), collector = ids[behavior_id]
-            steps = TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages)
+            steps = BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages)
             self._deliver(name, collector.observe(steps, tick.replaced.get(behavior_id, 0)))
             self._pending_replies.append((tick.simulator, behavior_id, collector))
 
@@ -139,8 +139,8 @@ class Collectors:
         """Names of the behaviors that a simulator has."""
         return frozenset(declared.name for declared, _ in self._ids.get(simulator, {}).values())
 
-    def teams(self) -> frozenset[TeamName]:
-        """Every team that some simulator has agents of, now."""
+    def behavior_ids(self) -> frozenset[BehaviorId]:
+        """The behavior ids that simulators have agents of now."""
         return frozenset(declared for ids in self._ids.values() for declared, _ in ids.values())
 
 

@@ -1,4 +1,4 @@
-"""What simulators are started with, by a run's options."""
+"""The options of a run that simulators are started with."""
 
 from __future__ import annotations
 

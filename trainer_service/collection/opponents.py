@@ -1,4 +1,4 @@
-"""Opponents under self-play: what teams act as that do not learn, earlier selves or players that do not change."""
+"""Opponents under self-play: snapshots of the learner, and fixed players, that sides act as while they do not learn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import Actor
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.networks.random_streams import random_stream, restore_streams
@@ -32,7 +32,7 @@ class Results:
 
     games: float = 0.0
     won: float = 0.0
-    """How many of them the learners won, a draw being half."""
+    """Games that the learners won, a draw being half."""
 
     @property
     def win_rate(self) -> float:
@@ -62,7 +62,7 @@ class FixedOpponent:
 
     name: PlayerName
     checkpoint: Checkpoint | None
-    """What it acts with; None for ``random`` and ``expert``."""
+    """The checkpoint that it acts with; None for ``random`` and ``expert``."""
     rating: float
     results: Results = field(default_factory=Results)
 
@@ -73,32 +73,32 @@ class FixedOpponent:
 
 
 class Opponents(Protocol):
-    """What the teams of a behavior act as: the rules of self-play, or what a worker was told of them."""
+    """The opponents that a behavior's sides act as, by the rules of self-play or as published to a worker."""
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a team acts as; None for the newest policy, which the learning team always has."""
+        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
         ...
 
 
 class FixedActor:
-    """A fixed opponent as it acts, for agents of any team in any simulator."""
+    """A fixed opponent as it acts, for agents of any side in any simulator."""
 
     def __init__(self, actor: PolicyActor | None, spec: BehaviorSpec) -> None:
         """actor: None for the scene's expert."""
         self._actor = actor
         self._spec = spec
 
-    def act(self, steps: TeamSteps) -> ActionBatch:
-        """Actions for all who wait of a tick. Raises UserError where the simulator has no expert, or an unfit group."""
+    def act(self, steps: BehaviorTick) -> ActionBatch:
+        """Actions for a tick's waiting agents. Raises UserError if the simulator has no expert, or an unfit group."""
         if self._actor is None:
             return expert_actions(steps, self._spec)
         return self._actor.act(steps.simulator, steps.team, steps.batch)
 
 
 class OpponentPolicies:
-    """The policies of a behavior's teams under self-play.
+    """The policies of a behavior's sides under self-play.
 
-    Every team that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
+    Every side that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
     when it first acts. What its agents remember stays through a swap, until their episodes end. A fixed opponent
     remembers for itself. All that is drawn comes from one random stream.
     """
@@ -112,13 +112,13 @@ class OpponentPolicies:
         self._noise = random_stream(compute.seed + 3)
         self._frozen: dict[int, tuple[Snapshot, Actor]] = {}
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
-        """By simulator and team."""
+        """By simulator and team id."""
         self._policies: dict[PlayerName, Policy] = {}
-        """Those of fixed opponents."""
+        """Policies of fixed opponents."""
         self._has_expert = False
 
-    def actor(self, steps: TeamSteps) -> Actor | FixedActor:
-        """What acts for the team of a tick: the newest policy, a frozen one, or a fixed opponent."""
+    def actor(self, steps: BehaviorTick) -> Actor | FixedActor:
+        """The actor for a tick's side: the newest policy, a frozen one, or a fixed opponent."""
         opponent = self._opponents.opponent(steps.team)
         if opponent is None:
             return self._newest
@@ -140,7 +140,7 @@ class OpponentPolicies:
             self._policies[opponent.name] = self._policy_of(opponent)
         return FixedActor(PolicyActor(self._policies[opponent.name], deterministic=False), self._spec)
 
-    def check(self, steps: TeamSteps) -> None:
+    def check(self, steps: BehaviorTick) -> None:
         """Raises UserError or WireError where a scene's expert is an opponent, and the simulator does not say what it
         would do: before anybody acts, so that this simulator alone is to blame."""
         if self._has_expert:
@@ -153,7 +153,7 @@ class OpponentPolicies:
     def _frozen_policy(self, team: int, snapshot: Snapshot) -> Actor:
         loaded, policy = self._frozen.get(team, (None, None))
         if policy is None:
-            # Teams that are gone need none any more.
+            # Sides that are gone need none any more.
             self._frozen = {
                 other: kept for other, kept in self._frozen.items() if self._opponents.opponent(other)
             }
@@ -189,8 +189,8 @@ class OpponentPolicies:
         restore_streams({"acting": self._noise}, state)
 
 
-def expert_actions(steps: TeamSteps, spec: BehaviorSpec) -> ActionBatch:
-    """What a scene's expert would do for all who wait. Raises UserError where the simulator has not said so."""
+def expert_actions(steps: BehaviorTick, spec: BehaviorSpec) -> ActionBatch:
+    """A scene's expert's actions for all waiting agents. Raises UserError if the simulator did not send them."""
     waiting = len(steps.batch) - steps.batch.num_terminal
     if not waiting:
         return ActionBatch.zeros(0, spec.action_spec)

@@ -1,4 +1,4 @@
-"""The record between collecting and learning: what agents of one team completed."""
+"""The record between collecting and learning: the experience of one behavior id's agents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.rollout.trajectories import Trajectories
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleBatch:
-    """Experience of one behavior's agents in one team: from a simulator's tick, or all that a worker collected."""
+    """Experience of one behavior's agents of one team id: from a simulator's tick, or all that a worker collected."""
 
     team: int
 
@@ -35,7 +35,7 @@ class SampleBatch:
 
     @staticmethod
     def concatenate(batches: Sequence[SampleBatch]) -> SampleBatch:
-        """One batch of all that the batches of one team hold, in order. Needs at least one."""
+        """Joins batches of one team id, in order. Needs at least one."""
         if len(batches) == 1:
             return batches[0]
         trajectories = [each.trajectories for each in batches if each.trajectories is not None]

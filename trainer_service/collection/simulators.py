@@ -1,4 +1,4 @@
-"""The simulators of a process: they come, begin anew, and go; what their agents do is collected.
+"""The simulators of a process: connecting, resetting and leaving, and collecting their agents' experience.
 
 A failure of one costs no other anything.
 """
@@ -16,8 +16,8 @@ import torch
 from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import Collectors, TeamName, largest_group, parse_behavior_id
-from trainer_service.collection.teams import Teams
+from trainer_service.collection.collectors import BehaviorId, Collectors, largest_group, parse_behavior_id
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.files import SaveError
@@ -50,9 +50,11 @@ _NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, OutOfMemory, torch.OutOfM
 
 
 class Learners(Protocol):
-    """The other half of a run, as simulators need it."""
+    """The behaviors of a run, as simulators need them."""
 
-    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+    def declare(
+        self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
+    ) -> Collector:
         """The collector of a behavior that a simulator has. Raises UserError where the behavior cannot be served, and
         ``NotYet``."""
         ...
@@ -90,12 +92,12 @@ class Simulators:
         channels: Channels,
         learners: Learners,
         timers: Timers | None = None,
-        teams: Teams | None = None,
+        groups: HeterogeneousGroups | None = None,
         on_step: Callable[[str, SimulatorStep], None] | None = None,
     ) -> None:
         """on_step: called with each behavior's name and step before its answer is sent; None for nobody."""
         self._bridge = bridge
-        self._teams = teams or Teams({})
+        self._groups = groups or HeterogeneousGroups({})
         self._collectors = collectors
         self._channels = channels
         self._learners = learners
@@ -143,7 +145,7 @@ class Simulators:
                 if records := self._channels.outgoing(tick.simulator):
                     self._bridge.send(records, tick.simulator)
                 actions = replies.get(tick.simulator, {})
-                self._bridge.reply(tick.simulator, self._teams.split(tick, actions))
+                self._bridge.reply(tick.simulator, self._groups.split(tick, actions))
         self._ticks = []
 
     def send_parameters(self) -> None:
@@ -178,11 +180,11 @@ class Simulators:
         return self._reset_outdated(heard) if self._outdated else heard
 
     def _merged(self, tick: Tick) -> Tick | None:
-        """A tick with one behavior in place of each team's members; None where its simulator had to be refused."""
-        if not self._teams:
+        """A tick with one behavior in place of each group's members; None where its simulator had to be refused."""
+        if not self._groups:
             return tick
         merged: list[Tick] = []
-        succeeded = self._attempt(tick, "reading", lambda tick: merged.append(self._teams.merge(tick)))
+        succeeded = self._attempt(tick, "reading", lambda tick: merged.append(self._groups.merge(tick)))
         return merged[0] if succeeded else None
 
     def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
@@ -206,7 +208,7 @@ class Simulators:
 
     def _drop(self, simulator: int) -> None:
         self._outdated.discard(simulator)
-        self._teams.drop(simulator)
+        self._groups.drop(simulator)
         self._collectors.remove(simulator)
         self._learners.remove(simulator)
         self._channels.drop(simulator)
@@ -235,9 +237,9 @@ class Simulators:
         return not waiting
 
     def _declare(self, behavior_id: str, spec: BehaviorSpec, tick: Tick) -> None:
-        team = self._collectors.check(tick.simulator, behavior_id, spec)
+        declared = self._collectors.check(tick.simulator, behavior_id, spec)
         group_size = largest_group(tick.steps.get(behavior_id))
-        collector = self._learners.declare(tick.simulator, team, spec, group_size)
+        collector = self._learners.declare(tick.simulator, declared, spec, group_size)
         self._collectors.add(tick.simulator, behavior_id, collector)
 
     def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None]) -> bool:

@@ -80,9 +80,9 @@ class NetworkSettings(Section):
     """Layers of the body; 0 builds one all the same. At most 1000, and 2^31 weights together."""
 
     activation: Activation = "swish"
-    """What follows each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and ``tanh`` as
-    in PyTorch, whose first weights Stable-Baselines3's SAC has as well. Not with ``layer_norm``, which has ReLU, with
-    goals that generate weights, nor with learners that communicate. Not in ML-Agents."""
+    """Activation after each layer of the body. With ``swish`` weights begin as in ML-Agents, with ``relu`` and
+    ``tanh`` as in PyTorch, whose first weights Stable-Baselines3's SAC has as well. Not with ``layer_norm``, which has
+    ReLU, with goals that generate weights, nor with learners that communicate. Not in ML-Agents."""
 
     layer_norm: Flag = False
     """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and
@@ -125,7 +125,7 @@ class NetworkSettings(Section):
         return layers
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         if not self.keep_scale and not self.layer_norm:
             yield Remark(("keep_scale",), "has no effect without layer_norm")
 

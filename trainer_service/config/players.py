@@ -1,4 +1,4 @@
-"""How users name players of games: a run, one of its checkpoints, ``random`` or ``expert``."""
+"""Names of players in games: a run, one of its checkpoints, ``random`` or ``expert``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class RewardSignalSettings(Section):
     """The signal's own network, where it has one."""
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         yield from (remark.below("network_settings") for remark in self.network_settings.remarks())
         if self.network_settings.deterministic:
             text = "has no effect: no actions are drawn from a signal's network"

@@ -17,11 +17,11 @@ from pydantic_core import PydanticCustomError
 
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.config.environment_parameters import EnvironmentParameter, lessons_of
+from trainer_service.config.heterogeneous_groups import BehaviorName, Members, group_of_member, group_problems
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.config.run.tracking import TrackerName
 from trainer_service.config.section import Argument, Section, error_at, nearest_choice, section_error
-from trainer_service.config.teams import BehaviorName, Members, team_of_member, team_problems
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -241,11 +241,11 @@ class RunOptions(Section):
     """Settings that every behavior inherits, listed below or not."""
 
     behaviors: dict[BehaviorName, TrainerSettings] = Field(default_factory=dict)
-    """Settings by behavior name, without the team."""
+    """Settings by behavior name, without the team id."""
 
     teams: dict[BehaviorName, Members] = Field(default_factory=dict)
-    """Behaviors that learn as one, by the name of their team: a list, or with the most agents of each in a group. The
-    team's settings stand under its name. An addition to ML-Agents."""
+    """Heterogeneous groups, by name: the behaviors that learn as one, as a list or with the most agents of each. The
+    group's settings stand under its name. An addition to ML-Agents."""
 
     env_settings: EnvironmentSettings = EnvironmentSettings()
     """The simulators."""
@@ -299,10 +299,10 @@ class RunOptions(Section):
         return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"
 
     @model_validator(mode="after")
-    def _teams_can_learn(self) -> Self:
+    def _groups_can_learn(self) -> Self:
         found = [
             error_at(problem(text), location, None)
-            for location, text in team_problems(self.teams, self.behaviors, self.default_settings)
+            for location, text in group_problems(self.teams, self.behaviors, self.default_settings)
         ]
         if found:
             raise ValidationError.from_exception_data("section", found)
@@ -327,7 +327,7 @@ class RunOptions(Section):
                 where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
                 if behavior is None:
                     continue
-                if team := team_of_member(self.teams, behavior):
+                if team := group_of_member(self.teams, behavior):
                     text = f"expected the team '{team}', of which '{behavior}' is a member"
                     raise section_error((*where, "behavior"), text)
                 if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
@@ -338,7 +338,7 @@ class RunOptions(Section):
     def _targets_can_be_reached(self) -> Self:
         targets = None if self.stop is None else self.stop.target_return
         for name in targets if isinstance(targets, dict) else ():
-            if team := team_of_member(self.teams, name):
+            if team := group_of_member(self.teams, name):
                 text = f"expected the team '{team}', of which '{name}' is a member"
                 raise section_error(("stop", "target_return", name), text)
             if self.default_settings is None and name not in self.behaviors:  # else any may show up
@@ -372,12 +372,12 @@ class RunOptions(Section):
 
     @property
     def configured_names(self) -> list[str]:
-        """Names of all behaviors, teams and members of teams."""
+        """Names of all behaviors, heterogeneous groups and their members."""
         members = (member for team in self.teams.values() for member in team)
         return list(dict.fromkeys([*self.behaviors, *self.teams, *members]))
 
     def behavior_settings(self, name: str) -> TrainerSettings:
-        """Returns the settings of behavior ``name`` (without its team).
+        """Returns the settings of behavior ``name`` (without its team id).
 
         Raises:
             ConfigError: it is not listed and there are no default_settings.
@@ -396,6 +396,6 @@ class RunOptions(Section):
         )
 
     def _with_members(self, name: str) -> str:
-        """A listed behavior, and of a team the members."""
+        """A listed behavior, with the members of a heterogeneous group."""
         members = ", ".join(f"'{member}'" for member in self.teams.get(name, ()))
         return f"'{name}' (the team of {members})" if members else f"'{name}'"

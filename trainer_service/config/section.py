@@ -26,13 +26,13 @@ _Built = TypeVar("_Built")
 
 
 class Remark(NamedTuple):
-    """A setting that is accepted, yet does not do what it says."""
+    """A setting that is accepted but has no effect or another one."""
 
     location: Location
     """Path of the key below the section that says so."""
 
     text: str
-    """What it does instead, or nothing, and why."""
+    """The effect of the key, if any, and the reason."""
 
     def below(self, *above: str) -> Remark:
         """The remark as a section says it that has this one at some keys."""
@@ -44,7 +44,7 @@ class Argument:
     """A mark of keys that ``learn`` has a flag for, and ``train`` an argument of the same name."""
 
     metavar: str = ""
-    """What stands for the value in the help; empty for flags that take none."""
+    """Placeholder of the value in the help; empty for flags that take none."""
 
     flag: str = ""
     """The flag, where it is not the key with dashes."""

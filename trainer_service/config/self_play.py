@@ -64,13 +64,13 @@ Opponents = Annotated[
 
 
 class SelfPlaySettings(Section):
-    """Self-play: one team learns, the others act with snapshots of it."""
+    """Self-play: one side learns, the others act with snapshots of it."""
 
     save_steps: PositiveCount = 20000
     """Trainer steps between snapshots."""
 
     team_change: PositiveCount = Field(default_factory=_five_snapshots)
-    """Trainer steps after which another team learns; five times save_steps where not given."""
+    """Trainer steps after which another side learns; five times save_steps where not given."""
 
     swap_steps: Count = 2000
     """Opponents' steps between swaps of their snapshot."""

@@ -226,7 +226,7 @@ class TrainerSettings(Section):
         return self.network_settings.deterministic and self.hyperparameters.draws_actions
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         yield from (remark.below("hyperparameters") for remark in self.hyperparameters.remarks())
         yield from (remark.below("network_settings") for remark in self.network_settings.remarks())
         for name, signal in self.reward_signals.items():

@@ -26,7 +26,7 @@ def problem(text: str) -> PydanticCustomError:
 
 
 def expected(what: str, value: object) -> PydanticCustomError:
-    """Returns a validation error with what was expected and what came."""
+    """Returns a validation error with the expected and the given value."""
     return problem(f"expected {what}, got {shown(value)}")
 
 

@@ -32,7 +32,7 @@ from trainer_service.config import RunOptions
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.distributed.ray_cluster import RayCluster
 from trainer_service.distributed.ray_watch import RayWatch
-from trainer_service.distributed.records import SampleRequest, SampleResult, Share
+from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import WorkerLost
 from trainer_service.distributed.worker import REPORT_S
 from trainer_service.distributed.worker_process import WorkerFailure, WorkerProcess
@@ -150,13 +150,13 @@ class RayWorkers:
         with self._cluster_calls():
             self._request = ray.put(request)
 
-    def ask(self, worker: int, share: Share | None) -> None:
-        """Lets a worker collect for the newest request; None goes on with its share."""
+    def ask(self, worker: int, quota: CollectionQuota | None) -> None:
+        """Lets a worker collect for the newest request; None goes on with its quota."""
         life = self._lives[worker]
-        request = None if share is None else self._request
+        request = None if quota is None else self._request
         waiting = sum(call.life is life for call in self._calls.values())
         with self._cluster_calls():
-            ref = life.actor.collect.remote(request, share)
+            ref = life.actor.collect.remote(request, quota)
         self._calls[ref] = _Call(life, _Phase.COLLECT, time.monotonic() + (1 + waiting) * self._answer_s)
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer_service.collection.collectors import TeamName
+from trainer_service.collection.collectors import BehaviorId
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.config.run_options import Precision
@@ -44,7 +44,7 @@ class PublishedPolicy:
     """``Actor.state_dict``, with arrays in place of tensors."""
 
     seed: int
-    """What random streams are derived from, together with the step, the share's number and the worker."""
+    """What random streams are derived from, together with the step, the quota's number and the worker."""
 
     training: bool
     """Whether trajectories are wanted; otherwise it only acts."""
@@ -53,13 +53,13 @@ class PublishedPolicy:
     """The precision in which it encodes pictures."""
 
     learning_team: int | None = None
-    """The team whose trajectories are wanted, under self-play; None for all teams."""
+    """The team id whose trajectories are wanted, under self-play; None for all."""
 
     opponents: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """State dicts, as arrays, of the snapshots that other teams act as, by team."""
+    """State dicts, as arrays, of the snapshots that other sides act as, by team id."""
 
     fixed_opponents: Mapping[int, PublishedOpponent] = field(default_factory=dict)
-    """The fixed opponents that other teams act as, by team."""
+    """The fixed opponents that other sides act as, by team id."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -76,12 +76,12 @@ class SampleRequest:
     """Environment parameters as they are in force."""
 
     restarts: int = 0
-    """How often all episodes had to begin anew so far, for a new lesson or another team's turn."""
+    """How often all episodes had to begin anew so far, for a new lesson or another side's turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One worker's part of a request: it is done when one of its behaviors has one of these."""
+class CollectionQuota:
+    """One worker's quota of a request, fulfilled when one of its behaviors has one of these."""
 
     steps: Mapping[str, int]
     """Agent steps in complete trajectories, by behavior name."""
@@ -90,14 +90,14 @@ class Share:
     """Agent steps, complete or not, by behavior name: what is left of ``max_steps``."""
 
     number: int = 0
-    """Shares of this run before it: random streams are derived from it."""
+    """Quotas of this run before it: random streams are derived from it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
     """A behavior that a worker's simulators have and that it knows no policy of."""
 
-    team: TeamName
+    behavior_id: BehaviorId
     spec: BehaviorSpec
     group_size: int
 
@@ -116,17 +116,17 @@ class SampleResult:
     """Of the request that it answers."""
 
     complete: bool
-    """Whether the share is fulfilled, or cannot be; otherwise the worker goes on when it is asked to."""
+    """Whether the quota is fulfilled, or cannot be; otherwise the worker goes on when it is asked to."""
 
     batches: Sequence[tuple[str, SampleBatch]] = ()
-    """By behavior name; one for each of its teams."""
+    """By behavior name; one for each of its team ids."""
 
     stats: Sequence[tuple[str, StatMessage]] = ()
     """Statistics of simulators, by behavior name."""
 
     declared: Sequence[Declaration] = ()
-    teams: frozenset[TeamName] = frozenset()
-    """Every team that has agents there now."""
+    behavior_ids: frozenset[BehaviorId] = frozenset()
+    """The behavior ids that its simulators have agents of now."""
 
     steps_at_once: Mapping[str, int] = field(default_factory=dict)
     """The greatest number of agent steps that every tick so far had a multiple of, by behavior name."""

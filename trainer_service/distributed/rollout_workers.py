@@ -1,6 +1,6 @@
 """Rollout workers as the source of a run's experience: who is asked for how much, and what has come.
 
-Synchronous collection goes in rounds: every worker gets a share of what the next update needs, to be collected with the
+Synchronous collection goes in rounds: every worker gets a quota of what the next update needs, to be collected with the
 newest policies, and nothing is taken in until all are done. Results are taken in by the workers' numbers, so that with
 deterministic simulators a run can be repeated bit for bit. Asynchronous collection never waits: a worker has up to two
 requests before it, and what comes is taken in at once unless its policy is too old.
@@ -19,20 +19,20 @@ from typing import Protocol
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.collectors import TeamName
+from trainer_service.collection.collectors import BehaviorId
 from trainer_service.collection.opponents import FixedOpponent
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.curriculum import Curriculum
+from trainer_service.distributed.collection_quotas import Demand, quota_of
 from trainer_service.distributed.records import (
+    CollectionQuota,
     PublishedOpponent,
     PublishedPolicy,
     SampleRequest,
     SampleResult,
-    Share,
     as_arrays,
     writable,
 )
-from trainer_service.distributed.shares import Demand, share_of
 from trainer_service.distributed.worker_statistics import WorkerState, WorkerStatistics, add_statistic
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
@@ -50,7 +50,7 @@ FRAGMENT_STEPS = 64
 """Agent steps that a worker collects at once for a learner that updates all the time."""
 
 ASYNC_FRACTION = 4
-"""Fragments that a worker's share of an update is cut into where collecting never waits."""
+"""Fragments that a worker's quota of an update is cut into where collecting never waits."""
 
 IN_FLIGHT = 2
 """Requests that a worker has before it where collecting never waits: one that it works on, and the next."""
@@ -77,8 +77,8 @@ class WorkerPool(Protocol):
         """Makes a request that ``ask`` refers to from now on: what all workers are told is sent once."""
         ...
 
-    def ask(self, worker: int, share: Share | None) -> None:
-        """Lets a worker collect for the request that was published last; None goes on with its share."""
+    def ask(self, worker: int, quota: CollectionQuota | None) -> None:
+        """Lets a worker collect for the request that was published last; None goes on with its quota."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[tuple[int, SampleResult] | WorkerLost]:
@@ -126,7 +126,7 @@ class RolloutWorkers:
         self._request: SampleRequest | None = None
         self._published: Hashable = None
         """What the newest request depends on."""
-        self._shares_made = 0
+        self._quotas_made = 0
         self._restarts = 0
         self._statistics = WorkerStatistics(self._timers)
         self._begin_at = time.monotonic() + timeout_wait_s
@@ -189,10 +189,10 @@ class RolloutWorkers:
         with self._timers("publish"):
             self._publish()
         for _ in range(self._limit):
-            for number, share in self._shares(ready).items():
-                if free[number] > 0 and share is not None:
+            for number, quota in self._quotas(ready).items():
+                if free[number] > 0 and quota is not None:
                     free[number] -= 1
-                    self._ask(number, share)
+                    self._ask(number, quota)
 
     def send_parameters(self) -> None:
         """Does nothing: every request has the lessons that are in force."""
@@ -203,7 +203,7 @@ class RolloutWorkers:
 
     @property
     def _is_round_open(self) -> bool:
-        """Whether some worker has not fulfilled its share."""
+        """Whether some worker has not fulfilled its quota."""
         return any(worker.promised for worker in self._workers.values())
 
     def _have_all_started(self, ready: Sequence[int]) -> bool:
@@ -223,10 +223,10 @@ class RolloutWorkers:
     def _limit(self) -> int:
         return IN_FLIGHT if self.is_async else 1
 
-    def _ask(self, number: int, share: Share) -> None:
+    def _ask(self, number: int, quota: CollectionQuota) -> None:
         worker = self._workers[number]
-        worker.promised.append(share)
-        self._pool.ask(number, share)
+        worker.promised.append(quota)
+        self._pool.ask(number, quota)
 
     def _publish(self) -> None:
         """Publishes the policies as they are now, unless the workers have them."""
@@ -243,8 +243,8 @@ class RolloutWorkers:
         )
         self._pool.publish(self._request)
 
-    def _shares(self, ready: Sequence[int]) -> dict[int, Share | None]:
-        """The shares of workers, by number; None where nothing is left for one."""
+    def _quotas(self, ready: Sequence[int]) -> dict[int, CollectionQuota | None]:
+        """The quotas of workers, by number; None where nothing is left for one."""
         wanted = {name: behavior for name, behavior in self._behaviors.items() if not behavior.finished}
         holders = {name: self._holders(name, ready) for name in wanted}
         demands = {
@@ -255,9 +255,9 @@ class RolloutWorkers:
             )
             for name, behavior in wanted.items()
         }
-        self._shares_made += 1
+        self._quotas_made += 1
         return {
-            number: share_of(demands, holders, number, self._shares_made, bounded=self.is_async)
+            number: quota_of(demands, holders, number, self._quotas_made, bounded=self.is_async)
             for number in ready
         }
 
@@ -281,8 +281,8 @@ class RolloutWorkers:
 
     def _left(self, behavior: Behavior) -> int:
         """Agent steps of a behavior's ``max_steps`` that no worker was asked for."""
-        promised = [share for worker in self._workers.values() for share in worker.promised]
-        asked = sum(share.budget.get(behavior.name, 0) for share in promised)
+        promised = [quota for worker in self._workers.values() for quota in worker.promised]
+        asked = sum(quota.budget.get(behavior.name, 0) for quota in promised)
         return max(behavior.settings.max_steps - behavior.step - asked, 0)
 
     def _steps_at_once(self, name: str) -> int:
@@ -307,13 +307,15 @@ class RolloutWorkers:
     def _take_in(self, number: int, worker: WorkerState, result: SampleResult) -> None:
         """Gives the behaviors what a worker has collected."""
         for declared in result.declared:
-            self._declare(number, declared.team, declared.spec, declared.group_size)
-        for team in sorted(result.teams):
-            if (behavior := self._behaviors.get(team.name)) is not None:
-                self._declare(number, team, behavior.spec, 1)
-        known = {team for team in result.teams if team.name in self._behaviors}
+            self._declare(number, declared.behavior_id, declared.spec, declared.group_size)
+        for behavior_id in sorted(result.behavior_ids):
+            if (behavior := self._behaviors.get(behavior_id.name)) is not None:
+                self._declare(number, behavior_id, behavior.spec, 1)
+        known = {each for each in result.behavior_ids if each.name in self._behaviors}
         gone = worker.is_lost
-        self._behaviors.keep(number, set() if gone else known | {each.team for each in result.declared})
+        self._behaviors.keep(
+            number, set() if gone else known | {each.behavior_id for each in result.declared}
+        )
         for name, batch in result.batches:
             behavior = self._behaviors[name]
             lag = behavior.updates - result.versions.get(name, behavior.updates)
@@ -335,21 +337,21 @@ class RolloutWorkers:
             return False
         return lag > self._settings.max_policy_lag or result.restarts != self._restarts
 
-    def _declare(self, number: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> None:
-        is_new = team.name not in self._behaviors
+    def _declare(self, number: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int) -> None:
+        is_new = behavior_id.name not in self._behaviors
         try:
-            behavior = self._behaviors.declare(number, team, spec, group_size)
+            behavior = self._behaviors.declare(number, behavior_id, spec, group_size)
         except UserError as error:
             raise UserError(f"worker {number}: {error}") from None
         if is_new:
             self._added(behavior)
-            _logger.info("Connected new brain: %s", team.in_words(behavior.spec))
+            _logger.info("Connected new brain: %s", behavior_id.in_words(behavior.spec))
 
     def _handle_loss(self, loss: WorkerLost) -> None:
         """Counts what is lost; the others will be asked for it, and the process is started again."""
         worker = self._workers[loss.worker]
         _logger.warning("Worker %d is lost: %s", loss.worker, loss.reason)
-        # Without rounds, the shares that results are of are not among those that were promised any more.
+        # Without rounds, the quotas that results are of are not among those that were promised any more.
         in_hand = 0 if self.is_async else worker.in_hand
         lost = max(worker.wanted - in_hand, 0)
         for behavior in self._behaviors.values():

@@ -17,20 +17,20 @@ from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import Collectors, TeamName
+from trainer_service.collection.collectors import BehaviorId, Collectors
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
-from trainer_service.collection.teams import Teams
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
+    CollectionQuota,
     Declaration,
     PublishedOpponent,
     PublishedPolicy,
     SampleRequest,
     SampleResult,
-    Share,
     as_tensors,
 )
 from trainer_service.errors import UserError
@@ -79,15 +79,15 @@ class RolloutWorker:
         self._options = options
         self._policies: dict[str, _PolicyCopy] = {}
         self._request: SampleRequest | None = None
-        self._share = Share({}, {})
+        self._quota = CollectionQuota({}, {})
         self._steps: dict[str, int] = {}
         """Steps in complete trajectories of the request, by behavior."""
         self._transitions: dict[str, int] = {}
         self._steps_at_once: dict[str, int] = {}
         self._batches: dict[tuple[str, int], list[SampleBatch]] = {}
-        """What was collected since the last result, by behavior and team."""
+        """What was collected since the last result, by behavior and team id."""
         self._stats: list[tuple[str, StatMessage]] = []
-        self._declared: dict[TeamName, Declaration] = {}
+        self._declared: dict[BehaviorId, Declaration] = {}
         self._timers = Timers()
         self._log = _LogBuffer()
         for name in _LOGGERS:
@@ -98,7 +98,12 @@ class RolloutWorker:
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
         self._collectors = Collectors(self._deliver)
         self._simulators = Simulators(
-            self._bridge, self._collectors, self._channels, self, self._timers, Teams(options.teams)
+            self._bridge,
+            self._collectors,
+            self._channels,
+            self,
+            self._timers,
+            HeterogeneousGroups(options.teams),
         )
 
     def start(self) -> None:
@@ -114,19 +119,19 @@ class RolloutWorker:
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._log)
 
-    def collect(self, request: SampleRequest | None, share: Share | None = None) -> SampleResult:
-        """Acts and collects until the share is fulfilled, or for ``REPORT_S``.
+    def collect(self, request: SampleRequest | None, quota: CollectionQuota | None = None) -> SampleResult:
+        """Acts and collects until the quota is fulfilled, or for ``REPORT_S``.
 
         Args:
             request: what to act with from now on; None goes on with the last one.
-            share: when it is fulfilled; None goes on with the last one.
+            quota: when it is fulfilled; None goes on with the last one.
 
         Raises:
             UserError: a simulator that does not fit the configuration.
             BridgeError: the simulators are gone and will not come back.
         """
         if request is not None:
-            self._begin(request, share or Share({}, {}))
+            self._begin(request, quota or CollectionQuota({}, {}))
         until = time.monotonic() + REPORT_S
         while True:
             self._simulators.act()
@@ -135,8 +140,8 @@ class RolloutWorker:
             if complete or time.monotonic() >= until:
                 return self._result(complete)
 
-    def _begin(self, request: SampleRequest, share: Share) -> None:
-        before, self._request, self._share = self._request, request, share
+    def _begin(self, request: SampleRequest, quota: CollectionQuota) -> None:
+        before, self._request, self._quota = self._request, request, quota
         self._steps, self._transitions, self._declared = {}, {}, {}
         if before is not None and before.number == request.number:
             return  # the policies are there, and their random streams go on
@@ -144,7 +149,7 @@ class RolloutWorker:
             policy = self._policies.get(name)
             if policy is None:
                 policy = self._policies[name] = _PolicyCopy(name, published, self._number * _AGENTS_OF_WORKER)
-            policy.update(published, (share.number, self._number))
+            policy.update(published, (quota.number, self._number))
         if before is None:
             return
         if [*before.parameters] != [*request.parameters]:
@@ -153,15 +158,15 @@ class RolloutWorker:
             self._simulators.restart()
 
     def _is_complete(self) -> bool:
-        wanted = {*self._share.steps, *self._share.budget}
+        wanted = {*self._quota.steps, *self._quota.budget}
         for name in wanted:
-            if self._steps.get(name, 0) >= self._share.steps.get(name, float("inf")):
+            if self._steps.get(name, 0) >= self._quota.steps.get(name, float("inf")):
                 return True
-            if self._transitions.get(name, 0) >= self._share.budget.get(name, float("inf")):
+            if self._transitions.get(name, 0) >= self._quota.budget.get(name, float("inf")):
                 return True
         if self._declared:
             return True
-        present = {team.name for team in self._collectors.teams()}
+        present = {behavior_id.name for behavior_id in self._collectors.behavior_ids()}
         return bool(present) and not present & wanted
 
     def _result(self, complete: bool) -> SampleResult:
@@ -176,7 +181,7 @@ class RolloutWorker:
             batches=batches,
             stats=stats,
             declared=list(self._declared.values()),
-            teams=self._collectors.teams(),
+            behavior_ids=self._collectors.behavior_ids(),
             steps_at_once=dict(self._steps_at_once),
             timers=self._timers.to_json(),
             log=self._log.drain(),
@@ -200,18 +205,22 @@ class RolloutWorker:
 
     # What Simulators asks of the learning half, which is in another process:
 
-    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+    def declare(
+        self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
+    ) -> Collector:
         """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
-        policy = self._policies.get(team.name)
+        policy = self._policies.get(behavior_id.name)
         if policy is None:
-            self._declared.setdefault(team, Declaration(team, spec, group_size))
+            self._declared.setdefault(behavior_id, Declaration(behavior_id, spec, group_size))
             raise NotYet
         if changed := spec_mismatch(policy.published.spec, spec):
-            raise UserError(f"behavior '{team.name}' differs from what was declared before: {changed[:500]}")
+            raise UserError(
+                f"behavior '{behavior_id.name}' differs from what was declared before: {changed[:500]}"
+            )
         return policy.collector
 
     def remove(self, simulator: int) -> None:
-        """Forgets nothing: results tell which teams are there."""
+        """Forgets nothing: results list the behavior ids that are present."""
 
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
         """Keeps a simulator's statistic. False where there are too many in one result."""
@@ -238,7 +247,7 @@ class _PolicyCopy:
         learner = make_learner(selector.spec, settings, compute)
         self._actor = learner.actor
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
-        """By team."""
+        """By team id."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
         self._opponents: OpponentPolicies | None = None
         if settings.self_play is not None:
@@ -248,7 +257,7 @@ class _PolicyCopy:
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
-        """Acts with this from now on. stream: of random numbers, the share and the worker."""
+        """Acts with this from now on. stream: of random numbers, the quota and the worker."""
         self.published = published
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64
@@ -274,7 +283,7 @@ class _PolicyCopy:
         self._actor.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """What a team acts as; None for the newest policy."""
+        """The opponent that a side acts as; None for the newest policy."""
         return self._opponent_of.get(team)
 
 

@@ -21,7 +21,7 @@ from unity_bridge.errors import BridgeError, DeclarationError, LaunchError, Plug
 from unity_bridge.programs.program import running_groups
 
 if TYPE_CHECKING:
-    from trainer_service.distributed.records import SampleRequest, SampleResult, Share
+    from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
     from trainer_service.distributed.worker import RolloutWorker
 
 _NEEDED = ("algorithms.", "encoders.", "reward_signals.", "simulators.")
@@ -90,12 +90,14 @@ class WorkerProcess:
             return failure_of(error)
         return None
 
-    def collect(self, request: SampleRequest | None, share: Share | None) -> SampleResult | WorkerFailure:
+    def collect(
+        self, request: SampleRequest | None, quota: CollectionQuota | None
+    ) -> SampleResult | WorkerFailure:
         """Collects; see ``RolloutWorker.collect``."""
         try:
             if self._worker is None:
                 raise RuntimeError("a worker that was not started cannot collect")
-            result = self._worker.collect(request, share)
+            result = self._worker.collect(request, quota)
             if self._watchdog is not None:
                 self._watchdog.watch(running_groups())
             return result

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.distributed.records import SampleResult, Share
+from trainer_service.distributed.records import CollectionQuota, SampleResult
 from trainer_service.metrics.timers import Timers
 from unity_bridge.side_channels import Aggregation, StatMessage
 
@@ -19,8 +19,8 @@ _INTERVAL_S = 2.0
 class WorkerState:
     """What the trainer knows of one worker."""
 
-    promised: list[Share] = field(default_factory=list)
-    """Shares that it has not fulfilled, oldest first."""
+    promised: list[CollectionQuota] = field(default_factory=list)
+    """Quotas that it has not fulfilled, oldest first."""
 
     results: list[SampleResult] = field(default_factory=list)
     """Results that wait until all workers of the round are done."""
@@ -45,8 +45,8 @@ class WorkerState:
 
     @property
     def wanted(self) -> int:
-        """Agent steps of the shares that it has not fulfilled."""
-        return sum(sum(share.steps.values()) for share in self.promised)
+        """Agent steps of the quotas that it has not fulfilled."""
+        return sum(sum(quota.steps.values()) for quota in self.promised)
 
     @property
     def in_hand(self) -> int:

@@ -116,10 +116,12 @@ def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
 
 
 def _behaviors(specs: Mapping[str, BehaviorSpec], options: RunOptions) -> Iterator[Finding]:
-    from trainer_service.collection.teams import Teams  # torch, which takes a second to load
+    from trainer_service.collection.heterogeneous_groups import (
+        HeterogeneousGroups,  # torch, which takes a second to load
+    )
 
     try:
-        merged = Teams(options.teams).merge(Tick(0, specs, {})).new_specs
+        merged = HeterogeneousGroups(options.teams).merge(Tick(0, specs, {})).new_specs
     except UserError as error:
         yield Finding("fail", "teams", str(error), "are the members spelled as in the simulator?")
         return
@@ -139,7 +141,7 @@ def _behavior(name: str, spec: BehaviorSpec, options: RunOptions) -> Finding:
     from trainer_service.algorithms import Compute
     from trainer_service.algorithms.common.observation_selection import with_group_size
     from trainer_service.behaviors.behavior import Behavior
-    from trainer_service.collection.teams import with_agent_counts
+    from trainer_service.collection.heterogeneous_groups import with_agent_counts
 
     subject = f"behavior {name}"
     try:

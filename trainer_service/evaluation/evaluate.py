@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from trainer_service.callbacks import SimulatorStep
 from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.collection.teams import Teams
 from trainer_service.errors import UserError
 from trainer_service.evaluation.episode_limit import EpisodeLimit
 from trainer_service.evaluation.loop import EpisodeLoop, Tally
@@ -75,7 +75,9 @@ class _Evaluation:
         self._on_step = on_step
         self._limits: dict[str, EpisodeLimit] = {}
         self._actors = PolicyActors(policies, deterministic=deterministic)
-        self._teams = Teams({name: policy.members for name, policy in policies.items() if policy.members})
+        self._groups = HeterogeneousGroups(
+            {name: policy.members for name, policy in policies.items() if policy.members}
+        )
 
     @property
     def complete(self) -> bool:
@@ -84,7 +86,7 @@ class _Evaluation:
 
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Acts, and counts the tick."""
-        tick = self._teams.merge(tick)
+        tick = self._groups.merge(tick)
         self._actors.declare(tick)
         replies = self._actors.act(tick)
         for behavior_id, batch in tick.steps.items():
@@ -97,7 +99,7 @@ class _Evaluation:
             if self._on_step is not None:
                 actions = replies[behavior_id].rows(seen.waiting)
                 self._on_step(name, SimulatorStep(tick.simulator, team, seen.batch, actions))
-        return self._teams.split(tick, replies)
+        return self._groups.split(tick, replies)
 
     def drop(self, simulator: int) -> None:
         """Forgets what policies remember of a simulator."""

@@ -123,7 +123,7 @@ def play_match(
 ) -> Mapping[str, Games]:
     """Plays games of two players in one simulator: an equal share on each side, one side after the other.
 
-    Sides are the teams, or where all have one team the behavior names. Between two of them the simulator begins anew.
+    Sides are the team ids, or with a single team id the behavior names. The simulator begins anew for each side.
 
     Args:
         loop: with its one simulator on its way.
@@ -268,20 +268,20 @@ def sides_of(
     Args:
         ids: behavior ids that play.
         wanted: the only side, by its name, or several that are one, with commas; None for each in turn.
-        teams: behaviors that learned as one, by the team's name: they are one side, which is called like that, unless
+        teams: behaviors that learned as one, by the group's name: they are one side, which is called like that, unless
             nobody is left on another.
 
     Raises:
         UserError: there is no such side, or nobody is on another one.
     """
     names = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in ids}
-    team_of = {member: team for team, members in teams.items() for member in members}
+    group_of = {member: group for group, members in teams.items() for member in members}
     if len({team for _, team in names.values()}) > 1:
         side_of = {behavior_id: str(team) for behavior_id, (_, team) in names.items()}
     else:
-        side_of = {behavior_id: team_of.get(name, name) for behavior_id, (name, _) in names.items()}
+        side_of = {behavior_id: group_of.get(name, name) for behavior_id, (name, _) in names.items()}
         if len(set(side_of.values())) == 1:
-            # One learner for opponents, as MADDPG may be, makes no team of them in a game.
+            # One learner for opponents, as MADDPG may be, makes them no side of a game.
             side_of = {behavior_id: name for behavior_id, (name, _) in names.items()}
     words = sorted(set(side_of.values()))
     if len(words) < 2:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.opponents import expert_actions
 from trainer_service.collection.policy_actor import PolicyActor
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import policies_for
@@ -43,7 +43,7 @@ def load_player(name: PlayerName, results_dir: str | Path, *, device: str = "cpu
     """Loads the policies of a player, if it has any.
 
     Raises:
-        UserError: there is no such run or checkpoint, or it is damaged, or is of a team that cannot act apart.
+        UserError: there is no such run or checkpoint, it is damaged, or its group's members cannot act apart.
     """
     checkpoints = player_checkpoints(name, results_dir)
     policies = {each: Policy(found, device=device, seed=seed) for each, found in checkpoints.items()}
@@ -101,7 +101,7 @@ class Seat:
         batch = tick.steps[behavior_id]
         name, team = parse_behavior_id(behavior_id)
         if self._player.name.is_expert:
-            return expert_actions(TeamSteps(tick.simulator, team, batch, behavior_id, tick.messages), spec)
+            return expert_actions(BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages), spec)
         return self._actors[name].act(tick.simulator, team, batch)
 
     def drop(self, simulator: int) -> None:

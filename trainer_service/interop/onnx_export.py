@@ -113,9 +113,9 @@ def export_run(
         sources = {folder.final_model(name): path for name, path in checkpoints_of(folder.path).items()}
     policies: dict[Path, Policy] = {}
     for target, source in sources.items():
-        team = Policy.load(source)
-        for name, policy in team.parts().items():
-            policies[target if policy is team else _place_of_member(target, team.behavior, name)] = policy
+        group = Policy.load(source)
+        for name, policy in group.parts().items():
+            policies[target if policy is group else _place_of_member(target, group.behavior, name)] = policy
     if output is not None:
         policies = _redirected(policies, output)
     for target, policy in policies.items():
@@ -123,18 +123,18 @@ def export_run(
     return policies
 
 
-def _place_of_member(target: Path, team: str, member: str) -> Path:
+def _place_of_member(target: Path, group: str, member: str) -> Path:
     """``Leader.onnx`` for ``Pursuit.onnx``, ``Leader/Leader-500.onnx`` for ``Pursuit/Pursuit-500.onnx``.
 
     Beside a file of another name it is called ``NAME-Leader.onnx``.
     """
     name = target.stem
-    if name == team:
+    if name == group:
         return target.with_name(f"{member}.onnx")
-    if target.parent.name == team and (name == "best" or name.startswith(f"{team}-")):
+    if target.parent.name == group and (name == "best" or name.startswith(f"{group}-")):
         return (
             target.parent.with_name(member)
-            / f"{member if name != 'best' else ''}{name.removeprefix(team)}.onnx"
+            / f"{member if name != 'best' else ''}{name.removeprefix(group)}.onnx"
         )
     return target.with_name(f"{name}-{member}.onnx")
 

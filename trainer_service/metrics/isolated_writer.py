@@ -1,4 +1,4 @@
-"""Writers that are not ours, kept apart from the run: whatever they do wrong costs a warning."""
+"""Foreign summary writers in threads of their own: their failures cost a warning, not the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_service.metrics.writers import RunEnd, SummaryWriter
 PATIENCE_S = 120.0
 """Seconds that one call may take: to reach a service that does not answer, a library tries for a minute or two."""
 
-FAREWELL_S = 60.0
+SHUTDOWN_TIMEOUT_S = 60.0
 """Seconds that a writer gets at the end of a run to send what waits and to close."""
 
 _QUIET_S = 2.0
@@ -32,7 +32,7 @@ class IsolatedWriter(SummaryWriter):
     """A writer in a thread of its own, which does one thing after the other.
 
     Where it raises, or one call takes longer than ``patience_s``, it is left out from then on, with one warning that
-    names it. No call here ever waits for it but ``join``, and that until ``farewell_s`` after ``close``.
+    names it. No call here ever waits for it but ``join``, and that until ``shutdown_timeout_s`` after ``close``.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class IsolatedWriter(SummaryWriter):
         writer: SummaryWriter,
         *,
         patience_s: float = PATIENCE_S,
-        farewell_s: float = FAREWELL_S,
+        shutdown_timeout_s: float = SHUTDOWN_TIMEOUT_S,
     ) -> None:
-        """name: what the warning calls it."""
+        """name: of the writer in warnings."""
         self._name = name
         self._writer = writer
         self._patience_s = patience_s
-        self._farewell_s = farewell_s
+        self._shutdown_timeout_s = shutdown_timeout_s
         self._calls: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._busy_since_s: float | None = None
         self._deadline_s = math.inf
@@ -89,7 +89,7 @@ class IsolatedWriter(SummaryWriter):
         """Lets the writer finish what waits, and close."""
         self._send(partial(self._writer.close, end))
         self._calls.put(None)
-        self._deadline_s = time.monotonic() + self._farewell_s
+        self._deadline_s = time.monotonic() + self._shutdown_timeout_s
 
     def join(self) -> None:
         """Waits for the writer to be closed."""
@@ -101,7 +101,7 @@ class IsolatedWriter(SummaryWriter):
             self._thread.join(self._left_s())
         if self._thread.is_alive():
             self._leave_out(
-                f"it did not end within {self._farewell_s:g} s; its last values may be missing there"
+                f"it did not end within {self._shutdown_timeout_s:g} s; its last values may be missing there"
             )
 
     def _left_s(self) -> float:

@@ -16,7 +16,7 @@ _REWARD = "Environment/Cumulative Reward"
 _GROUP_REWARD = "Environment/Group Cumulative Reward"
 _LENGTH = "Environment/Episode Length"
 MEMBER_REWARD = "Environment/Cumulative Reward/"
-"""The beginning of the tags of a team's members, which end with their behaviors' names."""
+"""The beginning of the tags of a heterogeneous group's members, which end with their behaviors' names."""
 
 _LESSON = "Environment/Lesson Number/"
 _REPLACED = "Environment/Replaced Values"
@@ -149,7 +149,7 @@ class Summary:
 
     @property
     def member_returns(self) -> dict[str, float]:
-        """The mean return of the agents of each behavior in a team; empty without a team."""
+        """The mean return of the agents of each member of a heterogeneous group; empty without one."""
         return {
             tag.removeprefix(MEMBER_REWARD): series.mean
             for tag, series in self.series.items()

@@ -1,4 +1,4 @@
-"""The C library's allocator, set up for what an update does: the same tensors again in every minibatch."""
+"""Settings of the C library's allocator for updates, which make the same tensors in every minibatch."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class FlatOptimizer:
 
 
 class TargetNetwork(Generic[Network]):
-    """A copy of a network that follows it slowly, for targets that do not run away from what learns them."""
+    """A target network: a copy that follows a network slowly, for stable targets."""
 
     def __init__(self, network: Network) -> None:
         self.network = copy.deepcopy(network).requires_grad_(False)

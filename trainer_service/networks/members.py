@@ -1,6 +1,6 @@
-"""Heterogeneous agents in networks: what the agents of each member of a team have of its padded sensors and actions.
+"""Member networks: networks on each member's own part of a heterogeneous group's padded sensors and actions.
 
-n agents of a group, S sensors, C numbers and K choices of the padded actions.
+n agents of a group, S sensors, C continuous actions and K choices in all branches, padded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """The agents of one member, and what is theirs of all that is padded."""
+    """The agents of one member, and their part of the padded sensors and actions."""
 
     agents: slice
     """Their indices in a group."""
@@ -30,31 +30,31 @@ class MemberView:
     spec: BehaviorSpec
     """Those sensors in that order, and the member's own actions."""
 
-    numbers: tuple[int, ...]
+    continuous: tuple[int, ...]
     """Columns of their continuous actions among C."""
 
-    choices: tuple[int, ...]
-    """Columns of their choices among K."""
+    discrete: tuple[int, ...]
+    """Columns of the choices in their branches among K."""
 
 
 def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
     """Columns of a member's continuous actions and choices among C + K."""
-    return [*view.numbers, *(padded.continuous_size + choice for choice in view.choices)]
+    return [*view.continuous, *(padded.continuous_size + choice for choice in view.discrete)]
 
 
 def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]:
-    """One view for each member of a team. sensors: those that a network is given, by their numbers in ``spec``."""
-    owned = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
-    of_members = set(chain.from_iterable(owned))
+    """One view for each member of a heterogeneous group. sensors: the numbers in ``spec`` of a network's inputs."""
+    of_each_member = [set(member_sensors(spec.observation_specs, member)) for member in spec.members]
+    of_members = set(chain.from_iterable(of_each_member))
     views: list[MemberView] = []
-    for member, mine in zip(spec.members, owned, strict=True):
+    for member, of_member in zip(spec.members, of_each_member, strict=True):
         start = views[-1].agents.stop if views else 0
-        seen = tuple(number for number in sensors if number in mine or number not in of_members)
+        own_sensors = tuple(number for number in sensors if number in of_member or number not in of_members)
         views.append(
             MemberView(
                 slice(start, start + member.num_agents),
-                seen,
-                BehaviorSpec(tuple(spec.observation_specs[i] for i in seen), member.action_spec),
+                own_sensors,
+                BehaviorSpec(tuple(spec.observation_specs[i] for i in own_sensors), member.action_spec),
                 tuple(range(member.action_spec.continuous_size)),
                 tuple(member_choices(spec.action_spec, member).nonzero()[0].tolist()),
             )
@@ -68,14 +68,17 @@ def sensors_of_agents(spec: BehaviorSpec) -> Tensor | None:
     return _marked(views, len(spec.observation_specs), lambda view: view.sensors)
 
 
-def numbers_of_agents(spec: BehaviorSpec) -> Tensor | None:
+def continuous_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 where the agent of an index has a continuous action. [n, C]; None where everyone has all."""
-    return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.numbers)
+    return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.continuous)
 
 
-def choices_of_agents(spec: BehaviorSpec) -> Tensor | None:
+numbers_of_agents = continuous_of_agents
+
+
+def discrete_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
-    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.choices)
+    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.discrete)
 
 
 def actions_of_agents(spec: BehaviorSpec) -> Tensor | None:
@@ -105,7 +108,7 @@ def observed_columns(spec: BehaviorSpec, sensors: Sequence[int]) -> Tensor | Non
 
 
 def acted_columns(spec: BehaviorSpec) -> Tensor | None:
-    """Columns that are not padding in what all agents do side by side: numbers, then choices, of each agent.
+    """Columns that are not padding in all agents' actions side by side: continuous, then discrete, of each agent.
 
     int64, into n · (C + K); None where all are.
     """
@@ -142,32 +145,32 @@ def _marked(
 
 
 def _columns(each: Tensor) -> Tensor | None:
-    """Where 1 stands in each agent's columns. [n, F] to int64; None where it stands everywhere."""
+    """Indices of ones over all agents' columns. [n, F] to int64; None where all are ones."""
     return None if bool(each.all()) else each.flatten().nonzero().flatten()
 
 
 class PaddedColumns(nn.Module):
-    """The way of a member's own columns into the padded ones, which are 0 otherwise."""
+    """Scatters a member's own columns into the padded ones, which are 0 otherwise."""
 
-    places: Tensor
+    scatter: Tensor
     """A 1 in each row, at the padded column. [own columns, size]"""
 
     def __init__(self, columns: Sequence[int], size: int) -> None:
         super().__init__()
-        self.register_buffer("places", torch.eye(size)[list(columns)], persistent=False)
+        self.register_buffer("scatter", torch.eye(size)[list(columns)], persistent=False)
 
     def forward(self, own: Tensor, like: Tensor | None = None) -> Tensor:
         """Maps [..., own columns] to [..., size]. like: [..., any] of as many rows, for models that are traced."""
         # Products, for inference engines that know little else; times 0 and 1 nothing is lost.
-        if len(self.places):
-            return own @ self.places
+        if len(self.scatter):
+            return own @ self.scatter
         if like is None:
-            return own.new_zeros((*own.shape[:-1], self.places.shape[1]))
-        return (like[..., :1] * 0.0) @ self.places.new_zeros(1, self.places.shape[1])
+            return own.new_zeros((*own.shape[:-1], self.scatter.shape[1]))
+        return (like[..., :1] * 0.0) @ self.scatter.new_zeros(1, self.scatter.shape[1])
 
 
 class MemberNetworks(nn.Module):
-    """A network for each member of a team, on its own sensors, whose outputs stand in padded columns."""
+    """A network for each member of a heterogeneous group, on its own sensors, whose outputs stand in padded columns."""
 
     def __init__(
         self,
@@ -221,14 +224,14 @@ class MemberNetworks(nn.Module):
         observations: Sequence[Tensor],
         forward: Callable[[Any, list[Tensor]], tuple[Tensor, Tensor]],
     ) -> tuple[Tensor, Tensor]:
-        """Outputs of M agents as ``of_agents`` gives them, and what they remember, by networks with memory."""
+        """Outputs of M agents as ``of_agents`` gives them, and their next memories, by networks with memory."""
         outputs, memories = [], []
         for k, view in enumerate(self._views):
-            seen = self._seen(k, observations)
-            own, kept = forward(self.each[k], seen)
-            mine = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
-            outputs.append(self.columns[k](own, like=seen[-1]) * mine)
-            memories.append(kept * mine)
+            own_observations = self._own_observations(k, observations)
+            output, next_memory = forward(self.each[k], own_observations)
+            is_own = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
+            outputs.append(self.columns[k](output, like=own_observations[-1]) * is_own)
+            memories.append(next_memory * is_own)
         return torch.stack(outputs).sum(dim=0), torch.stack(memories).sum(dim=0)
 
     def of_groups(
@@ -247,12 +250,12 @@ class MemberNetworks(nn.Module):
     def _outputs(
         self, k: int, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
     ) -> Tensor:
-        seen = self._seen(k, observations)
-        padded: Tensor = self.columns[k](forward(self.each[k], seen), like=seen[-1])
+        own_observations = self._own_observations(k, observations)
+        padded: Tensor = self.columns[k](forward(self.each[k], own_observations), like=own_observations[-1])
         return padded
 
-    def _seen(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
-        """What a member's network is given of single agents: its own sensors, and ids among its own agents."""
+    def _own_observations(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
+        """Inputs of a member's network from single agents: its own sensors, and ids among its own agents."""
         view = self._views[k]
         own = [observations[self._agent_sensors[sensor]] for sensor in view.sensors]
         return [*own, observations[-1][:, view.agents]]

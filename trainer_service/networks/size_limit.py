@@ -1,4 +1,4 @@
-"""A limit on what may be built, for settings that come with a file of unknown origin."""
+"""A limit on the size of networks, for settings from a file of unknown origin."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SIZED_LIKE = {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_f
 
 
 class SizeLimit(TorchFunctionMode):
-    """A mode in which no tensors are made beyond a small multiple of those that are there.
+    """A mode that limits new tensors to a small multiple of existing ones.
 
     What is made is counted before it is made, so networks of a billion units cost nothing.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        """state: the tensors that are there, at any depth."""
+        """state: the existing tensors, at any depth."""
         super().__init__()
-        there = list(_tensors(state))
-        self._numbers = _TIMES * sum(tensor.numel() for tensor in there) + _NUMBERS
-        self._tensors = _TIMES * len(there) + _TENSORS
+        tensors = list(_tensors(state))
+        self._numbers = _TIMES * sum(tensor.numel() for tensor in tensors) + _NUMBERS
+        self._tensors = _TIMES * len(tensors) + _TENSORS
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

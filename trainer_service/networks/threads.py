@@ -21,7 +21,7 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class Threads(NamedTuple):
-    """How many threads a behavior's updates are worth, and from how many agents on their decisions, too.
+    """The number of threads for a behavior's updates, and the number of agents from which decisions use them too.
 
     Threads that share little work wait for each other longer than one alone would take, most of all where a
     simulator has the other core.

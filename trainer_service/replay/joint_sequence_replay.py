@@ -148,7 +148,7 @@ class JointSequenceReplay(JointReplay):
         return count
 
     def _slots(self) -> Rows:
-        """Where the priorities of all whole sequences are."""
+        """Slots of the priorities of all whole sequences."""
         slots: Rows = (self._oldest + np.arange(len(self._starts))) % self.capacity
         return slots
 
@@ -165,7 +165,7 @@ class JointSequenceReplay(JointReplay):
         next_rows, _, finals = self._next_rows(window)
         final = np.zeros(next_rows.shape, np.bool_)
         final[finals] = True
-        there = np.where(final, window.at, next_rows)
+        next_positions = np.where(final, window.at, next_rows)
         segments = np.where(sample.present, self._steps["segment"][rows], -1)
         memories = self._finals["memories"][segments % self._final_capacity]
         memories[~sample.present] = 0.0
@@ -177,7 +177,7 @@ class JointSequenceReplay(JointReplay):
             lengths=lengths,
             segments=segments,
             memories=memories,
-            offsets=self._wrap(there - rows[:, None]),
+            offsets=self._wrap(next_positions - rows[:, None]),
             final=final,
             follow_observations=follow_observations,
             follow_present=follow_present,

@@ -1,4 +1,4 @@
-"""Replay buffer of joint steps: what all agents of a group saw, did and got at the same time."""
+"""Replay buffer of joint steps: simultaneous observations, actions and rewards of a group's agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JointSequences:
     """The trajectory that an agent's decision is part of: another one where another agent has its index. [B, n]"""
 
     memories: Floats32
-    """What the agent remembered before the first decision of that trajectory. Shape [B, n, memory size]."""
+    """The agent's memory before the first decision of that trajectory. Shape [B, n, memory size]."""
 
     offsets: Rows
     """Rows from a joint step to that of the next observations, the agent's next decision; or, where these are final
@@ -204,19 +204,19 @@ class JointReplay(ReplayBuffer[JointSample]):
     def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
         """Implements ReplayBuffer."""
         steps = self._steps
-        at, there = self._steps_ahead(rows, ahead)
-        places = np.nonzero(there)
+        at, present = self._steps_ahead(rows, ahead)
+        places = np.nonzero(present)
         taken, agents = at[places], places[2]
         to_next = steps["ahead"][taken, agents]
         following, last = self._wrap(taken + to_next), np.flatnonzero(to_next == 0)
         final_segments = steps["segment"][taken[last], agents[last]] % self._final_capacity
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][following, agents], self._finals[name][final_segments]
-            if found.dtype != ends.dtype:
-                found, ends = as_floats(found), as_floats(ends)
-            found[last] = ends
-            return found
+            values, ends = steps[name][following, agents], self._finals[name][final_segments]
+            if values.dtype != ends.dtype:
+                values, ends = as_floats(values), as_floats(ends)
+            values[last] = ends
+            return values
 
         sensors = [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
         return SingleSteps(
@@ -233,38 +233,38 @@ class JointReplay(ReplayBuffer[JointSample]):
         """Rows of each agent's steps whose rewards count, and whether there is such a step. [count, B, n] each."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
-        there, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
-        found = [(at, there)]
+        present, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
+        ahead = [(at, present)]
         for _ in range(count - 1):
             if self._follow_agents:
                 to_next = steps["ahead"][at, agents]
-                at, there = self._wrap(at + to_next), there & (to_next > 0)
+                at, present = self._wrap(at + to_next), present & (to_next > 0)
             else:
                 going = going & steps["continues"][at]
                 at = np.where(going, self._wrap(at + 1), at)
-                there = going & steps["present"][at, agents]
+                present = going & steps["present"][at, agents]
                 if not self._team:
-                    there &= steps["segment"][at, agents] == first
-            found.append((at, there))
-        return np.stack([at for at, _ in found]), np.stack([there for _, there in found])
+                    present &= steps["segment"][at, agents] == first
+            ahead.append((at, present))
+        return np.stack([at for at, _ in ahead]), np.stack([present for _, present in ahead])
 
     @property
     def _sensor_columns(self) -> list[str]:
         return [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
 
     def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
-        """What a column says of the next observations, by its name: [B, n, …]; and whether there are any, [B, n]."""
+        """A function from a column's name to its values at the next steps, [B, n, …]; and their presence, [B, n]."""
         steps = self._steps
         next_rows, next_present, finals = self._next_rows(window)
         final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
-            if found.dtype != ends.dtype:
-                found, ends = as_floats(found), as_floats(ends)
-            found[~next_present] = name == "allowed_actions"
-            found[finals] = ends
-            return found
+            values, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
+            if values.dtype != ends.dtype:
+                values, ends = as_floats(values), as_floats(ends)
+            values[~next_present] = name == "allowed_actions"
+            values[finals] = ends
+            return values
 
         return successors, next_present
 

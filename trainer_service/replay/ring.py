@@ -48,7 +48,7 @@ class Ring:
         self._written = {"steps": 0, "finals": 0}
         """Rows of each written since the ring was made, or loaded as it had been saved."""
         self._loans: dict[str, weakref.ref[Loan]] = {}
-        """What ``state`` gave last of each, as long as somebody has it."""
+        """The last result of ``state`` for each column, as long as somebody holds it."""
 
     def __len__(self) -> int:
         """Rows that can be sampled."""

@@ -1,4 +1,4 @@
-"""Single steps of replayed experience, as sources of rewards look at them."""
+"""Single steps of replayed experience, for reward models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unity_bridge.steps import Observation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SingleSteps:
-    """M steps of single agents, each with what the agent saw next in its episode."""
+    """M steps of single agents, each with the agent's next observation in its episode."""
 
     places: tuple[Rows, ...]
     """Where each stands in the table of all steps whose rewards the targets of B rows add up: [n_step, B], or

@@ -139,12 +139,12 @@ class TransitionReplay(ReplayBuffer[Sample]):
     def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
         """Implements ReplayBuffer."""
         steps = self._steps
-        found, there = [rows], [np.ones(len(rows), np.bool_)]
+        following, exists = [rows], [np.ones(len(rows), np.bool_)]
         for _ in range(ahead - 1):
-            there.append(there[-1] & ~steps["last"][found[-1]])
-            found.append(np.where(there[-1], (found[-1] + 1) % len(steps["segment"]), found[-1]))
-        places = np.nonzero(np.stack(there))
-        taken = np.stack(found)[places]
+            exists.append(exists[-1] & ~steps["last"][following[-1]])
+            following.append(np.where(exists[-1], (following[-1] + 1) % len(steps["segment"]), following[-1]))
+        places = np.nonzero(np.stack(exists))
+        taken = np.stack(following)[places]
         successors, terminated = self._after(taken)
         return SingleSteps(
             places=places,
@@ -161,7 +161,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         return [f"observations.{sensor}" for sensor in range(self._sensors)]
 
     def _after(self, rows: Rows) -> tuple[Callable[[str], NDArray[Any]], NDArray[np.bool_]]:
-        """What a column has after each of these rows, by its name; and whether the task ended with the row, [B]."""
+        """A function from a column's name to its values after these rows; and whether the task ended there, [B]."""
         steps, finals = self._steps, self._finals
         last = np.flatnonzero(steps["last"][rows])
         segments = steps["segment"][rows[last]] % self._final_capacity
@@ -170,11 +170,11 @@ class TransitionReplay(ReplayBuffer[Sample]):
         terminated[last] = finals["terminated"][segments]
 
         def successors(name: str) -> NDArray[Any]:
-            found, ends = steps[name][following], finals[name][segments]
-            if found.dtype != ends.dtype:
-                found, ends = as_floats(found), as_floats(ends)
-            found[last] = ends
-            return found
+            values, ends = steps[name][following], finals[name][segments]
+            if values.dtype != ends.dtype:
+                values, ends = as_floats(values), as_floats(ends)
+            values[last] = ends
+            return values
 
         return successors, terminated
 

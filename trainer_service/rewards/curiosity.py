@@ -51,8 +51,8 @@ class CuriosityReward(IntrinsicReward):
         actions = models.actions(continuous, transitions.discrete_actions)
         forward = forward_error(models.predict_features(features, actions), next_features).mean()
         guess, logits = models.predict_actions(features, next_features)
-        choices = transitions.discrete_actions + models.offsets
-        inverse = inverse_error(guess, continuous, logits, choices, models.branches).mean()
+        discrete = transitions.discrete_actions + models.offsets
+        inverse = inverse_error(guess, continuous, logits, discrete, models.branches).mean()
         loss = _LOSS_WEIGHT * (_FORWARD_WEIGHT * forward + _INVERSE_WEIGHT * inverse)
         return loss, {"Losses/Curiosity Forward Loss": forward, "Losses/Curiosity Inverse Loss": inverse}
 
@@ -73,7 +73,7 @@ class _Models(nn.Module):
         super().__init__()
         shape: ActionSpec = spec.action_spec
         self.branches = shape.discrete_branches
-        self._choices = shape.mask_size
+        self._mask_size = shape.mask_size
         self.register_buffer(
             "offsets", torch.tensor(choice_offsets(self.branches), dtype=torch.int64), persistent=False
         )
@@ -85,10 +85,10 @@ class _Models(nn.Module):
         self.forward_output = xavier_linear(_UNITS, features)
 
     def actions(self, continuous: Tensor, discrete: Tensor) -> Tensor:
-        """Numbers and one-hot choices side by side. Shape [B, continuous size + sum of branches]."""
+        """Continuous and one-hot discrete actions side by side. Shape [B, continuous size + sum of branches]."""
         if not self.branches:
             return continuous
-        return torch.cat([continuous, one_hot(discrete + self.offsets, self._choices)], dim=1)
+        return torch.cat([continuous, one_hot(discrete + self.offsets, self._mask_size)], dim=1)
 
     def predict_features(self, features: Tensor, actions: Tensor) -> Tensor:
         """φ(s') as expected from φ(s) and the action. Shape [B, F]."""
@@ -96,8 +96,8 @@ class _Models(nn.Module):
         return self.forward_output.forward(functional.silu(hidden))
 
     def predict_actions(self, features: Tensor, next_features: Tensor) -> tuple[Tensor, Tensor]:
-        """The numbers [B, C] and the logits [B, K] of the action that led from one to the other."""
+        """The continuous part [B, C] and the logits [B, K] of the action that led from one to the other."""
         hidden = self.inverse_hidden.forward(torch.cat([features, next_features], dim=1))
         predicted = self.inverse_output.forward(functional.silu(hidden))
-        size = predicted.shape[1] - self._choices
+        size = predicted.shape[1] - self._mask_size
         return predicted[:, :size], predicted[:, size:]

@@ -54,10 +54,10 @@ class Discriminator(nn.Module):
         super().__init__()
         network, actions = settings.network_settings, spec.action_spec
         self._uses_actions = settings.use_actions
-        self._choices = actions.mask_size
+        self._mask_size = actions.mask_size
         offsets = torch.tensor(choice_offsets(actions.discrete_branches), dtype=torch.int64)
         self.register_buffer("offsets", offsets, persistent=False)
-        action_size = actions.continuous_size + self._choices + 1 if settings.use_actions else 0
+        action_size = actions.continuous_size + self._mask_size + 1 if settings.use_actions else 0
         self.encoder = ObservationEncoder(spec.observation_specs, network)
         self.body = make_body(self.encoder.output_size + action_size, network)
         self.bottleneck = Bottleneck(network.hidden_units) if settings.use_vail else None
@@ -69,8 +69,8 @@ class Discriminator(nn.Module):
         if not self._uses_actions:
             return Inputs(observations, steps.executed_actions[:, :0])
         parts = [steps.executed_actions, steps.terminated.float().unsqueeze(1)]
-        if self._choices:
-            parts.append(one_hot(steps.discrete_actions + self.offsets, self._choices))
+        if self._mask_size:
+            parts.append(one_hot(steps.discrete_actions + self.offsets, self._mask_size))
         return Inputs(observations, torch.cat(parts, dim=1))
 
     def codes(self, inputs: Inputs) -> Tensor:

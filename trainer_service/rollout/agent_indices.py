@@ -30,7 +30,7 @@ class GroupMembership(NamedTuple):
 
 
 def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None) -> NDArray[np.int64]:
-    """Returns indices for reports; −1 for agents of no group or team, and where none were assigned. Shape [N]."""
+    """Returns indices for reports; −1 for agents without a group, and where none were assigned. Shape [N]."""
     if membership is None:
         return np.full(len(batch), -1, np.int64)
     if batch.members is not None:
@@ -39,7 +39,7 @@ def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None)
 
 
 def too_many_of_member(member: MemberSpec, agents: int) -> str:
-    """The message about more agents of a team's member in one group than it has indices."""
+    """The message about more agents of a member in one group than it has indices."""
     name = member.behavior
     return (
         f"a group of at least {agents} agents of '{name}' came, {member.num_agents} were expected: say how many there "
@@ -75,11 +75,11 @@ class _FreeIndices:
 class AgentIndexAllocator:
     """Gives each agent of a group an index from 0 on: the first that is free when it comes, in the order of ids.
 
-    In a team each member has a range of indices, and its agents get the first that is free there.
+    In a heterogeneous group each member has a range of indices, and its agents get the first that is free there.
     """
 
     def __init__(self, members: Sequence[MemberSpec] = ()) -> None:
-        """members: of the team; none for agents of one behavior."""
+        """members: of the heterogeneous group; none for agents of one behavior."""
         self._members = members
         self._first_indices = np.cumsum([0, *(member.num_agents for member in members)])
         """The first index of each member; 0 where there is but one."""

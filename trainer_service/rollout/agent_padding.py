@@ -1,4 +1,4 @@
-"""Padding of heterogeneous agents, so that the behaviors of a team are one behavior to their learner.
+"""Padding of sensors and actions, so that a heterogeneous group is one behavior to its learner.
 
 The sensors of all members stand side by side, and an agent sees zeros where it has no such sensor. Actions are as many
 as the member with the most of each kind has; what another lacks is not allowed, or cut off before an answer leaves.
@@ -73,18 +73,18 @@ def possible_choices(padded: ActionSpec, member: MemberSpec) -> Bools:
 
 
 class _Padding(NamedTuple):
-    """The way of one member's columns into the padded ones."""
+    """Scatters one member's sensors and choices into the padded layout."""
 
     sensors: tuple[int, ...]
-    choices: Bools
+    discrete: Bools
     possible: Bools
 
 
 class AgentPadding:
-    """The way of a team's steps to its learner, and of the learner's actions back to the members."""
+    """Pads the steps of a heterogeneous group for its learner, and splits the learner's actions by member."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        """spec: as ``padded_spec`` makes it. Raises ValueError for another, or what is no team's."""
+        """spec: the result of ``padded_spec``. Raises ValueError for any other."""
         if not spec.members or padded_spec(spec.members) != spec:
             raise ValueError("its sensors and actions are not those of its members, padded")
         self._spec = spec
@@ -145,12 +145,12 @@ class AgentPadding:
             for sensor, spec in enumerate(self._spec.observation_specs)
         ]
         allowed = np.tile(padding.possible, (rows, 1))
-        allowed[:, padding.choices] = allowed_actions
+        allowed[:, padding.discrete] = allowed_actions
         return padded, allowed
 
 
 def _absent(rows: int, sensor: ObservationSpec) -> Observation:
-    """What agents see by a sensor that they do not have. Zeros of a picture are bytes, a quarter of the memory."""
+    """Zero observations for a padded sensor. Those of a picture are bytes, a quarter of the memory."""
     shape = (rows, *sensor.shape)
     return np.zeros(shape, np.uint8) if sensor.is_picture else np.zeros(shape, np.float32)
 

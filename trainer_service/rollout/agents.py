@@ -19,7 +19,7 @@ Keys = NDArray[np.int64]
 
 
 def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
-    """Returns one number per agent of a simulator: its id (32 bits on the wire) and its team. Shape [N]."""
+    """Returns one number per agent of a simulator: its id (32 bits on the wire) and its team id. Shape [N]."""
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
@@ -183,7 +183,7 @@ MAX_SILENT_AGENTS = 8192
 """Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
 
 MAX_AGENTS = 65_536
-"""Of one behavior in one simulator."""
+"""Most agents of one behavior in one simulator."""
 
 _CHECK_EVERY = 64
 

@@ -47,7 +47,7 @@ class Decisions:
     """Joint log-probability of each row's action. Shape [M]."""
 
     memories: NDArray[np.float32]
-    """What each agent remembers from now on. Shape [M, memory size]."""
+    """Each agent's next memory. Shape [M, memory size]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,17 +95,17 @@ class _FinalState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """The agents of a team that waited in its last tick."""
+    """The agents of a behavior id that waited in its last tick."""
 
     ids: bytes
-    """Theirs, in message order."""
+    """Their agent ids, in message order."""
 
     table: tuple[Keys, Rows]
-    """All agents of the team by then: another one as soon as any comes or goes."""
+    """All agents of the behavior id by then: another one as soon as any comes or goes."""
 
     rows: Rows
     index: slice | Rows
-    """Where their rows are: see ``as_index``."""
+    """The index of their rows: see ``as_index``."""
 
 
 class TrajectoryAssembler:
@@ -157,9 +157,9 @@ class TrajectoryAssembler:
         """No agent has acted yet."""
         self._groups = GroupTrajectoryAssembler() if by_group else None
         self._clocks: dict[int, dict[int, int]] = {}
-        """By simulator: how many ticks each of its teams had."""
+        """By simulator and team id: how many ticks there were."""
         self._tick = 0
-        """Of the simulator and team that are being observed."""
+        """Of the simulator and team id that are being observed."""
         self._waiting: dict[int, _Waiting] = {}
         """By team key."""
         self._longest = 0
@@ -222,7 +222,7 @@ class TrajectoryAssembler:
         return Observed(waiting, transitions, trajectories, episodes, vanished)
 
     def memories(self, waiting: Rows) -> NDArray[np.float32]:
-        """Returns what the agents of these rows remember. Shape [M, memory size]."""
+        """Returns the memories of these rows' agents. Shape [M, memory size]."""
         if not self._memory_size:
             return np.empty((len(waiting), 0), np.float32)
         remembered: NDArray[np.float32] = self._memory[waiting]
@@ -235,7 +235,7 @@ class TrajectoryAssembler:
         allowed_actions: NDArray[np.bool_],
         decisions: Decisions,
     ) -> None:
-        """Remembers what was decided for the waiting rows of ``observe``; all arguments have M rows."""
+        """Stores the decisions for the waiting rows of ``observe``; all arguments have M rows."""
         if len(waiting) == 0:
             return
         index = as_index(waiting)
@@ -528,7 +528,7 @@ class TrajectoryAssembler:
         self._pending = np.zeros(rows, np.bool_)
         """An action was sent and its consequence is not known yet."""
         self._memory = np.zeros((rows, self._memory_size), np.float32)
-        """What each agent remembers after its last decision."""
+        """Each agent's memory after its last decision."""
 
     def _fit_rows(self) -> None:
         """Makes room for new agents, or gives back what was taken for those that are gone."""
@@ -591,5 +591,5 @@ def as_index(rows: Rows) -> slice | Rows:
 
 
 def _team_key(simulator: int, team: int) -> int:
-    """Returns one number for a simulator and a team in it."""
+    """Returns one number for a simulator and a team id in it."""
     return simulator << 32 | team

@@ -24,26 +24,26 @@ class Score:
     """Returns of one behavior's episodes, raw. Printed, it is their statistics."""
 
     returns: tuple[float, ...]
-    """Of agents, each the sum of its own rewards."""
+    """Returns of agents: each the sum of its own rewards."""
 
     lengths: tuple[int, ...]
     """Decisions of the same episodes."""
 
     teams: tuple[int, ...]
-    """The team of the agent in each of them."""
+    """The team id of the agent in each of them."""
 
     group_returns: tuple[float, ...] = ()
-    """Of groups: the group's reward and its members' own. Empty without groups."""
+    """Returns of groups: the group's reward and its members' own. Empty without groups."""
 
     group_teams: tuple[int, ...] = ()
-    """The team of each group."""
+    """The team id of each group."""
 
     agent_indices: tuple[int, ...] = ()
     """The index of each episode's agent in its group, from 0 on; −1 for agents of no group. As many as there are
     episodes, or none."""
 
     members: tuple[MemberSpec, ...] = ()
-    """The behaviors of a team, whose agents these are; empty for one behavior."""
+    """The behaviors of a heterogeneous group, whose agents these are; empty for one behavior."""
 
     cut: tuple[bool, ...] = ()
     """Whether each episode was cut at a limit of steps (``max_episode_steps``), and its return is that until then."""
@@ -66,7 +66,7 @@ class Score:
 
     @property
     def mean_return(self) -> float | None:
-        """Of agents; None without episodes."""
+        """The mean return of agents; None without episodes."""
         return _mean(self.returns)
 
     @property
@@ -82,14 +82,14 @@ class Score:
     @property
     def value(self) -> float | None:
         """The one number to compare policies by: the mean of the returns that count, see ``counted_returns``."""
-        # The agents of a team have indices without a group, too.
+        # The agents of a heterogeneous group have indices without a group, too.
         indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
         in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
         return _mean(counted_returns(np.array(self.returns), in_group, groups))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``evaluate --json`` prints for a behavior: of all its teams, and if there are several,
-        under ``teams`` of each; ``cut_episodes`` is there where any was cut;
+        """The object that ``evaluate --json`` prints for a behavior: of all its sides, and if there are several,
+        under ``teams`` of each by its team id; ``cut_episodes`` is there where any was cut;
         if its groups have several members, under ``places`` of each of those, and under ``members`` of each behavior
         where several form a team."""
         result: dict[str, Any] = {
@@ -116,7 +116,7 @@ class Score:
 
     @property
     def member_returns(self) -> dict[str, tuple[float, ...]]:
-        """Returns of the agents of each behavior in a team, by its name; empty without a team."""
+        """Returns of the agents of each member, by its behavior; empty without a heterogeneous group."""
         found: dict[str, tuple[float, ...]] = {}
         first = 0
         for member in self.members:
@@ -181,7 +181,7 @@ class EpisodeLedger:
 
     wanted: int
     members: tuple[MemberSpec, ...] = ()
-    """The behaviors of a team, whose agents are observed; empty for one behavior."""
+    """The behaviors of a heterogeneous group, whose agents are observed; empty for one behavior."""
     _agents: AgentRows = field(default_factory=AgentRows)
     _episode: NDArray[np.int64] = field(default_factory=lambda: np.full(16, -1, np.int64))
     """Number of the running episode of each row; −1 where none runs."""
@@ -196,7 +196,7 @@ class EpisodeLedger:
     _groups: GroupReturns = field(default_factory=GroupReturns)
     _groups_wanted: int = 0
     _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
-    """Return and team of the groups' counted episodes that have ended, by number."""
+    """Return and team id of the groups' counted episodes that have ended, by number."""
     _ticks: int = 0
     _ticks_for_agents: int = 0
     """Ticks until the last counted episode of an agent ended."""

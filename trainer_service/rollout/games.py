@@ -1,4 +1,4 @@
-"""Games of frozen players: which of them count, who won, and what they returned. NumPy only."""
+"""Games of frozen players: which of them count, their results and their returns. NumPy only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GameLedger:
 
     @property
     def returns(self) -> list[float]:
-        """All that the side's members and their group earned in each of the games; raw."""
+        """Returns of the side's members and their group in each of the games; raw."""
         return [game.value for game in self._in_order()]
 
     @property

@@ -54,15 +54,15 @@ class GroupReturns:
         self._group_of = np.full(_FIRST_ROWS, _NO_GROUP, np.int64)
         """The group's row of each agent's row."""
         self._group_reward_of = np.zeros(_FIRST_ROWS)
-        """How much reward of its group each agent knows of."""
+        """The sum of group rewards that each agent has received."""
         self._group_reward = np.zeros(_FIRST_ROWS)
         """The group's reward in its running episode. Here and below by the group's row."""
         self._own = np.zeros(_FIRST_ROWS)
-        """What its members got themselves."""
+        """The sum of its members' own rewards."""
         self._alive = np.zeros(_FIRST_ROWS, np.int64)
         """Members that have not ended; 0 where no episode runs."""
         self._number = np.zeros(_FIRST_ROWS, np.int64)
-        """Of the running episode."""
+        """The number of the running episode."""
         self._key = np.zeros(_FIRST_ROWS, np.int64)
         """By which the simulator's group is found."""
 
@@ -182,7 +182,7 @@ def game_results(
 
     Args:
         batch: the tick.
-        team: the team of these agents.
+        team: the team id of these agents.
         ended: rows of the agents whose episode ends. Shape [E].
         ended_groups: keys (see ``agent_keys``) of the groups that have no agents left. Shape [G].
 

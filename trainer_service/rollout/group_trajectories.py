@@ -32,7 +32,7 @@ class GroupTrajectoryAssembler:
     def __init__(self) -> None:
         self._groups = AgentRows()
         self._present = np.zeros(16, np.int64)
-        """How many agents of each group are alive."""
+        """The number of living agents in each group."""
         self._group_of = np.full(16, -1, np.int64)
         """The group of each agent's row; −1 where none lives."""
         self._waiting: dict[int, list[Trajectories]] = {}

@@ -1,4 +1,4 @@
-"""Joint steps: what a group saw and did at the same time, found in trajectories that lie agent by agent."""
+"""Joint steps of groups: simultaneous steps of their agents, found in trajectories that lie agent by agent."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def split_group_trajectories(trajectories: Trajectories, num_agents: int, longes
     cut = np.append(source[1:] == source[:-1], False)
 
     def finals(of_segments: NDArray[Any], of_steps: NDArray[Any]) -> NDArray[Any]:
-        """What follows each part: what the agent's next step says, where it was cut."""
+        """The value after each part: that of the agent's next step, where it was cut."""
         found, following = of_segments[source], of_steps[ends[cut]]
         if found.dtype != following.dtype:
             found, following = as_floats(found), as_floats(following)

@@ -1,4 +1,4 @@
-"""Selection of observations: what a learner is shown of a simulator's sensors, and agents' ids where it needs them."""
+"""Selection of observations: a learner's part of a simulator's sensors, and agents' ids where it needs them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from unity_bridge.steps import Observation, StepBatch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservationSelector:
-    """The step from a simulator's sensors to a learner's."""
+    """Selects a learner's sensors from a simulator's."""
 
     spec: BehaviorSpec
-    """What agents see and do, as the learner is shown it."""
+    """Sensors and actions of agents as the learner gets them."""
 
     kept_sensors: tuple[int, ...]
     """The simulator's sensors that it sees, in order."""
@@ -28,8 +28,8 @@ class ObservationSelector:
     """Length of the agents' ids, which come last; 0 where there are none."""
 
     inputs: BehaviorSpec
-    """What a model of the policy takes: all of the simulator's sensors, the team's where it is asked for, and the ids
-    last."""
+    """Inputs of an exported model: all of the simulator's sensors, the group's observations where they are asked for,
+    and the ids last."""
 
     shows_group: bool
     """Whether each agent is shown what everyone in its group sees, before the ids."""
@@ -42,7 +42,7 @@ class ObservationSelector:
         return (*self.kept_sensors, *range(size - given, size))
 
     def batch(self, batch: StepBatch, agent_indices: NDArray[np.int64] | None) -> StepBatch:
-        """Returns a tick as the learner sees it. agent_indices: each row's index in its group, [N]; for ids.
+        """Returns a tick with the learner's sensors. agent_indices: each row's index in its group, [N]; for ids.
 
         Raises ValueError for an index that is not there.
         """
@@ -60,7 +60,7 @@ class ObservationSelector:
         groups: NDArray[np.int64],
         first: int = 0,
     ) -> list[Observation]:
-        """Returns what the learner is shown of N agents. observations: the simulator's sensors, [N, …] each.
+        """Returns the learner's observations of N agents. observations: the simulator's sensors, [N, …] each.
 
         agent_indices, groups: each row's index and group, [N]. Rows before the ``first`` are of episodes that ended:
         they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
@@ -110,7 +110,7 @@ def _group_sensor(sensors: Sequence[ObservationSpec], num_agents: int) -> Observ
 def group_rows(
     own: NDArray[np.float32], agent_indices: NDArray[np.int64], groups: NDArray[np.int64], num_agents: int
 ) -> NDArray[np.float32]:
-    """Returns what all agents of each row's group see, in the order of their indices; zeros for absent ones.
+    """Returns the observations of each row's group, in the order of agent indices; zeros for absent agents.
 
     own: [N, d]; agent_indices, groups: of each row, [N]. Returns [N, num_agents·d].
     """

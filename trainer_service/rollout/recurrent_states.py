@@ -20,7 +20,7 @@ class RecurrentStates:
         self._memories = np.zeros((16, memory_size), np.float32)
 
     def get(self, simulator: int, team: int, batch: StepBatch) -> tuple[Rows, Memories]:
-        """Returns the rows of waiting agents, for ``set``, and what they remember now, [M, size]."""
+        """Returns the rows of waiting agents, for ``set``, and their memories, [M, size]."""
         keys = agent_keys(batch.agent_ids, team)
         ended, waiting = keys[: batch.num_terminal], keys[batch.num_terminal :]
         if len(ended):
@@ -35,7 +35,7 @@ class RecurrentStates:
         return rows, self._memories[rows]
 
     def set(self, rows: Rows, memories: Memories) -> None:
-        """Stores what the agents of these rows remember from now on. memories: [M, size]."""
+        """Stores the memories of these rows' agents. memories: [M, size]."""
         self._memories[rows] = memories
 
     def drop(self, simulator: int) -> None:

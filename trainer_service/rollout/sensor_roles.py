@@ -1,4 +1,4 @@
-"""The roles of sensors: what a learner does with one beyond looking at it.
+"""Roles of sensors, which decide how a learner uses them.
 
 A simulator may give its sensors any names. One name has a meaning, ``global_state``, and is documented. The sensors
 that the trainer adds are told by a flag, so a simulator's sensor of the same name is an ordinary one.
@@ -12,19 +12,19 @@ from unity_bridge.specs import GLOBAL_STATE, ObservationSpec
 
 
 class SensorRole(enum.Enum):
-    """What a sensor tells a learner."""
+    """The role of a sensor for a learner."""
 
     OBSERVATION = "observation"
-    """What the agent sees: an ordinary sensor of the simulator."""
+    """An ordinary sensor of the simulator, which the agent sees."""
 
     GLOBAL_STATE = GLOBAL_STATE
-    """What a central critic is told by the simulator, and agents must not see."""
+    """The simulator's global state for central critics, which agents must not see."""
 
     AGENT_ID = "agent_id"
     """The index of the agent in its group, as one-hot; added by the trainer."""
 
     TEAM_OBSERVATIONS = "team_observations"
-    """What the whole group sees, a block per agent, and in it one sensor after another; added by the trainer."""
+    """The group's observations, a block per agent, and in it one sensor after another; added by the trainer."""
 
     def added(self, size: int) -> ObservationSpec:
         """A sensor of this role that the trainer adds: a vector."""

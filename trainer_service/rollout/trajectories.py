@@ -38,7 +38,7 @@ class Trajectories:
     """P trajectories laid end to end, S steps in all; each is one agent's unbroken steps in one episode."""
 
     observations: tuple[Observation, ...]
-    """What the agent saw when it decided; one array per sensor. Shapes [S, *sensor shape]."""
+    """Observations at each decision; one array per sensor. Shapes [S, *sensor shape]."""
 
     continuous_actions: NDArray[np.float32]
     """As sampled, before squashing for the wire. Shape [S, continuous size]."""
@@ -47,7 +47,7 @@ class Trajectories:
     """One index per branch. Shape [S, branches]."""
 
     allowed_actions: NDArray[np.bool_]
-    """What the agent was allowed to choose. Shape [S, sum of branches]."""
+    """Action masks at each decision, true where allowed. Shape [S, sum of branches]."""
 
     log_probs: NDArray[np.float32]
     """Joint log-probability of the action under the policy that chose it. Shape [S]."""
@@ -65,19 +65,19 @@ class Trajectories:
     """Steps of each trajectory; their sum is S. Shape [P]."""
 
     final_observations: tuple[Observation, ...]
-    """What the agent saw after its last step. Shapes [P, *sensor shape]."""
+    """Observations after the last step. Shapes [P, *sensor shape]."""
 
     final_allowed_actions: NDArray[np.bool_]
-    """What it was allowed to choose next. Shape [P, sum of branches]."""
+    """Action masks after the last step. Shape [P, sum of branches]."""
 
     final_memories: NDArray[np.float32]
-    """What it remembered then. Shape [P, memory size]."""
+    """Memories after the last step. Shape [P, memory size]."""
 
     terminated: NDArray[np.bool_]
     """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""
 
     group_index: GroupIndex | None = None
-    """What agents of a group did together, for learners of groups."""
+    """Trajectories of agents that act in groups, for learners of groups."""
 
     ended: NDArray[np.bool_] | None = None
     """The episode was over after the last step, terminated or not; otherwise it was only cut. Shape [P]."""

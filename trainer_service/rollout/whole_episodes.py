@@ -11,7 +11,7 @@ from unity_bridge.demonstrations import DemonstratedSegment
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 
 AgentObservations = tuple[Observation, ...]
-"""What one agent saw, a row per sensor: [1, *sensor shape]."""
+"""One agent's observations, a row per sensor: [1, *sensor shape]."""
 
 
 @dataclass(slots=True, eq=False)

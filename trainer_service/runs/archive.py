@@ -115,7 +115,7 @@ def open_plain(file: BinaryIO) -> zipfile.ZipFile:
 
 
 def _directory(file: BinaryIO, size: int) -> tuple[int, int]:
-    """Where the directory begins, and its bytes, which ``zipfile`` reads as a whole, an object per entry."""
+    """Offset and bytes of the directory, which ``zipfile`` reads as a whole, an object per entry."""
     file.seek(max(size - _END_64 - _LOCATOR_64 - _END, 0))
     tail = file.read().rjust(_END_64 + _LOCATOR_64 + _END, b"\0")
     end_64, locator_64, end = tail[:_END_64], tail[_END_64:-_END], tail[-_END:]

@@ -37,7 +37,7 @@ _FORMAT = 1
 _MAX_PARTS = 1000
 """Limit of sensors, and of branches of actions."""
 _MAX_AGENTS = 65_536
-"""Limit of the agents of one member of a team."""
+"""Limit of the agents of one member of a heterogeneous group."""
 _MAX_NUMBERS = 2**24
 """Limit of the numbers in one observation: a picture of 2,000 x 2,000 in colour. Models are traced with as many."""
 MISFIT_ERRORS = (AttributeError, LookupError, TypeError, ValueError, RuntimeError, MemoryError)
@@ -55,7 +55,7 @@ class Checkpoint:
     algorithm: Mapping[str, Any]
     """State dict of the algorithm: tensors and plain Python."""
     self_play: Mapping[str, Any] | None = None
-    """State dict of self-play: snapshots, ratings, the team that learns. None without self-play."""
+    """State dict of self-play: snapshots, ratings, the side that learns. None without self-play."""
     episodes: int = 0
     """Episodes of agents until then; 0 where an earlier version did not count them."""
     lessons: LessonState | None = None
@@ -229,7 +229,7 @@ def _lessons(plain: Mapping[str, Any]) -> LessonState:
 
 
 def _missing_plugins(content: Mapping[str, Any]) -> str:
-    """What a checkpoint needs of plugins that are not installed, in words; empty where nothing is missing."""
+    """The missing plugins that a checkpoint needs, in words; empty if none is missing."""
     plugins = content.get("plugins")
     if not isinstance(plugins, dict):
         return ""
@@ -273,7 +273,7 @@ def _count(what: str, found: object) -> int:
 def spec_mismatch(known: BehaviorSpec, declared: BehaviorSpec) -> str | None:
     """Describes how a declared behavior differs from the one a policy was trained for; None if it does not.
 
-    A team may have any number of agents of each member.
+    A heterogeneous group may have any number of agents of each member.
     """
     if known == declared:
         return None

@@ -62,7 +62,7 @@ class Replacement:
         self._temporary: dict[Path, Path] = {}
         """The temporary file of each path, in the order of writing."""
         self._afterwards: list[Callable[[], object]] = []
-        """What is called when all have their names."""
+        """Callbacks for when all files have their names."""
 
     def write(self, path: Path, write: Callable[[BinaryIO], object]) -> Path:
         """Writes what will be at ``path`` and syncs it. Returns where it is until then. Raises SaveError."""

@@ -83,7 +83,7 @@ class RunLayout:
           <behavior>/best.safetensors, best.onnx    the policy that scored best, with evaluation
           <behavior>/replay.npz, replay-*.npz       what --resume reads too, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
-          <member>.onnx, <member>/                  models of each behavior of a team; its states are in <team>/
+          <member>.onnx, <member>/                  models of a heterogeneous group's members; states are in <group>/
           set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
 
     Earlier versions named states ``.pt``, as ML-Agents does; they are read still.
@@ -151,7 +151,7 @@ class RunLayout:
         return self.run_logs / f"Player-{worker}.log"
 
     def tracker(self, name: str) -> Path:
-        """What a tracker must know to go on with a resumed run, JSON."""
+        """A tracker's state for a resumed run, as JSON."""
         return self.run_logs / f"tracker-{name}.json"
 
     def behavior(self, name: str) -> Path:
@@ -198,7 +198,7 @@ class RunLayout:
         return [
             entry.name
             for entry in sorted(_subfolders(self.path))
-            # Models alone are of a member of a team, whose states are in the team's folder.
+            # Models alone are of a member of a heterogeneous group, whose states are in the group's folder.
             if entry.name in newest or any(map(state_among, _numbered_in(entry).values()))
         ]
 

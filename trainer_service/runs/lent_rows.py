@@ -79,7 +79,7 @@ class Loan:
         return [block for block in self.blocks if self._age(block) < self.written - written]
 
     def _age(self, block: Block) -> int:
-        """How many rows were written after the newest of a block."""
+        """The number of rows written after the newest of a block."""
         return 0 if block.first < self._head <= block.end else (self._head - block.end) % self._capacity
 
     def lend(self, blocks: Iterable[Block]) -> None:

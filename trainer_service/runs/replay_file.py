@@ -66,7 +66,7 @@ class _RowsFile(NamedTuple):
     checksum: int
 
     def path(self, replay: Path, kind: str) -> Path:
-        """Where it is."""
+        """Its path."""
         return replay_rows(replay, self.number, kind, self.first)
 
 

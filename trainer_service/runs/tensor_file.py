@@ -165,7 +165,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _encoded(value: Any, place: str, tensors: dict[str, Tensor], names: dict[tuple[object, ...], str]) -> Any:
-    """What JSON has a form for. Tensors are collected by name. names: of those found already, by their memory."""
+    """Converts to JSON values. Tensors are collected by name. names: of those collected already, by their memory."""
     if isinstance(value, Tensor):
         return {_MARK: "tensor", "name": _collected(value.detach(), place, tensors, names)}
     if isinstance(value, float) and not math.isfinite(value):

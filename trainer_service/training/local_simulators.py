@@ -8,10 +8,10 @@ from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import Collectors, TeamName
+from trainer_service.collection.collectors import BehaviorId, Collectors
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import Simulators
-from trainer_service.collection.teams import Teams
 from trainer_service.metrics.timers import Timers
 from trainer_service.training.recorder import Recorder
 from unity_bridge.server.bridge import Bridge
@@ -32,14 +32,16 @@ class LocalLearners:
         self._bridge = bridge
         self._throttled = ThrottledLogger(_logger)
 
-    def declare(self, simulator: int, team: TeamName, spec: BehaviorSpec, group_size: int) -> Collector:
+    def declare(
+        self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
+    ) -> Collector:
         """The collector of a behavior, which is made where it is new. Raises UserError like ``Behaviors.declare``."""
-        is_new = team.name not in self._behaviors
-        behavior = self._behaviors.declare(simulator, team, spec, group_size)
+        is_new = behavior_id.name not in self._behaviors
+        behavior = self._behaviors.declare(simulator, behavior_id, spec, group_size)
         if is_new:
             self._recorder.add(behavior)
             self._channels.announce(behavior.name, behavior.settings, self._bridge)
-            line = f"Connected new brain: {team.in_words(behavior.spec)}"
+            line = f"Connected new brain: {behavior_id.in_words(behavior.spec)}"
             self._throttled.log("new", line, most=MAX_LOGGED_BEHAVIORS, level=logging.INFO)
         return behavior.collector
 
@@ -64,10 +66,10 @@ def simulators_of(
     behaviors: Behaviors,
     recorder: Recorder,
     timers: Timers,
-    teams: Teams | None = None,
+    groups: HeterogeneousGroups | None = None,
     callbacks: CallbackList | None = None,
 ) -> Simulators:
     """The simulators behind a bridge, whose experience goes to these behaviors."""
     learners = LocalLearners(behaviors, recorder, channels, bridge)
     on_step = None if callbacks is None else callbacks.listener("on_step")
-    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, teams, on_step)
+    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, groups, on_step)

@@ -343,7 +343,7 @@ class Recorder:
         return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
 
     def _list_checkpoint(self, save: Save, records: Mapping[str, CheckpointRecord]) -> None:
-        """Lists the files of a behavior, and of a team those of its members; removes those that are not kept."""
+        """Lists the files of a behavior or of a group's members; removes those that are not kept."""
         removed: dict[str, frozenset[str]] = {}
         for name, record in records.items():
             status = self._status.behavior(name).with_checkpoint(record)
@@ -404,7 +404,7 @@ class Recorder:
 
 
 def _names_of(behavior: Behavior) -> list[str]:
-    """The name of a behavior, and of a team those of its members, which have models of their own."""
+    """The name of a behavior, and those of a group's members, which have models of their own."""
     return [behavior.name, *(member.behavior for member in behavior.spec.members)]
 
 

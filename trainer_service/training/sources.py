@@ -65,12 +65,18 @@ def local_simulators(
 
         def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
             from trainer_service.collection.channels import Channels
-            from trainer_service.collection.teams import Teams
+            from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
             from trainer_service.training.local_simulators import simulators_of
 
             channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
             return simulators_of(
-                bridge, channels[0], behaviors, recorder, timers, Teams(options.teams), callbacks
+                bridge,
+                channels[0],
+                behaviors,
+                recorder,
+                timers,
+                HeterogeneousGroups(options.teams),
+                callbacks,
             )
 
         yield make

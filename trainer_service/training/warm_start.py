@@ -58,7 +58,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     if options.checkpoint_settings.resume:
         own = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
         for name, start in own.items():
-            _require_same_team(name, options, trained_spec(start))
+            _require_same_members(name, options, trained_spec(start))
     others: dict[str, Path] = {}
     for name, settings in options.behaviors.items():
         if settings.init_path is not None and name in own:
@@ -73,8 +73,8 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     return {name: WarmStart(_load(path), path, is_resume=False) for name, path in others.items()} | own
 
 
-def _require_same_team(name: str, options: RunOptions, trained: BehaviorSpec | None) -> None:
-    """Raises UserError where a run goes on whose policy is of another team, or of one where there was none."""
+def _require_same_members(name: str, options: RunOptions, trained: BehaviorSpec | None) -> None:
+    """Raises UserError if a resumed policy was trained for other members than the configuration has."""
     before = [member.behavior for member in trained.members] if trained is not None else []
     now = list(options.teams.get(name, ()))
     if before != now:
@@ -152,7 +152,7 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[st
 def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Sequence[str] = ()) -> None:
     """Makes a checkpoint the newest of its behavior: what was saved after it is set aside, nothing is lost.
 
-    So a run that is killed before it saves again goes on from there once more. members: of a team, which have models.
+    So a run that is killed before it saves again goes on from there once more. members: of a group, which have models.
 
     Raises:
         SaveError: something could not be moved.

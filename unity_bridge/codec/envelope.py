@@ -1,4 +1,4 @@
-"""What a message holds around its agents: the envelope, and the agents' rows as bytes.
+"""The envelope of a message, and its agents' rows as bytes.
 
 The protobuf library reads it, except for long messages: it copies every row, and then a few bytes for each of many rows
 take gigabytes.

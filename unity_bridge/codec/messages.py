@@ -75,7 +75,7 @@ class Description(NamedTuple):
     spec: BehaviorSpec
 
     layouts: tuple[SensorLayout, ...]
-    """How each sensor's values lie in this simulator's messages; other simulators may send them otherwise."""
+    """The layout of each sensor's values in this simulator's messages; other simulators may use others."""
 
 
 def decode_behavior_spec(

@@ -86,7 +86,7 @@ class PngFile:
     """The bytes of those chunks that make the pixels."""
 
     streams: tuple[slice, ...]
-    """Where among these bytes the compressed pixels are."""
+    """Ranges of the compressed pixels among these bytes."""
 
     header: _Header
 

@@ -34,7 +34,7 @@ class Entry:
     number: int
     wire_type: int
     start: int
-    """Where its value begins; for LENGTH, its payload."""
+    """Offset of its value; for LENGTH, of its payload."""
     stop: int
 
 

@@ -1,4 +1,4 @@
-"""Values that are no use to a learner: replaced by 0 and counted, or refused where they do not stop."""
+"""Unusable values: replaced by 0 and counted, or refused where they do not stop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class UnusableValues:
         """Number of successive rows with too much replaced, by agent."""
 
     def replace(self, columns: Columns[Observation]) -> int:
-        """Writes 0 over what cannot be used; returns how many values that were.
+        """Replaces unusable values by 0. Returns their number.
 
         Raises:
             WireError: there were too many lately.
@@ -68,7 +68,7 @@ class UnusableValues:
 
     @property
     def is_counting(self) -> bool:
-        """Whether what was replaced lately is not paid off yet."""
+        """Whether earlier replacements still count against the limit."""
         return bool(self._excess or self._rows_in_a_row)
 
     def refuse(self, columns: Columns[Observation]) -> None:
@@ -134,7 +134,7 @@ class UnusableValues:
         unusable: NDArray[np.bool_],
         largest: float,
     ) -> str:
-        """Returns in words where the first of them is, what was expected and what came."""
+        """Describes the first unusable value: its place, the expected range and the value."""
         row, *place = map(int, np.unravel_index(unusable.argmax(), unusable.shape))
         at = f", float {', '.join(map(str, place))}" if place else ""
         got = values[(row, *place)]

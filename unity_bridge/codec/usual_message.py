@@ -60,7 +60,7 @@ class UsualMessages:
         self._known: dict[int, _UsualMessage] = {}
         """By their lengths."""
         self._lengths: deque[int] = deque(maxlen=MOST_KNOWN)
-        """Of the last messages that were not usual; one that is not even as long as one of these will not be."""
+        """Lengths of the last messages that were not usual; only a message of one of these is worth remembering."""
         self._pause = 1
         self._left = 0
         """Messages to let pass before the next one is learned."""
@@ -117,7 +117,7 @@ class _Run(NamedTuple):
     """Among the rows of the behavior."""
 
     start: int
-    """Where the first of them begins in the message, with its tag."""
+    """Offset of the first row in the message, with its tag."""
 
     layout: RowLayout
     """Of one row with its tag and length. Its values are those that change from message to message."""

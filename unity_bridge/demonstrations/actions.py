@@ -108,15 +108,15 @@ class ActionReader:
         except DecodeError as error:
             raise WireError(f"row {row}: expected an action, got {len(data)} other bytes") from error
         floats = np.array(action.continuous_actions, np.float32)
-        choices = np.array(action.discrete_actions, np.int64)
-        if not len(floats) and not len(choices):
+        integers = np.array(action.discrete_actions, np.int64)
+        if not len(floats) and not len(integers):
             floats = np.array(action.vector_actions_deprecated, np.float32)
             if not self._spec.continuous_size:
                 # What is no number is no choice either, and is refused as one that is out of range.
-                choices, floats = np.nan_to_num(floats, nan=-1.0).astype(np.int64), floats[:0]
-        if not len(floats) and not len(choices):
+                integers, floats = np.nan_to_num(floats, nan=-1.0).astype(np.int64), floats[:0]
+        if not len(floats) and not len(integers):
             return False
-        for numbers, target, kind in ((floats, continuous, "continuous"), (choices, discrete, "discrete")):
+        for numbers, target, kind in ((floats, continuous, "continuous"), (integers, discrete, "discrete")):
             if len(numbers) != len(target):
                 raise WireError(f"row {row}: expected {len(target)} {kind} actions, got {len(numbers)}")
             target[:] = numbers

@@ -147,7 +147,7 @@ class OneSimulator:
         return self._next_step()
 
     def close(self, grace_s: float) -> None:
-        """Says goodbye, waits so long for the process to leave, then ends it. Frees the port. Idempotent."""
+        """Closes the conversation, waits for the process to exit, then ends it. Frees the port. Idempotent."""
         if self._endpoint is None:
             return
         if self._waiting is not None:
@@ -218,7 +218,7 @@ class OneSimulator:
         return self._last is None and is_introduction(call.data)  # where the system cannot tell
 
     def _wait_for_exit(self, grace_s: float) -> None:
-        """Lets the goodbye out and the process leave by itself."""
+        """Sends the closing message and waits for the process to exit by itself."""
         until = time.monotonic() + grace_s
         try:
             while not isinstance(self._inbox.get(timeout=until - time.monotonic()), Exit):

@@ -204,7 +204,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         actions.continuous[row], actions.discrete[row] = one.continuous[0], one.discrete[0]
 
     def close(self) -> None:
-        """Says goodbye to the simulator, waits for its process to leave, and frees the port.
+        """Closes the simulator's conversation, waits for its process to exit, and frees the port.
 
         Raises:
             UnityEnvironmentException: it is closed already.

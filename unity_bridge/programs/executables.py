@@ -36,7 +36,7 @@ class Command:
     """Whether it writes its log where ``-logFile`` says, instead of printing it."""
 
     stdin: bytes = field(default=b"", repr=False)
-    """What it reads from its standard input."""
+    """The text on its standard input."""
 
     no_graphics: bool = False
     no_graphics_monitor: bool = False

@@ -54,7 +54,7 @@ class LaunchPlan:
     """0 lets the system choose."""
     run_logs: Path
     inbox: Inbox
-    """Where the endpoint's events and the Exit go."""
+    """Receives the endpoint's events and the Exit."""
     restarts: RestartBudget
 
     def start(self, *, again: bool = False) -> LaunchedProcess:
@@ -89,7 +89,7 @@ class LaunchedProcess:
     endpoint: Endpoint
 
     def exit_report(self, why: str) -> str:
-        """Returns in one line why the conversation ended and how the process did."""
+        """Returns one line on why the conversation ended, and how the process ended."""
         if self.program.running:
             return f"{why}, while its process still runs"
         exit_text = self.program.exit_text()

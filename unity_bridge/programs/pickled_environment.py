@@ -20,7 +20,7 @@ _NOT_HERE = "gymnasium."
 
 @dataclass(frozen=True, slots=True)
 class PickledEnvironment:
-    """An environment, or what makes one, as bytes for another process of this program's own.
+    """An environment, or a factory of one, as bytes for another process of this program's own.
 
     They reach it through its standard input, from this process alone.
     """
@@ -32,7 +32,7 @@ class PickledEnvironment:
 
     @property
     def env(self) -> str:
-        """What stands in ``env_path``: ``python:NAME``."""
+        """The value of ``env_path``: ``python:NAME``."""
         return f"{PROGRAM_SCHEME}:{self.name}"
 
     def command(self, arguments: Sequence[str] = ()) -> Command:
@@ -47,7 +47,7 @@ class PickledEnvironment:
 
 
 def is_environment(given: Any) -> bool:
-    """Whether this is an environment of Gymnasium or PettingZoo, and nothing that makes one."""
+    """Whether this is an environment of Gymnasium or PettingZoo, and not a factory."""
     return not isinstance(given, type) and callable(getattr(given, "step", None)) and hasattr(given, "reset")
 
 
@@ -98,7 +98,7 @@ def _pickled(given: Any, *, makes_one: bool) -> bytes:
 
 
 def _registered() -> tuple[bytes, ...]:
-    """Gymnasium's environments that other processes may not know. What cannot be packed is left out."""
+    """Gymnasium's environments that other processes may not know, except those that cannot be packed."""
     gymnasium = sys.modules.get("gymnasium")
     dumps = _cloudpickle()
     found = []

@@ -118,7 +118,7 @@ class Program:
         return self._exited.wait(max(0.0, timeout_s))
 
     def terminate(self) -> None:
-        """Asks the process and its children to leave."""
+        """Asks the process and its children to exit."""
         if self.running:
             self._end(force=False)
 

@@ -49,7 +49,7 @@ class Connection:
     """Side channel records for the next reply."""
 
     times_missing: int = 0
-    """How often in a row its connection was not found among those that stand."""
+    """Times in a row that its connection was not found among the established ones."""
 
     is_wait_logged: bool = False
     """Whether it was logged that the trainer waits for its message."""

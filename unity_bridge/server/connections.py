@@ -15,7 +15,7 @@ from unity_bridge.transport.endpoint import Endpoint, readable
 from unity_bridge.transport.reading_clock import ReadingClock
 
 _MAX_REMEMBERED = 4096
-"""How many of those that departed are remembered."""
+"""Most departed simulators that are remembered."""
 
 
 class Connections:

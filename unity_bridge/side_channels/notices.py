@@ -17,7 +17,7 @@ class Notice:
     """A line for the trainer's log."""
 
     topic: str
-    """What it is about, a word without line breaks: simulators of a run that say one thing have one topic."""
+    """The topic, a word without line breaks: simulators of a run that say one thing have one topic."""
 
     text: str
 

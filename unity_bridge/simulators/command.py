@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_
 
 
 def academy_for(arguments: argparse.Namespace) -> Academy:
-    """Where a scene reads parameters, with those that the arguments hold at a value, and leaves statistics."""
+    """Makes the scene's parameters, some of them fixed by arguments, and its statistics."""
     return Academy({parameter.name: parameter.value for parameter in arguments.parameter})
 
 

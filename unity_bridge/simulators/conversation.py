@@ -21,7 +21,7 @@ Exchange = Callable[[bytes], bytes]
 """Sends a serialized message to the trainer and returns its reply."""
 
 PACKAGE_VERSION = "3.0.1"
-"""What a Unity package of our abilities would say; not 3.0.0, which is known to scramble float pictures."""
+"""The package version that we announce; not 3.0.0, which is known to scramble float pictures."""
 
 _CAPABILITIES = UnityRLCapabilitiesProto(
     **{field.name: True for field in UnityRLCapabilitiesProto.DESCRIPTOR.fields}

@@ -19,23 +19,23 @@ from unity_bridge.simulators.third_party import ForeignCode
 
 @dataclass(frozen=True, slots=True)
 class PickledContent:
-    """What the trainer's program sends."""
+    """The trainer's request to the program."""
 
     environment: bytes
-    """What makes one; or an environment with the spec that Gymnasium made it by, which some lose by being copied."""
+    """A factory; or an environment with the spec that Gymnasium made it by, which some lose by being copied."""
 
     makes_one: bool
-    """Whether it makes one."""
+    """Whether ``environment`` is a factory."""
 
     module_folders: tuple[str, ...]
-    """Where the program finds modules."""
+    """The module search path of the program."""
 
     registered: tuple[bytes, ...]
     """Specs of environments that the program registered with Gymnasium."""
 
 
 def name_of(env: Any) -> str:
-    """What the behavior of an environment is called: its id without the namespace, PettingZoo's name, or its class."""
+    """The behavior name of an environment: its id without the namespace, PettingZoo's name, or its class."""
     inner = getattr(env, "unwrapped", env)
     spec = getattr(inner, "spec", None)
     if spec is not None:
@@ -81,7 +81,7 @@ def open_pickled(
 
 
 def _maker(content: PickledContent) -> Callable[..., Any]:
-    """What makes the environment: of one that was sent a copy each time."""
+    """A factory of the environment: of one that was sent, a copy each time."""
     _know(content.registered)
     if not content.makes_one:
         return lambda: _copy(content.environment)

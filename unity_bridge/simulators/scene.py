@@ -53,7 +53,7 @@ class Scene(Protocol):
 
 
 class SceneOpener(Protocol):
-    """What a plugin of the group ``trainer_service.simulators`` offers for a scheme: an opener of its environments."""
+    """An opener of environments, which a plugin of the group ``trainer_service.simulators`` offers for a scheme."""
 
     def __call__(
         self, name: str, *, agents: int | None, academy: Any, env_kwargs: Mapping[str, Any], rendered: bool
@@ -84,7 +84,7 @@ class Demonstrator(Scene, Protocol):
 
 
 def flag_of(option: str) -> str:
-    """How an option of a scene is written on the command line."""
+    """The flag of a scene's option on the command line."""
     return f"--{option.replace('_', '-')}"
 
 

@@ -22,7 +22,7 @@ _PETTINGZOO_PACKAGES = (
 )  # fmt: skip
 _VERSIONED = re.compile(r"-v\d+$")
 _ALIKE = 0.8
-"""How much of two names must agree, from 0 to 1: a path that is misspelt shall not become a game."""
+"""Similarity of names from which one is suggested, from 0 to 1: a misspelt path shall not become a game."""
 
 
 def closest_environment(env: str, scenes: Iterable[str]) -> str:

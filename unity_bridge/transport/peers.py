@@ -12,7 +12,7 @@ from urllib.parse import unquote
 _PROC = Path("/proc")
 _ESTABLISHED = "01"
 _MAPPED = "0000000000000000FFFF0000"
-"""How the table begins an IPv4 address that an IPv6 socket uses."""
+"""Prefix in the table of an IPv4 address that an IPv6 socket uses."""
 
 _MOST_PROCESSES = 1000
 """Processes of one program that are looked at; one that forks without end stays unverified."""

@@ -16,7 +16,7 @@ _LOOKS_AHEAD = 2.0
 """Spans of a think time until the reader sleeps after all."""
 
 _WEIGHT = 0.1
-_JUDGED_S = 0.05
+_EVALUATED_S = 0.05
 _LEAST_SHARE = 0.8
 """Of the time of spinning, what must be spent well: the thread had a core, and found something before it slept."""
 
@@ -25,7 +25,7 @@ _LONGEST_PAUSE_S = 60.0
 
 
 class Spinner:
-    """Says how long the reader should look again and again before it sleeps, and looks.
+    """Polls before the reader sleeps, for as long as polling pays.
 
     Not at all where simulators think long, where a core is all that there is, or where others want the cores. Then the
     thread loses its own while it spins, or the simulator waits for one so long that it spins in vain; it sleeps at
@@ -51,7 +51,7 @@ class Spinner:
         return _LOOKS_AHEAD * self._think
 
     def spin(self, look: Callable[[], Any], timeout: float) -> Any:
-        """What ``look`` returns that is not None, within ``span`` and ``timeout`` seconds; else None."""
+        """Polls ``look`` for up to ``span`` and ``timeout`` seconds. Returns its first result, or None."""
         span = min(self.span(), timeout)
         if span <= 0.0:
             return None
@@ -61,14 +61,14 @@ class Spinner:
         found = None
         while found is None and now < until:
             found, now = look(), time.perf_counter()
-        self._judge(now - start, 0.0 if found is None else time.thread_time() - had, now)
+        self._evaluate_gain(now - start, 0.0 if found is None else time.thread_time() - had, now)
         return found
 
-    def _judge(self, spun: float, well: float, now: float) -> None:
-        """Notes how many of ``spun`` seconds were spent well, and pauses where these were too few."""
+    def _evaluate_gain(self, spun: float, well: float, now: float) -> None:
+        """Pauses polling if too few of the ``spun`` seconds were spent well."""
         self._spun += spun
         self._well += well
-        if self._spun < _JUDGED_S:
+        if self._spun < _EVALUATED_S:
             return
         if self._well < _LEAST_SHARE * self._spun:
             self._paused_until = now + self._pause

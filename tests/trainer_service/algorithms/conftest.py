@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.policy import Policy
@@ -31,7 +31,7 @@ def live() -> Callable[[Behavior, World, int], None]:
         batch = world.begin()
         while updates:
             assert not behavior.finished, "its step budget is too small for so many updates"
-            behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
+            behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
             if behavior.ready_to_update():
                 behavior.update()
                 updates -= 1

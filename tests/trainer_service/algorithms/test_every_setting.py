@@ -20,7 +20,7 @@ from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplaySettings
 from trainer_service.config.network import MemorySettings, NetworkSettings
@@ -317,7 +317,7 @@ def lived(settings_json: str, spec: BehaviorSpec) -> bytes:
     world, parts = World(spec), []
     batch = world.begin()
     for _ in range(TICKS):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
         (actions,) = behavior.act()
@@ -406,7 +406,7 @@ def test_no_tag_reports_a_setting_without_effect(trainer_type: str, tag: str | N
     world = World(spec)
     batch = world.begin()
     while not behavior.updates:
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         told = behavior.update() if behavior.ready_to_update() else {}
         (actions,) = behavior.act()
         batch = world.step(actions)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS
 from trainer_service.config.hyperparameters.off_policy import NoiseSettings
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD
@@ -80,7 +80,7 @@ def live(behavior: Behavior, **poison: float) -> None:
     """Raises UserError where an update makes anything NaN or infinite."""
     updates = 0
     for batch in ticks(behavior, **poison):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
             updates += 1

@@ -12,7 +12,7 @@ import pytest
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -127,7 +127,7 @@ def walked(behavior: Behavior, seed: int) -> Chain:
     world = Chain(seed)
     batch = world.begin()
     while behavior.step < STEPS:
-        behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
+        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             behavior.update()
         batch = world.step(behavior.act()[0])

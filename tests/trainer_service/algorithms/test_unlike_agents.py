@@ -15,7 +15,7 @@ from unlike_agents import UnlikeWorld, make_team
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from unity_bridge.simulators.scene import vector_sensor
@@ -262,7 +262,7 @@ def test_unlike_agents_learn_with_memory_and_act_alike_afterwards(
 
 def _decisions(behavior: Behavior, batch: StepBatch) -> np.ndarray:
     """What a behavior remembers after one step of agents that are new."""
-    behavior.observe(TeamSteps(0, 0, batch))
+    behavior.observe(BehaviorTick(0, 0, batch))
     algorithm = behavior.learner
     selected = behavior._selector.batch(batch, np.repeat([0, 1], 8))
     memories = np.zeros((len(batch), algorithm.actor.memory_size), np.float32)

@@ -9,8 +9,8 @@ import torch
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import EndedEpisodes
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.sample_batch import SampleBatch
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
@@ -76,7 +76,7 @@ def test_returns_of_groups_and_of_agents_without_one_count(trainer_type: str) ->
             allowed_actions=np.ones((len(ids), 0), np.bool_),
             terminated=rows < ended,
         )
-        ball.observe(TeamSteps(0, 0, batch))
+        ball.observe(BehaviorTick(0, 0, batch))
         ball.act()
 
     # Two of a group and one alone. One of the group dies before the other.

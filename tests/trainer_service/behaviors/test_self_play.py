@@ -24,7 +24,7 @@ def player(scheduler: TurnScheduler, *teams: int, seed: int = 0, **changes: Any)
     rules = settings(**changes)
     made = SelfPlay(rules, scheduler, seed, fixed_of(rules))
     for team in teams:
-        made.register_team(team)
+        made.register_side(team)
     return made
 
 
@@ -255,7 +255,7 @@ def test_going_on_from_a_state_is_as_never_having_stopped() -> None:
     resumed = SelfPlay(settings(**{k: v for k, v in rules.items() if k != "seed"}), TurnScheduler(), 5)
     resumed.load_state_dict(straight.state_dict())
     for team in (2, 0, 1):
-        resumed.register_team(team)
+        resumed.register_side(team)
     expected = live(straight, range(40, 90))
     assert any(opponent for _, opponents, _ in expected for opponent in opponents)
     assert live(resumed, range(40, 90)) == expected
@@ -281,17 +281,17 @@ def test_a_team_without_players_has_no_turn() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 0, 1, 7, team_change=10)
     go_on(one, steps=[0])
-    assert not one.remove_team(7)
+    assert not one.remove_side(7)
     learning = []
     for step in range(0, 50, 5):
         go_on(one, steps=[step])
         learning.append(scheduler.learning)
     assert learning == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
-    assert one.remove_team(0)
+    assert one.remove_side(0)
     assert scheduler.learning == 1
-    assert not one.remove_team(1)  # who is alone stays
+    assert not one.remove_side(1)  # who is alone stays
     assert scheduler.learning == 1
-    one.register_team(0)
+    one.register_side(0)
     go_on(one, steps=[55])
     assert one.opponent(0) is not None
 
@@ -300,9 +300,9 @@ def test_a_team_of_two_behaviors_stays_until_both_leave() -> None:
     scheduler = TurnScheduler()
     keeper, striker = player(scheduler, 0, 1), player(scheduler, 0, 1)
     go_on(keeper, striker, steps=[0, 0])
-    assert not keeper.remove_team(0)
+    assert not keeper.remove_side(0)
     assert scheduler.learning == 0
-    assert striker.remove_team(0)
+    assert striker.remove_side(0)
     assert scheduler.learning == 1
 
 
@@ -388,7 +388,7 @@ def test_a_league_goes_on_as_if_it_had_never_stopped() -> None:
     resumed = player(TurnScheduler(), seed=5, **rules)
     resumed.load_state_dict(straight.state_dict())
     for team in (0, 1):
-        resumed.register_team(team)
+        resumed.register_side(team)
     expected = live(straight, range(40, 140))
     names = {name for each in expected[::2] for name in each[1:]}
     assert names == {"random", "expert", "latest", "snapshots"}

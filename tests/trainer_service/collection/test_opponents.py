@@ -15,8 +15,8 @@ from seeds import seeds
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.self_play import TurnScheduler
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedOpponent
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -255,7 +255,7 @@ def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
     assert behavior.self_play is None
     batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
-    behavior.observe(TeamSteps(0, 1, batch))
+    behavior.observe(BehaviorTick(0, 1, batch))
     assert len(behavior.act()[0]) == AGENTS
     assert behavior.checkpoint().self_play is None
 

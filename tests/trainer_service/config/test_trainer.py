@@ -282,6 +282,17 @@ def test_value_decomposition_learns_from_the_sum_of_rewards(refuse: Refuse, trai
     ]
 
 
+@pytest.mark.parametrize("trainer_type", ["mappo", "idqn", "vdn"])
+def test_group_sum_and_team_sum_are_one_reward_mode(load: Load, trainer_type: str) -> None:
+    modes = {
+        word: load(
+            f"behaviors: {{A: {{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: {word}}}}}}}"
+        )
+        for word in ("group_sum", "team_sum")
+    }
+    assert modes["group_sum"] == modes["team_sum"]
+
+
 def test_a_replay_buffer_holds_a_sequence_of_memory(refuse: Refuse, load: Load) -> None:
     text = """
         behaviors:

@@ -19,7 +19,7 @@ def test_behaviors_finish_at_their_own_budgets(tmp_path: Path) -> None:
     run = learn_in_process(options_of({"A": SMALL_PPO, "B": EARLY}), both, tmp_path)
     assert run.steps["A"] == 200
     assert run.steps["B"] >= 40
-    assert not any("B" in share.steps for _, share in run.pool.asked[-2:] if share is not None)
+    assert not any("B" in quota.steps for _, quota in run.pool.asked[-2:] if quota is not None)
 
 
 @pytest.mark.parametrize("steps", [40, 41])
@@ -37,7 +37,10 @@ def test_a_behavior_may_come_late_and_in_one_worker_only(tmp_path: Path) -> None
     assert run.steps["A"] >= 200
     assert run.steps["B"] >= 40
     declared = [
-        number for number, answer in run.pool.answers for each in answer.declared if each.team[0] == "B"
+        number
+        for number, answer in run.pool.answers
+        for each in answer.declared
+        if each.behavior_id.name == "B"
     ]
     assert declared == [1]
 

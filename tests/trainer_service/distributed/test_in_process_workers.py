@@ -27,10 +27,10 @@ def last_first(waiting: Sequence[int]) -> int:
     return max(waiting)
 
 
-def test_shares_add_up_and_go_by_worker_number(tmp_path: Path) -> None:
+def test_quotas_add_up_and_go_by_worker_number(tmp_path: Path) -> None:
     run = learn_in_process(options_of({"A": SMALL_PPO}, distributed={"num_workers": 3}), ONE, tmp_path)
-    rounds = [share for _, share in run.pool.asked if share is not None and share.steps]
-    assert [share.steps["A"] for share in rounds[:6]] == [22, 21, 21, 22, 21, 21]
+    rounds = [quota for _, quota in run.pool.asked if quota is not None and quota.steps]
+    assert [quota.steps["A"] for quota in rounds[:6]] == [22, 21, 21, 22, 21, 21]
     assert [number for number, _ in run.pool.asked[:6]] == [0, 1, 2, 0, 1, 2]
 
 
@@ -64,7 +64,7 @@ def test_a_worker_that_starts_late_changes_no_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
-def test_pieces_in_which_a_share_comes_change_no_bit(
+def test_pieces_in_which_a_quota_comes_change_no_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer_type: str
 ) -> None:
     settings = {**SMALL_PPO, "trainer_type": trainer_type}

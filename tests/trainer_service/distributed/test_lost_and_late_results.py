@@ -103,7 +103,7 @@ def test_results_of_a_round_outlive_the_worker_that_sent_them(tmp_path: Path) ->
     def kill(pool: InProcessWorkers) -> None:
         if (
             len(pool.answers) == 3 and 0 in pool.workers
-        ):  # its share of the first rollout is here, the other is not
+        ):  # its quota of the first rollout is here, the other is not
             assert pool.answers[-1][0] == 0
             pool.kill(0)
 

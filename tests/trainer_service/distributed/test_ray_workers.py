@@ -14,7 +14,7 @@ from in_process_workers import options_of
 
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
-from trainer_service.distributed.records import SampleRequest, SampleResult, Share
+from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import WorkerLost
 from trainer_service.errors import OutOfMemory
 from trainer_service.runs.checkpoint import read_content
@@ -77,7 +77,7 @@ def until(pool: RayWorkers, happened: Callable[[list[Event]], bool]) -> list[Eve
 def collect(pool: RayWorkers) -> SampleResult:
     """Lets worker 0 collect for a request without policies until it has something to say."""
     pool.publish(FIRST)
-    pool.ask(0, Share({}, {}))
+    pool.ask(0, CollectionQuota({}, {}))
     while True:
         ((_, result),) = until(pool, bool)  # type: ignore[misc]
         if result.complete:
@@ -113,12 +113,12 @@ def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[...
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
     for attempt in (1, 2):
-        assert [each.team.name for each in collect(workers).declared] == ["Basic"]
+        assert [each.behavior_id.name for each in collect(workers).declared] == ["Basic"]
         if attempt == 2:
             return
         (process,) = workers_of_ray()
         process.kill()
-        workers.ask(0, Share({}, {}))
+        workers.ask(0, CollectionQuota({}, {}))
         (loss,) = (event for event in until(workers, lost) if isinstance(event, WorkerLost))
         assert loss.worker == 0
         assert loss.comes_back
@@ -145,7 +145,7 @@ def test_a_worker_that_does_not_answer_is_ended(
     (process,) = workers_of_ray()
     process.suspend()
     workers.publish(FIRST)
-    workers.ask(0, Share({}, {}))
+    workers.ask(0, CollectionQuota({}, {}))
     assert "no answer for 1 s" in next(e.reason for e in until(workers, lost) if isinstance(e, WorkerLost))
     process.wait(PATIENCE_S)
 
@@ -159,7 +159,7 @@ def test_simulators_that_are_gone_for_good_cost_their_worker(pool: Callable[...,
     simulator.kill()
     came: list[Event] = []
     while not lost(came):  # what the simulator said before its end may be answered first
-        workers.ask(0, Share({}, {}))
+        workers.ask(0, CollectionQuota({}, {}))
         came = until(workers, bool)
     loss = came[-1]
     assert isinstance(loss, WorkerLost)
@@ -176,7 +176,7 @@ def test_a_program_that_does_not_start_names_worker_and_machine(
     workers = pool(program)
     until(workers, lambda came: workers.ready() == [0])
     workers.publish(FIRST)
-    workers.ask(0, Share({}, {}))
+    workers.ask(0, CollectionQuota({}, {}))
     with pytest.raises(
         LaunchError, match=r"worker 0 on .*: simulator 0 .*exited with code 3(.|\n)*no licence"
     ):
@@ -209,7 +209,7 @@ def test_an_error_that_nobody_expected_ends_the_run_at_once(
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
     workers.publish(SampleRequest(number=0, policies={"Basic": None}))  # type: ignore[dict-item]
-    workers.ask(0, Share({}, {}))
+    workers.ask(0, CollectionQuota({}, {}))
     with pytest.raises(BridgeError, match=r"worker 0 on .*AttributeError"):
         until(workers, bool)
     assert "Traceback" in caplog.text

@@ -15,8 +15,8 @@ from walkers import Walk, Walkers, walkers
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
-from trainer_service.collection.team_steps import TeamSteps
 from trainer_service.config import TrainerSettings, parse_player
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
@@ -144,7 +144,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     rules = behavior.self_play
     assert rules is not None
     for team in (0, 1):
-        rules.register_team(team)
+        rules.register_side(team)
     older = make_behavior(sizes=(2,), branches=(2,), seed=9, **{**DUEL, "max_steps": 10**6})
     rules._opponents[1] = Snapshot(older.weights(), 0, 1200.0)
     policy = shipped(published(behavior))
@@ -161,7 +161,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
         algorithm.actor.load_state_dict(behavior.acting_state(), 5)
     by_team = {}
     for team in (0, 1):
-        asked = TeamSteps(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
+        asked = BehaviorTick(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
         one, other = local.actor(asked), remote.actor(asked)
         assert not isinstance(one, FixedActor)
         assert not isinstance(other, FixedActor)
@@ -184,7 +184,7 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
     rules = behavior.self_play
     assert rules is not None
     for team in (0, 1):
-        rules.register_team(team)
+        rules.register_side(team)
     behavior.self_play.advance(0, behavior.weights, finished=False)
     rules.choose_opponents(0)
     assert rules.opponents() == {1: fixed}
@@ -207,11 +207,11 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
             agent_ids=np.arange(64),
             allowed_actions=np.ones((64, 2), np.bool_),
         )
-        here, there = (each.actor(TeamSteps(0, 1, batch)) for each in (local, remote))
+        here, there = (each.actor(BehaviorTick(0, 1, batch)) for each in (local, remote))
         assert isinstance(here, FixedActor)
         assert isinstance(there, FixedActor)
-        chosen.append(here.act(TeamSteps(0, 1, batch)).discrete)
-        np.testing.assert_array_equal(there.act(TeamSteps(0, 1, batch)).discrete, chosen[-1])
+        chosen.append(here.act(BehaviorTick(0, 1, batch)).discrete)
+        np.testing.assert_array_equal(there.act(BehaviorTick(0, 1, batch)).discrete, chosen[-1])
     assert not np.array_equal(chosen[0], chosen[1])
 
 

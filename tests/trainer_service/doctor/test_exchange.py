@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from unlike_team import SPECS
+from pursuit_groups import SPECS
 
 from trainer_service.config import RunOptions
 from trainer_service.doctor.exchange import (

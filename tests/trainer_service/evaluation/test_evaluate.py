@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from unlike_team import member
+from pursuit_groups import member
 
 from trainer_service.rollout.episode_scores import LEAST_PATIENCE, EpisodeLedger
 from unity_bridge.simulators.scene import concatenate, step_batch

@@ -115,7 +115,7 @@ def test_a_writer_that_hangs_is_left_out_and_never_waited_for(
 
 
 def test_the_end_waits_for_a_writer_only_so_long(slow: Recording, caplog: pytest.LogCaptureFixture) -> None:
-    writer = IsolatedWriter("Tracker 'x'", slow, farewell_s=0.05)
+    writer = IsolatedWriter("Tracker 'x'", slow, shutdown_timeout_s=0.05)
     writer.open()
     writer.write(summary(1))
     assert slow.waiting.wait(60)

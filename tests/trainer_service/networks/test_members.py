@@ -26,9 +26,9 @@ from trainer_service.networks.members import (
     acted_columns,
     agents_with,
     branches_of_agents,
-    choices_of_agents,
+    continuous_of_agents,
+    discrete_of_agents,
     member_views,
-    numbers_of_agents,
     observed_columns,
     sensors_of_agents,
 )
@@ -77,14 +77,14 @@ def test_views_say_what_is_a_members_own() -> None:
     keeper, player = member_views(TEAM, [EYES, CLOCK, FEET, ID])
     assert (keeper.agents, player.agents) == (slice(0, 1), slice(1, 3))
     assert (keeper.sensors, player.sensors) == ((EYES, CLOCK, ID), (CLOCK, FEET, ID))
-    assert (keeper.numbers, player.numbers) == ((0, 1), (0,))
-    assert (keeper.choices, player.choices) == ((0, 1, 2), (0, 1, 3, 4))
+    assert (keeper.continuous, player.continuous) == ((0, 1), (0,))
+    assert (keeper.discrete, player.discrete) == ((0, 1, 2), (0, 1, 3, 4))
     assert player.spec.action_spec == PLAYER.action_spec
     assert [sensor.name for sensor in player.spec.observation_specs] == ["clock", "feet", "agent_id"]
 
 
 def test_marks_of_agents() -> None:
-    sensors, numbers, choices = sensors_of_agents(TEAM), numbers_of_agents(TEAM), choices_of_agents(TEAM)
+    sensors, numbers, choices = sensors_of_agents(TEAM), continuous_of_agents(TEAM), discrete_of_agents(TEAM)
     assert sensors is not None
     assert numbers is not None
     assert choices is not None
@@ -106,7 +106,7 @@ def test_columns_that_are_not_padding() -> None:
 
 def test_members_that_have_the_same_are_not_padded() -> None:
     twins = padded_spec([KEEPER, MemberSpec("Twin", KEEPER.observation_specs, KEEPER.action_spec, 2)])
-    marks = [sensors_of_agents, numbers_of_agents, choices_of_agents, branches_of_agents, acted_columns]
+    marks = [sensors_of_agents, continuous_of_agents, discrete_of_agents, branches_of_agents, acted_columns]
     assert [mark(twins) for mark in marks] == [None] * 5
     assert observed_columns(twins, [0, 1]) is None
     alone = BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec)
@@ -239,10 +239,10 @@ def _rows(whole: ActionParameters, mine: Tensor) -> ActionParameters:
 def test_what_an_agent_lacks_is_nothing_to_its_actor(share: Sharing) -> None:
     rows, order = rows_of(group_observations())
     decided = group_actors(share).policy(rows)
-    has = numbers_of_agents(TEAM)
+    has = continuous_of_agents(TEAM)
     assert has is not None
-    assert decided.has_number is not None
-    assert torch.equal(decided.has_number, has[order % 3])
+    assert decided.has_continuous is not None
+    assert torch.equal(decided.has_continuous, has[order % 3])
     assert torch.equal(decided.mean[order % 3 > 0, 1], torch.zeros(2 * GROUPS))
     assert torch.equal(decided.log_sigma, torch.zeros(3 * GROUPS, 2))
     assert (decided.mean[:, 0].abs() > 0).all()
@@ -289,7 +289,7 @@ def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
     together = network.group_q_values(observations)
     assert together.shape == (GROUPS, 3, 5)
     torch.testing.assert_close(together.flatten(0, 1)[order], network.q_values(rows))
-    has = choices_of_agents(TEAM)
+    has = discrete_of_agents(TEAM)
     assert has is not None
     assert torch.equal(together != 0, (has > 0).expand(GROUPS, -1, -1))
 

@@ -10,7 +10,7 @@ import pytest
 from foreign_scenes import gymma_scene
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 
 LIMIT, GAMMA = 7, 0.5
 
@@ -40,7 +40,7 @@ def test_replay_holds_what_the_environment_said(
     )
     said = scene.reset(1)
     for _ in range(60):
-        behavior.observe(TeamSteps(simulator=0, team=0, batch=said[name]))
+        behavior.observe(BehaviorTick(simulator=0, team=0, batch=said[name]))
         (actions,) = behavior.act()
         said = scene.step({name: actions})
 

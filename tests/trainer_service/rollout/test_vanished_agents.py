@@ -10,7 +10,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.rollout import agents, assembler
@@ -262,7 +262,7 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
     )  # fmt: skip
     with pytest.raises(WireError, match=f"'Walker': expected at most {MAX_AGENTS} agents in one simulator"):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
 
 
 def test_too_many_agents_are_refused_across_messages_too(
@@ -381,7 +381,7 @@ def test_every_learner_learns_on_where_members_of_groups_vanish(
             group_ids=np.array([alive[agent] for agent in ids]),
             group_rewards=np.ones(len(ids), np.float32),
         )
-        ball.observe(TeamSteps(0, 0, batch))
+        ball.observe(BehaviorTick(0, 0, batch))
         if ball.ready_to_update():
             ball.update()
             updates += 1

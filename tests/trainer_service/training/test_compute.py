@@ -12,7 +12,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.team_steps import TeamSteps
+from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.training.compute import device_for, divided_threads, threads_for, usable_cores
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
@@ -71,7 +71,7 @@ def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: p
     for agents in (12, 13):
         seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
         batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
-        painter.observe(TeamSteps(simulator=agents, team=0, batch=batch))
+        painter.observe(BehaviorTick(simulator=agents, team=0, batch=batch))
         painter.act()
     assert heard == [3, 1, 3]
     assert torch.get_num_threads() == 1

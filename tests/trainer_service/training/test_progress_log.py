@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.kernels import SLOW
 from trainer_service.metrics import ConsoleWriter
 from trainer_service.metrics.console import Console
@@ -60,7 +60,7 @@ def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
             group_ids=np.ones(rows, np.int64),
             group_rewards=np.zeros(rows, np.float32),
         )
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         behavior.act()
 
 

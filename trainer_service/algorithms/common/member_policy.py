@@ -1,4 +1,4 @@
-"""The policy of one member of a team, apart from the others: its own sensors in, its own actions out."""
+"""The policy of one member of a heterogeneous group, from its own sensors to its own actions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
 
 
-class TeamMember:
-    """One member of a team, as its policy is used outside of the team."""
+class GroupMember:
+    """One member of a heterogeneous group, for using its policy outside of the group."""
 
     def __init__(self, selector: ObservationSelector, number: int, hyper: Hyperparameters) -> None:
-        """selector: of the team's learner; number: of the member; hyper: what the team learns with."""
+        """selector: of the group's learner; number: of the member; hyper: the group's hyperparameters."""
         self.member: MemberSpec = selector.spec.members[number]
         self.number = number
         self.num_agents = self.member.num_agents if _tells_agents_apart(self.member, hyper) else 0
@@ -48,9 +48,9 @@ class TeamMember:
     @property
     def _added(self) -> tuple[ObservationSpec, ...]:
         """Sensors that the learner is given beside the simulator's, as far as the member's policy needs them."""
-        team = self._selector.inputs.observation_specs
+        sensors = self._selector.inputs.observation_specs
         ids = int(self._selector.num_agents > 0)
-        shared = team[len(team) - ids - int(self._selector.shows_group) : len(team) - ids]
+        shared = sensors[len(sensors) - ids - int(self._selector.shows_group) : len(sensors) - ids]
         own = (SensorRole.AGENT_ID.added(self.num_agents),) if self.num_agents else ()
         return (*shared, *own)
 
@@ -69,30 +69,30 @@ class TeamMember:
             )
         return agent_indices + self.first_index
 
-    def network(self, team: PolicyNetwork) -> MemberPolicyNetwork:
-        """The member's part of a team's policy, from ``inputs`` to the member's actions."""
-        return MemberPolicyNetwork(team, self, self._selector)
+    def network(self, group: PolicyNetwork) -> MemberPolicyNetwork:
+        """The member's part of a group's policy, from ``inputs`` to the member's actions."""
+        return MemberPolicyNetwork(group, self, self._selector)
 
 
 class MemberPolicyNetwork(nn.Module):
-    """A team's policy as one member acts with it, ready to be traced, without the networks of others."""
+    """The part of a group's policy that one member acts with, ready to be traced."""
 
     places: Tensor
     """One-hot: where each index of the member stands in the group. [the member's agents, the group's]"""
 
-    def __init__(self, team: PolicyNetwork, member: TeamMember, selector: ObservationSelector) -> None:
+    def __init__(self, group: PolicyNetwork, member: GroupMember, selector: ObservationSelector) -> None:
         super().__init__()
-        self.team = copy.deepcopy(team)
+        self.team = copy.deepcopy(group)
         for module in list(self.team.modules()):
             if isinstance(module, GroupActors | MemberNetworks):
                 module.keep(slice(member.first_index, member.first_index + member.member.num_agents))
-        self.memory_size = team.memory_size
+        self.memory_size = group.memory_size
         sensors, added = selector.inputs.observation_specs, int(selector.shows_group)
         simulators = len(sensors) - added - int(selector.num_agents > 0)
         self._shapes = [sensor.shape for sensor in sensors[:simulators]]
         own = member_sensors(sensors[:simulators], member.member)
         self._own = {sensor: place for place, sensor in enumerate(own)}
-        """Where each sensor of the team stands among the member's, for those that it has."""
+        """The member's number of each of the group's sensors that it has."""
         self._added = added
         self._shows_index = selector.num_agents > 0
         self._takes_index = member.num_agents > 0
@@ -122,7 +122,7 @@ class MemberPolicyNetwork(nn.Module):
         return self.team.discrete_actions(logits)
 
     def _padded(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """The team's sensors, with zeros for those that the member does not have."""
+        """The group's sensors, with zeros for those that the member does not have."""
         # Products, where filling would be clearer: inference engines know them all.
         nothing = observations[0].flatten(1)[:, :1] * 0.0
         padded = [
@@ -151,10 +151,10 @@ ExportedNetwork = PolicyNetwork | MemberPolicyNetwork
 def models_of(
     network: PolicyNetwork, behavior: str, selector: ObservationSelector, hyper: Hyperparameters
 ) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
-    """The models of a policy with the spec of their inputs, by behavior: one, or one for each member of a team."""
+    """The models of a policy and their input specs, by behavior: one, or one for each member of a group."""
     if not selector.spec.members:
         return {behavior: (network, selector.inputs)}
-    members = [TeamMember(selector, number, hyper) for number in range(len(selector.spec.members))]
+    members = [GroupMember(selector, number, hyper) for number in range(len(selector.spec.members))]
     return {each.member.behavior: (each.network(network), each.inputs) for each in members}
 
 

@@ -34,7 +34,7 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
 
 
 def with_sharing(settings: TrainerSettings, spec: BehaviorSpec) -> TrainerSettings:
-    """Settings that say which agents share networks, for a team of several behaviors or for one behavior."""
+    """Settings that say which agents share networks, for a heterogeneous group or for one behavior."""
     hyper = settings.hyperparameters
     decided = hyper.with_sharing(team=bool(spec.members))
     return settings if decided is hyper else settings.model_copy(update={"hyperparameters": decided})

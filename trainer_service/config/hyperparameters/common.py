@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from pydantic import BeforeValidator, WithJsonSchema
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Location, Remark, Section
@@ -21,7 +23,26 @@ ML-Agents does not have, falls by the same factor at every step, to a hundredth 
 
 
 Sharing = Literal["full", "group", "none"]
-"""Which agents share a network: all, those of one member behavior of a team, or none."""
+"""Which agents share a network: all, those of one member behavior of a heterogeneous group, or none."""
+
+
+def _as_reward_mode(value: Any) -> Any:
+    """Reads ``group_sum`` as ``team_sum``, the name that configurations are saved with."""
+    return "team_sum" if value == "group_sum" else value
+
+
+RewardMode = Annotated[
+    Literal["individual", "team_sum"],
+    WithJsonSchema({"type": "string", "enum": ["individual", "group_sum", "team_sum"]}),
+    BeforeValidator(_as_reward_mode),
+]
+"""The rewards that each agent of a group learns from: its own and its group's, or the sum of everyone's."""
+
+SummedRewards = Annotated[
+    Literal["team_sum"],
+    WithJsonSchema({"type": "string", "enum": ["group_sum", "team_sum"]}),
+    BeforeValidator(_as_reward_mode),
+]
 
 
 class Contradiction(NamedTuple):
@@ -124,7 +145,7 @@ class Hyperparameters(Section):
         return self
 
     def with_sharing(self, *, team: bool) -> Self:
-        """Returns settings that say which agents share networks. team: whether several behaviors form the team."""
+        """Returns settings that say which agents share networks. team: whether the group is heterogeneous."""
         return self
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
@@ -135,7 +156,7 @@ class Hyperparameters(Section):
             yield Contradiction(location, most, network.memory.sequence_length)
 
     def remarks(self) -> Iterator[Remark]:
-        """Yields settings that are accepted, yet do not do what they say."""
+        """Yields settings that are accepted but have no effect or another one."""
         for key, reason in self.unused.items():
             default = (
                 type(self).model_fields[key].get_default(call_default_factory=True, validated_data=dict(self))
@@ -161,18 +182,18 @@ class GroupSettings(Section):
     """``share`` where it is null and agents are of one behavior."""
 
     default_team_share: ClassVar[Sharing] = "group"
-    """``share`` where it is null and several behaviors form a team."""
+    """``share`` where it is null and several behaviors form a heterogeneous group."""
 
     group_size: ShapesWeights[PositiveCount | None] = None
     """Limit of the agents of a group; null: as many as the first message has in one."""
 
     share: ShapesWeights[Sharing | None] = None
-    """``full``: one actor for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
-    index in the group. Null: ``group`` in teams of several behaviors, else ``full``."""
+    """``full``: one actor for all agents. ``group``: one for each behavior of a heterogeneous group. ``none``: one for
+    each agent index in the group. Null: ``group`` in heterogeneous groups, else ``full``."""
 
     agent_ids: ShapesWeights[Flag] = False
-    """With one actor for several agents: whether it sees the agent's index in its group. In teams of several behaviors
-    the one actor for all always does."""
+    """With one actor for several agents: whether it sees the agent's index in its group. In heterogeneous
+    groups the one actor for all always does."""
 
     @property
     def num_agents(self) -> int:

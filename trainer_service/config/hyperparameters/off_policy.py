@@ -11,8 +11,10 @@ from trainer_service.config.hyperparameters.common import (
     Contradiction,
     GroupSettings,
     Hyperparameters,
+    RewardMode,
     Schedule,
     Sharing,
+    SummedRewards,
 )
 from trainer_service.config.network import NetworkSettings
 from trainer_service.config.section import Section
@@ -247,11 +249,12 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     default_share: ClassVar[Sharing] = "none"
 
     share: ShapesWeights[Sharing | None] = None
-    """``full``: one network for all agents. ``group``: one for each behavior of a team. ``none``: one for each agent
-    index in the group. Null: ``group`` in teams of several behaviors, else ``none``."""
+    """``full``: one network for all agents. ``group``: one for each behavior of a heterogeneous group. ``none``: one
+    for each agent index in the group. Null: ``group`` in heterogeneous groups, else ``none``."""
 
-    reward_mode: Literal["individual", "team_sum"] = "individual"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+    reward_mode: RewardMode = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also
+    called ``team_sum``: from everyone's."""
 
 
 class GroupQSettings(ActionValueSettings, GroupOffPolicySettings):
@@ -265,7 +268,7 @@ class IDQNSettings(GroupQSettings):
 class VDNSettings(GroupQSettings):
     """Value decomposition networks: agents' values add up to the group's (Sunehag et al. 2018)."""
 
-    reward_mode: Literal["team_sum"] = "team_sum"
+    reward_mode: SummedRewards = "team_sum"
     """The only mode: agents' values add up to the value of the group's rewards."""
 
 
@@ -294,8 +297,9 @@ class CommunicatingSettings(GroupQSettings):
     supports_cloning: ClassVar[bool] = False
     supports_layer_norm: ClassVar[bool] = False
 
-    reward_mode: Literal["individual", "team_sum"] = "team_sum"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+    reward_mode: RewardMode = "team_sum"
+    """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also
+    called ``team_sum``: from everyone's."""
 
     @property
     def needs_agent_index(self) -> bool:

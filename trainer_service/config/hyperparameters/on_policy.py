@@ -11,6 +11,7 @@ from trainer_service.config.hyperparameters.common import (
     Contradiction,
     GroupSettings,
     Hyperparameters,
+    RewardMode,
     Schedule,
     Sharing,
 )
@@ -106,8 +107,9 @@ class MAPPOSettings(CentralCriticSettings):
 
     supports_stale_rollouts: ClassVar[bool] = True
 
-    reward_mode: Literal["individual", "team_sum"] = "individual"
-    """``individual``: each agent learns from its own and its group's rewards. ``team_sum``: from everyone's."""
+    reward_mode: RewardMode = "individual"
+    """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also
+    called ``team_sum``: from everyone's."""
 
     state: ShapesWeights[Literal["joint", "environment", "agent", "own_and_joint"]] = "joint"
     """Input of the critic. ``joint``: all members' observations. ``environment``: the simulator's sensor
@@ -203,7 +205,7 @@ class COMASettings(CentralCriticSettings):
     """λ of the returns that the critic learns."""
 
     action_value: Literal["critic", "return"] = "critic"
-    """What an action was worth, to be compared with the agent's other choices. ``critic``: the critic's value of it, as
+    """The value of an action, compared with the agent's other choices. ``critic``: the critic's value of it, as
     COMA's authors do. ``return``: its λ-return, so that errors of the critic mislead the actors less."""
 
     advantage_normalization: Literal["none", "global"] = "none"

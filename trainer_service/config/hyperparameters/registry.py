@@ -56,7 +56,7 @@ MLAGENTS_TRAINERS = PluginGroup("trainer type", "mlagents.trainer_type")
 
 
 def hyperparameters_of(trainer_type: str) -> type[Hyperparameters] | None:
-    """What a trainer type is tuned with; None for one that is neither built-in nor a plugin's. Raises PluginError."""
+    """The hyperparameters of a trainer type; None if it is neither built-in nor a plugin's. Raises PluginError."""
     if trainer_type not in HYPERPARAMETERS and trainer_type in ALGORITHM_PLUGINS.offered():
         HYPERPARAMETERS[trainer_type] = load_settings(
             ALGORITHM_PLUGINS, trainer_type, AlgorithmPlugin, Hyperparameters

@@ -12,7 +12,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _FOLDERS = (_PACKAGE / "configs", _PACKAGE.parent / "configs")
-"""Where they lie once installed, and in a checkout."""
+"""Folders of the configurations, once installed and in a checkout."""
 
 _FIRST_SENTENCE = re.compile(r".+?[.:](?=\s|$)")
 _COMMAND = re.compile(r"mlagents-style learn (?P<file>\S+) .*--env=(?P<env>\S+)")

@@ -53,7 +53,7 @@ def refused_plugins(options: RunOptions) -> list[str]:
 
 
 def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
-    """What is not offered any more, of what ``plugins_of`` once returned; with the reason in words."""
+    """Plugins that ``plugins_of`` once returned and that are not offered any more, with the reason in words."""
     why = "which is not installed here" if plugins_are_on() else "and plugins are switched off"
     return {key: f"is of {source}, {why}" for key, source in remembered.items() if _offered(key) is None}
 

@@ -1,1 +1,1 @@
-"""Sections on a run as a whole: who is told of it, and what ends it."""
+"""Sections on a run as a whole: trackers and stop rules."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.errors import UserError
-from trainer_service.metrics.isolated_writer import FAREWELL_S
+from trainer_service.metrics.isolated_writer import SHUTDOWN_TIMEOUT_S
 from trainer_service.metrics.summary import FILM_TAG, Summary
 from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
 from trainer_service.metrics.writers import RunEnd, SummaryWriter
@@ -59,7 +59,7 @@ class WandbWriter(SummaryWriter):
             resume="allow",
             allow_val_change=True,
             # Its lines would run into the table of a terminal; and an end without network must not wait for ever.
-            settings=wandb.Settings(silent=True, console="off", finish_timeout=FAREWELL_S / 2),
+            settings=wandb.Settings(silent=True, console="off", finish_timeout=SHUTDOWN_TIMEOUT_S / 2),
         )
         folder = Path(self._tracked.dir).parent
         where = f"offline in '{folder}'" if self._tracked.offline else self._tracked.url

@@ -1,4 +1,4 @@
-"""COMA's critic: what each of an agent's choices is worth, given what all others see and do.
+"""COMA's critic: the value of each of an agent's choices, given all others' observations and actions.
 
 F joint steps, n agents.
 """
@@ -26,7 +26,7 @@ class COMACritic(nn.Module):
     """
 
     columns: Tensor | None
-    """What is not padding of all agents' observations side by side; None where all is seen."""
+    """Columns of all agents' observations side by side that are not padding; None for all."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class COMACritic(nn.Module):
         """state_sensors: those of the state, or none for all agents' observations."""
         super().__init__()
         self._agent_sensors, self._state_sensors = tuple(agent_sensors), tuple(state_sensors)
-        self._num_agents, self._choices = num_agents, spec.action_spec.mask_size
+        self._num_agents, self._mask_size = num_agents, spec.action_spec.mask_size
         sensors = spec.observation_specs
         self.encoder = ObservationEncoder([sensors[i] for i in agent_sensors], settings)
         self.of_state = (
@@ -51,13 +51,13 @@ class COMACritic(nn.Module):
         encoded = self.encoder.output_size
         self._state_agents = agents_with(spec, state_sensors)
         self.register_buffer("columns", observed_columns(spec, agent_sensors), persistent=False)
-        seen = num_agents * encoded if self.columns is None else len(self.columns)
-        joint = seen + num_agents if self.of_state is None else self.of_state.output_size
-        inputs = joint + encoded + num_agents + num_agents * self._choices
+        observed_size = num_agents * encoded if self.columns is None else len(self.columns)
+        joint = observed_size + num_agents if self.of_state is None else self.of_state.output_size
+        inputs = joint + encoded + num_agents + num_agents * self._mask_size
         self.body = make_body(inputs, settings)
         self.memory = None if settings.memory is None else make_memory(settings.hidden_units, settings.memory)
         features = settings.hidden_units if self.memory is None else self.memory.output_size
-        self.value = ScaledValues(features, signals, scaling, members=self._choices)
+        self.value = ScaledValues(features, signals, scaling, members=self._mask_size)
 
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
@@ -69,9 +69,9 @@ class COMACritic(nn.Module):
         """
         observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
-        each, there = _table(encoded)[members], (members >= 0).to(encoded.dtype)
-        seen = each.flatten(start_dim=1)
-        joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
+        each, present = _table(encoded)[members], (members >= 0).to(encoded.dtype)
+        observed = each.flatten(start_dim=1)
+        joint = torch.cat([observed if self.columns is None else observed[:, self.columns], present], dim=1)
         if self.of_state is not None:
             state = self.of_state.forward([observations[i] for i in self._state_sensors])
             joint = _table(state)[rows_of_state(members, self._state_agents)]
@@ -82,7 +82,7 @@ class COMACritic(nn.Module):
         return self.value.forward(features)
 
     def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
-        """Returns for every agent the state, what it sees, its index, and all actions but its own: [F, n, inputs]."""
+        """Returns for every agent the state, its observation, its index, and the others' actions: [F, n, inputs]."""
         agent_id = torch.eye(self._num_agents, device=done.device, dtype=done.dtype)
         others = (done.unsqueeze(1) * (1.0 - agent_id).unsqueeze(2)).flatten(start_dim=2)
         shape = (len(each), self._num_agents, -1)

@@ -1,4 +1,4 @@
-"""Joint steps sorted by how many agents were there, so that those of one size are computed together, without gaps."""
+"""Joint steps sorted by their number of agents, so that those of one size are computed together, without gaps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class GroupsBySize(NamedTuple):
     """Smaller groups first: (agents, joint steps with so many)."""
 
     agents: Tensor
-    """How many agents each result's group has, sorted. int64 [N]"""
+    """The number of agents in each result's group, sorted. int64 [N]"""
 
     found: Tensor
     """Where the results of the group, and of every agent, are among the sorted; of absent ones the one
@@ -30,17 +30,17 @@ class GroupsBySize(NamedTuple):
 
 def sorted_by_size(members: Tensor, *, one_more: bool) -> GroupsBySize:
     """Sorts joint steps. members: int64 [F, n], each agent's row, −1 if absent; every joint step has an agent."""
-    there = members >= 0
-    agents = there.sum(dim=1)
+    present = members >= 0
+    agents = present.sum(dim=1)
     order = torch.argsort(agents, stable=True)
     results = agents + (2 if one_more else 1)
     before = torch.empty_like(results)
     before[order] = results[order].cumsum(dim=0) - results[order]
     absent = before + results - 1 if one_more else torch.full_like(before, -1)
-    of_agents = torch.where(there, before.unsqueeze(1) + there.cumsum(dim=1), absent.unsqueeze(1))
+    of_agents = torch.where(present, before.unsqueeze(1) + present.cumsum(dim=1), absent.unsqueeze(1))
     counted = torch.bincount(agents).tolist()
     return GroupsBySize(
-        members[order][there[order]],
+        members[order][present[order]],
         [(size, count) for size, count in enumerate(counted) if count],
         agents[order].repeat_interleave(results[order]),
         torch.cat([before.unsqueeze(0), of_agents.T]),

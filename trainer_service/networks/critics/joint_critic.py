@@ -1,4 +1,4 @@
-"""A critic that sees what all agents of a group see. F joint steps of groups of up to n agents."""
+"""A critic with the observations of all agents of a group. F joint steps of groups of up to n agents."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JointCritic(nn.Module):
     """
 
     columns: Tensor | None
-    """What is not padding of all members' observations side by side; None where all is seen."""
+    """Columns of all members' observations side by side that are not padding; None for all."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class JointCritic(nn.Module):
         encoded = self.encoder.output_size
         self._state_agents = agents_with(spec, state_sensors) if state == "environment" else None
         self.register_buffer("columns", observed_columns(spec, state_sensors), persistent=False)
-        seen = num_agents * encoded if self.columns is None else len(self.columns)
-        joint = encoded if state == "environment" else seen + num_agents
+        observed_size = num_agents * encoded if self.columns is None else len(self.columns)
+        joint = encoded if state == "environment" else observed_size + num_agents
         inputs = {
             "agent": joint + encoded + num_agents,
             # From each member's place what is padding stands elsewhere: all is seen.
@@ -90,9 +90,9 @@ class JointCritic(nn.Module):
         if self._kind == "environment":
             return table[rows_of_state(members, self._state_agents)]
         each = table[members]
-        there = (members >= 0).to(encoded.dtype)
-        seen = each.flatten(start_dim=1)
-        joint = torch.cat([seen if self.columns is None else seen[:, self.columns], there], dim=1)
+        present = (members >= 0).to(encoded.dtype)
+        observed = each.flatten(start_dim=1)
+        joint = torch.cat([observed if self.columns is None else observed[:, self.columns], present], dim=1)
         if self._kind == "joint":
             return joint
         index = torch.arange(self._num_agents, device=joint.device)
@@ -101,7 +101,7 @@ class JointCritic(nn.Module):
         if self._kind == "agent":
             return torch.cat([joint.unsqueeze(1).expand(shape), each, agent_id], dim=2)
         from_each = (index.unsqueeze(1) + index) % self._num_agents
-        return torch.cat([each[:, from_each].flatten(start_dim=2), there[:, from_each], agent_id], dim=2)
+        return torch.cat([each[:, from_each].flatten(start_dim=2), present[:, from_each], agent_id], dim=2)
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
         """Maps [F, n, inputs], of as many as there are values for, to [F, n, features]."""

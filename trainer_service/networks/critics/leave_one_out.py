@@ -31,9 +31,9 @@ def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tens
     first, second = torch.split(of_both, size, dim=3)
     scores = torch.where(kinds.unsqueeze(2), second, first)
     # [V, r, 2r]: which members are there, and of which kind.
-    there = torch.cat([~kinds, kinds], dim=1).unsqueeze(1).expand(versions, size, 2 * size)
-    itself = there & torch.eye(size, dtype=torch.bool, device=kinds.device).repeat(1, 2)
-    weights = torch.softmax(scores.masked_fill(~there, -torch.inf), dim=-1)
+    is_kind = torch.cat([~kinds, kinds], dim=1).unsqueeze(1).expand(versions, size, 2 * size)
+    itself = is_kind & torch.eye(size, dtype=torch.bool, device=kinds.device).repeat(1, 2)
+    weights = torch.softmax(scores.masked_fill(~is_kind, -torch.inf), dim=-1)
     identity = itself.to(weights.dtype).expand(len(weights), -1, -1, -1)
     # [G, V · r, 2r · parts], in the order of ``projected``.
     weights = torch.cat([weights.movedim(1, -1), identity.unsqueeze(-1)], dim=-1).flatten(3).flatten(1, 2)

@@ -30,7 +30,7 @@ _HEADS = 4
 
 
 class POCACritic(nn.Module):
-    """The group's value from what its agents see, and for each agent a baseline that also knows what the others did.
+    """The group's value from its agents' observations, and for each agent a baseline that also has the others' actions.
 
     One network for both: agents whose action is not shown are embedded by one layer, those whose action is shown by
     another; they attend to each other, and the mean of those that are there goes on, with their number beside it.

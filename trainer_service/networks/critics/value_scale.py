@@ -1,4 +1,4 @@
-"""The last layer of a critic that puts out values in units of the running scale of returns."""
+"""The last layer of a critic, with values in units of the running scale of returns."""
 
 from __future__ import annotations
 

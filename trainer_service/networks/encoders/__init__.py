@@ -1,1 +1,1 @@
-"""Encoders, bodies, memory and normalization: the way from sensors to features."""
+"""Encoders, bodies, memory and normalization: from sensors to features."""

@@ -28,7 +28,7 @@ from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
 
 class ObservationEncoder(nn.Module):
-    """Vectors and encoded pictures side by side in sensor order, then what attention makes of all entities.
+    """Vectors and encoded pictures side by side in sensor order, then features of all entities by attention.
 
     Sensors of any other shape are laid out flat, as if they were vectors.
     """
@@ -58,7 +58,7 @@ class ObservationEncoder(nn.Module):
             for i, size, end in zip(self._others, sizes, itertools.accumulate(sizes), strict=True)
             if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
         ]
-        """Where among the features the goals stand. Entities never count: no body is conditioned on them."""
+        """Columns of the goals among the features. Entities never count: no body is conditioned on them."""
         self.goals_are_seen = not any(
             sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
         )
@@ -99,10 +99,10 @@ def _sensor_module(sensor: ObservationSpec, settings: NetworkSettings) -> nn.Mod
 
 
 class Trunk(nn.Module):
-    """Encoder, body and perhaps memory: what actor and critic each have, or share."""
+    """Encoder, body and perhaps memory, one each of actor and critic, or a shared one."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, memory_start: int = 0) -> None:
-        """memory_start: column of all that an agent remembers where this trunk's part begins."""
+        """memory_start: first column of this trunk's part in an agent's memory."""
         super().__init__()
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
         self.body = body_for(self.encoder, self.encoder.output_size, settings)
@@ -121,13 +121,13 @@ class Trunk(nn.Module):
             return features
         return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)
 
-    def encode(self, seen: EncoderInput) -> Tensor:
+    def encode(self, inputs: EncoderInput) -> Tensor:
         """Returns the features of the steps that are asked about, [B, output_size], after those before them."""
-        features = self.forward(observations_as_floats(seen.observations))
-        return seen.select(self.unroll(features, seen.sequences))
+        features = self.forward(observations_as_floats(inputs.observations))
+        return inputs.select(self.unroll(features, inputs.sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of B agents that remember all of ``memories``: [B, output_size], and what this trunk keeps."""
+        """One step of B agents with these memories: [B, output_size], and this trunk's next memories."""
         if self.memory is None:
             raise ValueError("there is no memory to step on")
         return self.memory.step(self.forward(observations), memories[:, self._own])
@@ -136,7 +136,7 @@ class Trunk(nn.Module):
 def body_for(
     encoder: ObservationEncoder, inputs: int, settings: NetworkSettings
 ) -> LinearBody | NormedBody | ConditionalBody:
-    """The body for what an encoder gives, and perhaps for more after it.
+    """The body on an encoder's features, and perhaps on more after them.
 
     Raises ValueError for settings that ask for two kinds of body at once.
     """

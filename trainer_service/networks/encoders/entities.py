@@ -1,4 +1,4 @@
-"""Attention over lists of things that may be absent: one feature vector for any number of them.
+"""Attention over lists of entities that may be absent: one feature vector for any number of them.
 
 Vaswani et al. 2017 (arXiv:1706.03762) with a residual connection, as ML-Agents has it, down to dividing the
 scores by the square root of the whole embedding instead of a head's share. What is masked is masked by
@@ -69,14 +69,14 @@ class EntityAttention(nn.Module):
         return embedded
 
     def _mixed(self, embedded: Tensor, present: Tensor) -> Tensor:
-        """Returns what each entity takes from those that are there. [B, N, 128] and [B, N] to [B, N, 128]."""
+        """Attention of each entity over those that are present. [B, N, 128] and [B, N] to [B, N, 128]."""
         query, key, value = (self._heads(layer(embedded)) for layer in (self.query, self.key, self.value))
         # Scaled between its two transpositions: an export would make one of them, in an order that Unity's
         # inference engines are known to get wrong.
         scores = torch.matmul(query, (key / EMBEDDING**0.5).transpose(-1, -2))
         # The absent get −10⁶ instead of their score.
-        seen = present.reshape(-1, 1, 1, self.entities)
-        weights = torch.softmax(scores * seen + (seen - 1.0) * _NEVER, dim=-1)
+        mask = present.reshape(-1, 1, 1, self.entities)
+        weights = torch.softmax(scores * mask + (mask - 1.0) * _NEVER, dim=-1)
         mixed = torch.matmul(weights, value).permute(0, 2, 1, 3)
         return self.output.forward(mixed.reshape(-1, self.entities, EMBEDDING))
 
@@ -86,5 +86,5 @@ class EntityAttention(nn.Module):
 
 
 def presence(entities: Tensor) -> Tensor:
-    """1 for entities that are there, 0 for rows of (nearly) nothing: Σ x² < 0.01. [B, N, S] to [B, N]."""
+    """1 for entities that are present, 0 for rows of (nearly) nothing: Σ x² < 0.01. [B, N, S] to [B, N]."""
     return 1.0 - ((entities**2).sum(dim=-1) < _ABSENT_BELOW).to(entities.dtype)

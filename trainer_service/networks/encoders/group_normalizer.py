@@ -12,7 +12,7 @@ from unity_bridge.specs import ObservationSpec
 
 
 class GroupNormalizer(ObservationNormalizer):
-    """Normalizes what all agents of a group see by the statistics of single agents' sensors.
+    """Normalizes the observations of a group by the statistics of single agents' sensors.
 
     The last two sensors are what the group sees, a block for each agent, and an agent's index as one-hot. A block of
     zeros stays zeros: that agent is absent.
@@ -34,8 +34,8 @@ class GroupNormalizer(ObservationNormalizer):
 
         So what is learned from a joint step is what all agents are shown that decide in it.
         """
-        there = _there(torch.cat(list(observations), dim=-1))
-        return [sensor * there for sensor in super().some(sensors, observations)]
+        presence = _presence(torch.cat(list(observations), dim=-1))
+        return [sensor * presence for sensor in super().some(sensors, observations)]
 
 
 class _Blocks(nn.Module):
@@ -63,18 +63,18 @@ class _Blocks(nn.Module):
 
     def forward(self, group: Tensor) -> Tensor:
         blocks = group.reshape(-1, self._num_agents, sum(self._sizes))
-        there = _there(blocks)
+        presence = _presence(blocks)
         scaled, start = [], 0
         for normalizer, width in zip(self._single, self._sizes, strict=True):
             scaled.append(normalizer(blocks[:, :, start : start + width]))
             start += width
-        together = torch.cat(scaled, dim=2) * there
+        together = torch.cat(scaled, dim=2) * presence
         if self.has_column is not None:
             together = together * self.has_column
         return together.reshape(-1, self._num_agents * sum(self._sizes))
 
 
-def _there(blocks: Tensor) -> Tensor:
+def _presence(blocks: Tensor) -> Tensor:
     """1 where a block has anything but zeros, else 0. [..., d] to [..., 1]"""
     # Arithmetic where a condition would be clearer: old inference engines have no Where.
     size = blocks.abs().sum(dim=-1, keepdim=True)

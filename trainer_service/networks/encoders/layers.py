@@ -18,7 +18,7 @@ ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "relu": torch.relu,
     "tanh": torch.tanh,
 }
-"""What may follow a layer of a body, by its name in ``network_settings``."""
+"""Activations of a body's layers, by their names in ``network_settings``."""
 
 _MOST_ROWS = 4096
 _MOST_FLOATS = 1 << 20

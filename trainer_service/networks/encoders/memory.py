@@ -1,4 +1,4 @@
-"""Recurrent layers: what an agent keeps of the steps before. N sequences of at most L steps."""
+"""Recurrent layers. N sequences of at most L steps."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class EncoderInput(NamedTuple):
     """Normalized, one tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
 
     sequences: Sequences | None = None
-    """How the R steps follow each other; None without memory."""
+    """The sequences that the R steps form; None without memory."""
 
     selected: Tensor | None = None
-    """Those of the R steps that are asked about. int64 [B]"""
+    """Indices of the steps whose outputs are wanted, among R. int64 [B]"""
 
     def select(self, features: Tensor) -> Tensor:
         """Selects the features of the steps that are asked about. [R, F] to [B, F]."""

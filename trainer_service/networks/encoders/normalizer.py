@@ -1,4 +1,4 @@
-"""Observations brought to a common scale before any network sees them."""
+"""Normalization of observations by running statistics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ObservationNormalizer(nn.Module):
     It stands before the networks, not in them: its statistics only move between updates, so a whole rollout
     is normalized once instead of once per minibatch and network.
 
-    In a team of several behaviors a sensor's statistics are those of agents that have it, and for others it stays 0.
+    In a heterogeneous group a sensor's statistics are those of agents that have it, and for others it stays 0.
     """
 
     has_sensor: Tensor | None

@@ -1,4 +1,4 @@
-"""The base of networks of agents that communicate: they see the whole group, and decide for one agent of it."""
+"""The base of networks of agents that communicate: from the whole group's observations to one agent's decision."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import GroupQNetwork, require_vectors
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear
-from trainer_service.networks.members import branches_of_agents, choices_of_agents
+from trainer_service.networks.members import branches_of_agents, discrete_of_agents
 from unity_bridge.specs import BehaviorSpec
 
 
 class CommunicatingNetwork(GroupQNetwork):
-    """A network Q_i(a) for each of n agents, from what all see. The choices of all branches lie side by side."""
+    """A network Q_i(a) for each of n agents, from all observations. The choices of all branches lie side by side."""
 
     identities: Tensor
     """Agents' ids for a network that serves several of them, as one-hot. [1, n, n]"""
 
-    has_choice: Tensor | None
+    has_discrete: Tensor | None
     """1 where the agent of an index has a choice. [n, choices]; None where everyone has all."""
 
     num_branches: Tensor
@@ -33,7 +33,7 @@ class CommunicatingNetwork(GroupQNetwork):
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int, *, share: Sharing, ids: bool) -> None:
         """agent_spec: what one agent sees; ids: whether a network that serves several agents is given their ids.
 
-        In a team of several behaviors all see and decide what is padded, so that they may exchange it. Raises
+        In a heterogeneous group all see and decide what is padded, so that they may exchange it. Raises
         ValueError where a sensor is no vector.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
@@ -42,7 +42,7 @@ class CommunicatingNetwork(GroupQNetwork):
         self._observation_size = sum(sensor.size for sensor in agent_spec.observation_specs)
         self._ids = share != "none" and ids
         self.register_buffer("identities", torch.eye(num_agents).unsqueeze(0), persistent=False)
-        self.register_buffer("has_choice", choices_of_agents(agent_spec), persistent=False)
+        self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
         branches = branches_of_agents(agent_spec)
         if branches is None:
             branches = torch.full((num_agents,), float(agent_spec.action_spec.discrete_size))
@@ -54,10 +54,10 @@ class CommunicatingNetwork(GroupQNetwork):
         if share == "group" and agent_spec.members:
             self.layer_of, self.copies = agent_spec.agent_members, len(agent_spec.members)
         self.inputs = self._observation_size + (num_agents if self._ids else 0)
-        self.choices = agent_spec.action_spec.mask_size
+        self.mask_size = agent_spec.action_spec.mask_size
 
     def _make_memory(self, inputs: int, settings: NetworkSettings) -> int:
-        """Builds the memory of what agents made of all they saw and were told. Returns the width of what comes out."""
+        """Builds the memory of agents' features. Returns the width of its outputs."""
         self.memory = (
             None
             if settings.memory is None
@@ -70,7 +70,7 @@ class CommunicatingNetwork(GroupQNetwork):
 
     @abstractmethod
     def _features(self, inputs: Tensor) -> Tensor:
-        """What each agent makes of all that it sees and is told. [B, n, inputs] to [B, n, features]"""
+        """Features of each agent's observations and messages. [B, n, inputs] to [B, n, features]"""
 
     @abstractmethod
     def _values(self, features: Tensor) -> Tensor:
@@ -106,25 +106,25 @@ class CommunicatingNetwork(GroupQNetwork):
             return super().step_q_values(observations, memories)
         ids = observations[-1]
         own = (self._features_shown(observations) * ids.unsqueeze(2)).sum(dim=1)
-        remembered, kept = self.memory.step(own, memories, ids)
+        remembered, next_memories = self.memory.step(own, memories, ids)
         values = self._own_values(remembered.unsqueeze(1) * ids.unsqueeze(2))
-        return (values * ids.unsqueeze(2)).sum(dim=1), kept
+        return (values * ids.unsqueeze(2)).sum(dim=1), next_memories
 
     def _own_values(self, features: Tensor) -> Tensor:
         """Values of choices, 0 for those that an agent lacks. [B, n, features] to [B, n, choices]"""
         values = self._values(features)
-        return values if self.has_choice is None else values * self.has_choice
+        return values if self.has_discrete is None else values * self.has_discrete
 
     def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
-        """The features of all in the group that each agent is shown, in the last sensor but one. [B, n, features]"""
+        """Features of the group's observations, which are the last sensor but one of each agent. [B, n, features]"""
         return self._group_features([observations[-2].reshape(-1, self._num_agents, self._observation_size)])
 
     def _group_features(self, observations: Sequence[Tensor]) -> Tensor:
-        seen = torch.cat(list(observations), dim=2)
+        inputs = torch.cat(list(observations), dim=2)
         if self._ids:
             # Arithmetic where expanding would be clearer: old inference engines cannot.
-            seen = torch.cat([seen, seen[:, :, :1] * 0.0 + self.identities], dim=2)
-        return self._features(seen)
+            inputs = torch.cat([inputs, inputs[:, :, :1] * 0.0 + self.identities], dim=2)
+        return self._features(inputs)
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:

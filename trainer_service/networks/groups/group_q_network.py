@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.members import MemberNetworks, MemberView, choices_of_agents
+from trainer_service.networks.members import MemberNetworks, MemberView, discrete_of_agents
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import GreedyNetwork, as_parameters
@@ -39,14 +39,14 @@ class GroupQNetwork(GreedyNetwork):
         """
 
     def imitators(self) -> list[Imitator]:
-        """The agents' networks, as they learn from what single agents demonstrated. Raises ValueError without any."""
+        """The agents' networks, for learning from single agents' demonstrations. Raises ValueError without any."""
         raise ValueError("an agent that hears the others cannot learn from what a single one saw")
 
 
 class SharedQNetwork(GroupQNetwork):
     """One network for all agents, perhaps given their ids."""
 
-    has_choice: Tensor | None
+    has_discrete: Tensor | None
     """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
 
     def __init__(
@@ -60,39 +60,39 @@ class SharedQNetwork(GroupQNetwork):
         self._agent_sensors = (*agent_sensors, -1) if ids else tuple(agent_sensors)
         self._ids = ids
         sensors = agent_spec.observation_specs
-        seen = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
-        self.trunk = Trunk(BehaviorSpec(seen, agent_spec.action_spec), settings)
+        inputs = (*sensors, ObservationSpec("ids", (ids,))) if ids else sensors
+        self.trunk = Trunk(BehaviorSpec(inputs, agent_spec.action_spec), settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         self.q = kaiming_linear(self.trunk.output_size, agent_spec.action_spec.mask_size, gain=_GAIN)
-        self.register_buffer("has_choice", choices_of_agents(agent_spec), persistent=False)
+        self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
         q = self._of([observations[i] for i in self._agent_sensors])
-        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice)
+        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete)
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        seen = observations_as_floats([observations[i] for i in self._agent_sensors])
-        features, kept = self.trunk.step(seen, memories)
+        inputs = observations_as_floats([observations[i] for i in self._agent_sensors])
+        features, next_memories = self.trunk.step(inputs, memories)
         q = self.q.forward(features)
-        return q if self.has_choice is None else q * (observations[-1] @ self.has_choice), kept
+        return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete), next_memories
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
         if histories is not None:
-            seen = [histories.places(sensor) for sensor in observations]
+            inputs = [histories.places(sensor) for sensor in observations]
             if self._ids:
-                seen.append(torch.eye(self._ids, device=seen[0].device)[histories.agents])
-            features = self.trunk.encode(EncoderInput(seen, histories.sequences))
+                inputs.append(torch.eye(self._ids, device=inputs[0].device)[histories.agents])
+            features = self.trunk.encode(EncoderInput(inputs, histories.sequences))
             q = self.q.forward(features[histories.selected])
-            return q if self.has_choice is None else q * self.has_choice
+            return q if self.has_discrete is None else q * self.has_discrete
         groups, num_agents = observations[0].shape[:2]
         rows = [sensor.flatten(0, 1) for sensor in observations]
         if self._ids:
             rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
         q = self._of(rows).view(groups, num_agents, -1)
-        return q if self.has_choice is None else q * self.has_choice
+        return q if self.has_discrete is None else q * self.has_discrete
 
     def imitators(self) -> list[Imitator]:
         """Implements GroupQNetwork."""
@@ -136,36 +136,36 @@ class SeparateQNetworks(GroupQNetwork):
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        inputs = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
             one_by_one = [
-                self.q.of(k, self.body.of(k, seen)) * ids[:, k : k + 1] for k in range(self._num_agents)
+                self.q.of(k, self.body.of(k, inputs)) * ids[:, k : k + 1] for k in range(self._num_agents)
             ]
             return torch.stack(one_by_one).sum(dim=0)
         agent_index, position, rows = _columns_by_agent(ids)
-        laid_out = seen.new_zeros(rows, self._num_agents, seen.shape[1])
-        laid_out[position, agent_index] = seen
+        laid_out = inputs.new_zeros(rows, self._num_agents, inputs.shape[1])
+        laid_out[position, agent_index] = inputs
         return self._of(laid_out)[position, agent_index]
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
         if self.memory is None:
             return super().step_q_values(observations, memories)
-        seen, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
+        inputs, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        features = [self.body.of(k, inputs) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         values = [self.q.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        return torch.stack(values).sum(dim=0), kept
+        return torch.stack(values).sum(dim=0), next_memories
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
-        seen = torch.cat(list(observations), dim=2)
+        inputs = torch.cat(list(observations), dim=2)
         if self.memory is None or histories is None:
-            return self._of(seen)
-        features = self.memory.unroll(histories.places(self.body.forward(seen)), histories)
+            return self._of(inputs)
+        features = self.memory.unroll(histories.places(self.body.forward(inputs)), histories)
         return self.q.forward(features[histories.selected])
 
     def imitators(self) -> list[Imitator]:
@@ -187,7 +187,7 @@ class SeparateQNetworks(GroupQNetwork):
 
 
 class MemberQNetworks(GroupQNetwork):
-    """A network for each behavior of a team, or for each of its agents. What an agent cannot choose has value 0."""
+    """A network for each behavior of a heterogeneous group, or for each agent. Impossible actions have value 0."""
 
     def __init__(
         self,
@@ -212,35 +212,35 @@ class MemberQNetworks(GroupQNetwork):
             return SharedQNetwork(view.spec, settings, agent_sensors=own, ids=count if ids else 0)
 
         self.members = MemberNetworks(
-            agent_spec, agent_sensors, of_member, lambda view: view.choices, agent_spec.action_spec.mask_size
+            agent_spec, agent_sensors, of_member, lambda view: view.discrete, agent_spec.action_spec.mask_size
         )
         first = cast(GroupQNetwork, self.members.each[0])
         self.memory_size = self.policy_memory_size = first.memory_size
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        return self.members.of_agents(observations, lambda network, seen: network.q_values(seen))
+        return self.members.of_agents(observations, lambda network, own: network.q_values(own))
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        return self.members.step(observations, lambda network, seen: network.step_q_values(seen, memories))
+        return self.members.step(observations, lambda network, own: network.step_q_values(own, memories))
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
 
-        def of_member(view: MemberView, network: GroupQNetwork, seen: list[Tensor]) -> Tensor:
+        def of_member(view: MemberView, network: GroupQNetwork, inputs: list[Tensor]) -> Tensor:
             if histories is None:
-                return network.group_q_values(seen)
-            own = histories.of(view.agents)
-            if own is None:
+                return network.group_q_values(inputs)
+            own_histories = histories.of(view.agents)
+            if own_histories is None:
                 groups = len(histories.selected)
-                return seen[0].new_zeros((groups, seen[0].shape[1], view.spec.action_spec.mask_size))
-            return network.group_q_values(seen, own)
+                return inputs[0].new_zeros((groups, inputs[0].shape[1], view.spec.action_spec.mask_size))
+            return network.group_q_values(inputs, own_histories)
 
         return self.members.of_groups(observations, of_member)
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and know nothing of teams."""
+        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 

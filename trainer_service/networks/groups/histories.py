@@ -1,4 +1,4 @@
-"""Order of what agents of groups saw, for networks with memory. P places, B joint steps, n agents."""
+"""The order of groups' observations for networks with memory. P places, B joint steps, n agents."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Histories(NamedTuple):
     """The places of agents' sequences, one sequence after the other; all of a sequence are of one agent."""
 
     rows: Tensor
-    """Where the group's observations of each place are. int64 [P]"""
+    """The row of the group's observations at each place. int64 [P]"""
 
     agents: Tensor
     """The index of each place's agent. int64 [P]"""
 
     sequences: Sequences
-    """How places follow each other."""
+    """The sequences that places form."""
 
     selected: Tensor
     """The agents' places at the joint steps that are asked about; of absent agents any. int64 [B, n]"""
@@ -31,16 +31,16 @@ class Histories(NamedTuple):
     """Which members the groups' observations are of. bool [R, n]"""
 
     def places(self, groups: Tensor) -> Tensor:
-        """What belongs to each place, of what there is for whole groups. [R, n, …] to [P, …]"""
+        """Gathers values of whole groups by place. [R, n, …] to [P, …]"""
         return groups[self.rows, self.agents]
 
     def without_memories(self, size: int) -> Histories:
-        """These, of agents that remember nothing at first. size: floats of a memory."""
+        """The same histories, with empty memories at their starts. size: floats of a memory."""
         memories = self.sequences.memories.new_zeros((len(self.sequences.filled), size))
         return self._replace(sequences=self.sequences._replace(memories=memories))
 
     def of(self, agents: slice) -> Histories | None:
-        """Those of agents with these indices alone, which are counted anew but in ``present``; None where none are."""
+        """The histories of these agent indices, counted from 0 except in ``present``; None where there are none."""
         if agents == slice(None):
             return self
         members = self.agents.new_tensor(range(*agents.indices(self.selected.shape[1])))
@@ -117,9 +117,9 @@ class StackedMemory(nn.Module):
         if self.layer_of is not None:
             ids = ids @ self.layer_of
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        found = [self.of(agent).step(features, memories) for agent in range(len(self.each))]
-        outputs, kept = (
-            torch.stack([one[part] * ids[:, k : k + 1] for k, one in enumerate(found)]).sum(dim=0)
+        stepped = [self.of(agent).step(features, memories) for agent in range(len(self.each))]
+        outputs, next_memories = (
+            torch.stack([one[part] * ids[:, k : k + 1] for k, one in enumerate(stepped)]).sum(dim=0)
             for part in range(2)
         )
-        return outputs, kept
+        return outputs, next_memories

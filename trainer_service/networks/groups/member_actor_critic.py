@@ -1,4 +1,4 @@
-"""Actors and critics of the behaviors of a team, on their own sensors and with their own actions."""
+"""Actors and critics of the behaviors of a heterogeneous group, on their own sensors and with their own actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MemberActors(nn.Module):
-    """Actors for each behavior of a team, or for each of its agents. What an agent lacks is 0, before tanh too."""
+    """Actors for each behavior of a heterogeneous group, or for each agent. Missing actions are 0, before tanh too."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class MemberActors(nn.Module):
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
         """As that of StackedActors."""
-        outputs = self.members.of_agents(observations, lambda actors, seen: actors.outputs(seen))
+        outputs = self.members.of_agents(observations, lambda actors, own: actors.outputs(own))
         return self.actions.forward(outputs)
 
     def group_policy(
@@ -68,28 +68,28 @@ class MemberActors(nn.Module):
     ) -> ActionParameters:
         """As that of StackedActors."""
 
-        def of_member(view: MemberView, actors: StackedActors, seen: list[Tensor]) -> Tensor:
-            own = None if histories is None else histories.of(view.agents)
-            if histories is not None and own is None:
-                return seen[0].new_zeros((len(histories.selected), seen[0].shape[1], actors.actions.size))
-            return actors.group_outputs(seen, own)
+        def of_member(view: MemberView, actors: StackedActors, inputs: list[Tensor]) -> Tensor:
+            own_histories = None if histories is None else histories.of(view.agents)
+            if histories is not None and own_histories is None:
+                return inputs[0].new_zeros((len(histories.selected), inputs[0].shape[1], actors.actions.size))
+            return actors.group_outputs(inputs, own_histories)
 
         return self.actions.forward(self.members.of_groups(observations, of_member))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """As that of RecurrentActors."""
-        outputs, kept = self.members.step(
-            observations, lambda actors, seen: actors.step_outputs(seen, memories)
+        outputs, next_memories = self.members.step(
+            observations, lambda actors, own: actors.step_outputs(own, memories)
         )
-        return self.actions.forward(outputs), kept
+        return self.actions.forward(outputs), next_memories
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and know nothing of teams."""
+        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
 class MemberCritics(nn.Module):
-    """A critic for each behavior of a team, which is given the agent's id among those that it serves."""
+    """A critic for each behavior of a heterogeneous group, which is given the agent's id among those that it serves."""
 
     def __init__(self, agent_spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """agent_spec: as for the actors."""

@@ -1,4 +1,4 @@
-"""Values from messages: every agent reads its own and all others', and a linear layer makes values of them."""
+"""Values from messages: a linear layer on each agent's own message and all others'."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class MessageNetwork(CommunicatingNetwork):
         self.messages = StackedLinear(self.copies, sizes[-1], hyper.message_units)
         self._received_size = num_agents * hyper.message_units
         features = self._make_memory(self._received_size, settings)
-        self.readout = StackedLinear(self.copies, features, self.choices)
+        self.readout = StackedLinear(self.copies, features, self.mask_size)
         nn.init.zeros_(self.readout.weight)
         reading_order = torch.eye(num_agents)[own_first(num_agents).flatten()]
         self.register_buffer("reading_order", reading_order, persistent=False)

@@ -1,4 +1,4 @@
-"""Actors that decide alone and critics that see everyone, with memory. B joint steps, n agents, P places of agents."""
+"""Decentralized actors and central critics, with memory. B joint steps, n agents, P places of agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RecurrentActors(StackedActors):
-    """Actors μ_i that remember what agent i saw."""
+    """Actors μ_i with a memory of agent i's observations."""
 
     def __init__(
         self,
@@ -47,42 +47,42 @@ class RecurrentActors(StackedActors):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
-        outputs, kept = self.step_outputs(observations, memories)
-        return self.actions.forward(outputs), kept
+        outputs, next_memories = self.step_outputs(observations, memories)
+        return self.actions.forward(outputs), next_memories
 
     def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
-        """Numbers before tanh and logits, side by side, after all that came before. [B, n, C + K]
+        """Continuous actions before tanh and logits, side by side, after all that came before. [B, n, C + K]
 
         Raises ValueError without histories.
         """
         histories = _required(histories)
-        seen = torch.cat(list(observations), dim=2)
-        features = each_through(self.body, seen, self._shared, self._ids)
+        inputs = torch.cat(list(observations), dim=2)
+        features = each_through(self.body, inputs, self._shared, self._ids)
         remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
         outputs = each_through(self.output, remembered, self._shared)
         return outputs if self.has_action is None else outputs * self.has_action
 
     def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """The same of one step of M single agents, [M, C + K], and what they remember next."""
-        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        observed = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         ids = observations[-1]
         if self._shared:
-            inputs = torch.cat([seen, ids], dim=1) if self._ids else seen
-            remembered, kept = self.memory.step(self.body.of(0, inputs), memories, ids)
+            inputs = torch.cat([observed, ids], dim=1) if self._ids else observed
+            remembered, next_memories = self.memory.step(self.body.of(0, inputs), memories, ids)
             output = self.output.of(0, remembered)
-            return output if self.has_action is None else output * (ids @ self.has_action), kept
+            return output if self.has_action is None else output * (ids @ self.has_action), next_memories
         # Everyone computes everything: a step is small, and this is what an exported model does.
-        features = [self.body.of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        remembered, kept = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        features = [self.body.of(k, observed) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         outputs = [self.output.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
-        return torch.stack(outputs).sum(dim=0), kept
+        return torch.stack(outputs).sum(dim=0), next_memories
 
     def _imitator(self, agent: int) -> Imitator:
         return replace(super()._imitator(agent), memory=self.memory.of(agent))
 
 
 class RecurrentCritics(nn.Module):
-    """Critics Q_i(x, a) that remember what everyone saw while agent i was there.
+    """Critics Q_i(x, a) with a memory of everyone's observations while agent i was present.
 
     What was seen is summed up first, and one more layer joins that with the actions. No agent sees what a critic sees
     while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.
@@ -107,10 +107,10 @@ class RecurrentCritics(nn.Module):
         self.joint = JointInputs(agent_spec, num_agents)
         served = len(range(num_agents)[critics])
         count = 1 if shared else served
-        self.body = make_stacked_body(count, self.joint.seen_size + (served if shared else 0), settings)
+        self.body = make_stacked_body(count, self.joint.observed_size + (served if shared else 0), settings)
         self.memory = StackedMemory(count, self.body.output_size, memory)
         single = settings.model_copy(update={"num_layers": 1})
-        self.joined = make_stacked_body(count, self.memory.output_size + self.joint.done_size, single)
+        self.joined = make_stacked_body(count, self.memory.output_size + self.joint.acted_size, single)
         self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
 
     def forward(
@@ -122,15 +122,15 @@ class RecurrentCritics(nn.Module):
     ) -> Tensor:
         """Values [B, critics]; arguments as for StackedCritics. Raises ValueError without histories."""
         histories = _required(histories)
-        shown = self.joint.done(actions, present, self._critics)
+        acted = self.joint.acted(actions, present, self._critics)
         own = histories.of(self._critics)
         if own is None:
-            return shown.new_zeros(shown.shape[:2])
-        seen = self.joint.seen(observations, histories.present)
-        everyone = seen.unsqueeze(1).expand(-1, shown.shape[1], -1)
+            return acted.new_zeros(acted.shape[:2])
+        observed = self.joint.observed(observations, histories.present)
+        everyone = observed.unsqueeze(1).expand(-1, acted.shape[1], -1)
         features = own.places(each_through(self.body, everyone, self._shared, self._shared))
         remembered = self.memory.unroll(features, own.without_memories(self.memory.size))
-        joined = each_through(self.joined, torch.cat([remembered[own.selected], shown], dim=2), self._shared)
+        joined = each_through(self.joined, torch.cat([remembered[own.selected], acted], dim=2), self._shared)
         return each_through(self.value, joined, self._shared).squeeze(2)
 
 

@@ -39,7 +39,7 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         features = self._make_memory(2 * width, settings)
         self.critic = StackedLinear(copies, width if self.memory is None else features, 1)
         nn.init.zeros_(self.critic.weight)
-        self.advantage = StackedLinear(copies, features, self.choices)
+        self.advantage = StackedLinear(copies, features, self.mask_size)
         in_turn = hyper.mix == "ring_sequential"
         mixing = ring_mixing(num_agents, hyper.share_iterations, in_turn=in_turn)
         self.register_buffer("mixing", mixing, persistent=False)

@@ -1,4 +1,4 @@
-"""Actors that decide alone, and critics that see what everyone sees and does. B joint steps, n agents.
+"""Decentralized actors, and critics of everyone's observations and actions. B joint steps, n agents.
 
 All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
 """
@@ -28,13 +28,13 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class StackedActors(nn.Module):
-    """Actors μ_i(o_i): numbers before tanh, and logits of choices."""
+    """Actors μ_i(o_i): continuous actions before tanh, and logits of discrete ones."""
 
     memory_size = policy_memory_size = 0
     """They remember nothing: see RecurrentActors."""
 
     has_action: Tensor | None
-    """1 where the agent of an index has a number or choice. [n, C + K]; None where everyone has all."""
+    """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
 
     def __init__(
         self,
@@ -76,24 +76,24 @@ class StackedActors(nn.Module):
         return self.actions.forward(self.group_outputs(observations, histories))
 
     def outputs(self, observations: Sequence[Tensor]) -> Tensor:
-        """Numbers before tanh and logits, side by side, of M single agents. [M, C + K]"""
-        seen = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        """Continuous actions before tanh and logits, side by side, of M single agents. [M, C + K]"""
+        observed = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
-            outputs = self._of(0, torch.cat([seen, observations[-1]], dim=1) if self._ids else seen)
+            outputs = self._of(0, torch.cat([observed, observations[-1]], dim=1) if self._ids else observed)
             return outputs if self.has_action is None else outputs * (observations[-1] @ self.has_action)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
             # In plain products, for inference engines that know no others.
-            one_by_one = [self._of(k, seen) * ids[:, k : k + 1] for k in range(self._num_agents)]
+            one_by_one = [self._of(k, observed) * ids[:, k : k + 1] for k in range(self._num_agents)]
             return torch.stack(one_by_one).sum(dim=0)
-        everyone = seen.unsqueeze(1).expand(-1, self._num_agents, -1)
+        everyone = observed.unsqueeze(1).expand(-1, self._num_agents, -1)
         outputs = self.output.forward(self.body.forward(everyone))
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
     def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
-        """Numbers before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]"""
-        seen = torch.cat(list(observations), dim=2)
-        outputs = _each(self.body, self.output, seen, self._shared, self._ids)
+        """Continuous actions before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]"""
+        inputs = torch.cat(list(observations), dim=2)
+        outputs = _each(self.body, self.output, inputs, self._shared, self._ids)
         return outputs if self.has_action is None else outputs * self.has_action
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
@@ -101,7 +101,7 @@ class StackedActors(nn.Module):
         raise ValueError("there is no memory to step on")
 
     def imitators(self) -> list[Imitator]:
-        """The actors, as they learn from what single agents demonstrated."""
+        """The actors, for learning from single agents' demonstrations."""
         if self._shared:
             return self._imitator(0).of_each(self._num_agents if self._ids else 0)
         return [self._imitator(k) for k in range(self._num_agents)]
@@ -115,50 +115,50 @@ class StackedActors(nn.Module):
     def _decide(self, agent: int, features: Tensor) -> ActionParameters:
         return self.actions.forward(self.output.of(agent, features))
 
-    def _of(self, agent: int, seen: Tensor) -> Tensor:
-        return self.output.of(agent, self.body.of(agent, seen))
+    def _of(self, agent: int, inputs: Tensor) -> Tensor:
+        return self.output.of(agent, self.body.of(agent, inputs))
 
 
 class JointInputs(nn.Module):
-    """What critics see of all agents side by side, without what is padding for the agent of an index."""
+    """Inputs of critics: all agents' observations and actions side by side, without padding."""
 
-    seen_columns: Tensor | None
+    observation_columns: Tensor | None
     """Columns of observations that are not padding; None where none is."""
 
-    done_columns: Tensor | None
+    action_columns: Tensor | None
     """The same of actions."""
 
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int) -> None:
         super().__init__()
         sensors, actions = agent_spec.observation_specs, agent_spec.action_spec
-        seen, done = observed_columns(agent_spec, range(len(sensors))), acted_columns(agent_spec)
-        self.register_buffer("seen_columns", seen, persistent=False)
-        self.register_buffer("done_columns", done, persistent=False)
-        self.seen_size = num_agents * sum(sensor.size for sensor in sensors) if seen is None else len(seen)
-        self.seen_size += num_agents
-        """Width of what all see, and of who is there."""
+        observed, acted = observed_columns(agent_spec, range(len(sensors))), acted_columns(agent_spec)
+        self.register_buffer("observation_columns", observed, persistent=False)
+        self.register_buffer("action_columns", acted, persistent=False)
+        size = num_agents * sum(sensor.size for sensor in sensors) if observed is None else len(observed)
+        self.observed_size = size + num_agents
+        """Width of everyone's observations and presence."""
         each = actions.continuous_size + actions.mask_size
-        self.done_size = num_agents * each if done is None else len(done)
-        """Width of what all do."""
+        self.acted_size = num_agents * each if acted is None else len(acted)
+        """Width of everyone's actions."""
 
-    def seen(self, observations: Sequence[Tensor], present: Tensor) -> Tensor:
-        """Observations, one [B, n, …] per sensor, and who is there, bool [B, n], to [B, seen_size]."""
-        there = present.to(observations[0].dtype)
-        if self.seen_columns is None:
-            return torch.cat([*observations, there.unsqueeze(2)], dim=2).flatten(1)
-        seen = torch.cat(list(observations), dim=2).flatten(1)[:, self.seen_columns]
-        return torch.cat([seen, there], dim=1)
+    def observed(self, observations: Sequence[Tensor], present: Tensor) -> Tensor:
+        """Observations, one [B, n, …] per sensor, and presence, bool [B, n], to [B, observed_size]."""
+        presence = present.to(observations[0].dtype)
+        if self.observation_columns is None:
+            return torch.cat([*observations, presence.unsqueeze(2)], dim=2).flatten(1)
+        observed = torch.cat(list(observations), dim=2).flatten(1)[:, self.observation_columns]
+        return torch.cat([observed, presence], dim=1)
 
-    def done(self, actions: Tensor, present: Tensor, critics: slice) -> Tensor:
-        """Actions as each agent's critic is given them, [B, n or 1, n, C + K], to [B, critics, done_size]."""
-        shown = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
-        if self.done_columns is not None:
-            shown = shown[:, :, self.done_columns]
-        return shown.expand(-1, present.shape[1], -1)[:, critics]
+    def acted(self, actions: Tensor, present: Tensor, critics: slice) -> Tensor:
+        """Actions as each agent's critic is given them, [B, n or 1, n, C + K], to [B, critics, acted_size]."""
+        acted = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
+        if self.action_columns is not None:
+            acted = acted[:, :, self.action_columns]
+        return acted.expand(-1, present.shape[1], -1)[:, critics]
 
 
 class StackedCritics(nn.Module):
-    """Critics Q_i(x, a): what a group's actions are worth to each of its agents, present or not."""
+    """Critics Q_i(x, a): the value of a group's actions to each of its agents, present or not."""
 
     values_absent_agents = True
     """Whether the values of absent agents mean anything."""
@@ -181,7 +181,7 @@ class StackedCritics(nn.Module):
         self.joint = JointInputs(agent_spec, num_agents)
         served = len(range(num_agents)[critics])
         count = 1 if shared else served
-        inputs = self.joint.seen_size + self.joint.done_size + (served if shared else 0)
+        inputs = self.joint.observed_size + self.joint.acted_size + (served if shared else 0)
         self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
@@ -194,11 +194,12 @@ class StackedCritics(nn.Module):
     ) -> Tensor:
         """Values [B, critics].
 
-        observations, histories: see GroupInput; present: who acts at the joint steps asked about, bool [B, n];
-        actions: everyone's, as each critic is given them, numbers and one-hot choices: [B, n critics or 1, n, C + K].
+        observations, histories: see GroupInput; present: which agents act at the joint steps, bool [B, n];
+        actions: everyone's, as each critic gets them, continuous and one-hot discrete: [B, n critics or 1, n, C + K].
         """
-        seen, shown = self.joint.seen(observations, present), self.joint.done(actions, present, self._critics)
-        inputs = torch.cat([seen.unsqueeze(1).expand(-1, shown.shape[1], -1), shown], dim=2)
+        observed = self.joint.observed(observations, present)
+        acted = self.joint.acted(actions, present, self._critics)
+        inputs = torch.cat([observed.unsqueeze(1).expand(-1, acted.shape[1], -1), acted], dim=2)
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
 
 

@@ -1,4 +1,4 @@
-"""The action heads: what a policy's last features say about actions."""
+"""Action heads: layers that map a policy's features to distributions of actions."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class ActionParameters(NamedTuple):
     """[continuous size]: independent of the observation."""
 
     logits: Tensor
-    """Of every choice, branches side by side, before masking. [B, sum of branches]"""
+    """Logits of every choice, branches side by side, before masking. [B, sum of branches]"""
 
-    has_number: Tensor | None = None
-    """1 for continuous actions that the agent has, 0 for those that only others of its team have, whose mean and log σ
-    are 0. [B, continuous size]; None where everyone has all."""
+    has_continuous: Tensor | None = None
+    """1 for continuous actions that the agent has, 0 for those that only other members of its group have, whose mean
+    and log σ are 0. [B, continuous size]; None where everyone has all."""
 
 
 def in_every_row(log_sigma: Tensor | float, means: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class ActionDistributions(nn.Module):
     """Gaussians and a categorical per branch. Continuous actions that an agent lacks are 0, and count nowhere."""
 
     offsets: Tensor
-    """Where each branch's choices start among all. int64 [branches]"""
+    """The index of each branch's first choice among all. int64 [branches]"""
 
     def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
@@ -72,11 +72,11 @@ class ActionDistributions(nn.Module):
         if self._is_continuous:
             noise = dist.standard_normal(continuous, generator)
             continuous = torch.addcmul(continuous, noise, log_sigma.exp())
-            if parameters.has_number is not None:
-                continuous = continuous * parameters.has_number
-            log_prob = dist.standard_gaussian_log_prob(noise, log_sigma, parameters.has_number)
+            if parameters.has_continuous is not None:
+                continuous = continuous * parameters.has_continuous
+            log_prob = dist.standard_gaussian_log_prob(noise, log_sigma, parameters.has_continuous)
         if not self.branches:
-            discrete = self._no_choices(parameters)
+            discrete = self._no_discrete(parameters)
         else:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             discrete = dist.sample_categorical(log_choices, self.branches, generator)
@@ -88,7 +88,7 @@ class ActionDistributions(nn.Module):
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the likeliest actions: the mean, and each branch's likeliest choice. Shapes as for ``sample``."""
-        discrete = self._no_choices(parameters)
+        discrete = self._no_discrete(parameters)
         if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             discrete = dist.greedy_categorical(log_choices, self.branches)
@@ -101,7 +101,7 @@ class ActionDistributions(nn.Module):
         log_prob = parameters.mean.new_zeros(len(parameters.mean))
         if self._is_continuous:
             log_prob = dist.gaussian_log_prob(
-                continuous, parameters.mean, parameters.log_sigma, parameters.has_number
+                continuous, parameters.mean, parameters.log_sigma, parameters.has_continuous
             )
         if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
@@ -112,7 +112,7 @@ class ActionDistributions(nn.Module):
         """Mean over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
         entropy = parameters.mean.new_zeros(())
         if self._is_continuous:
-            entropy = entropy + dist.gaussian_entropy(parameters.log_sigma, parameters.has_number)
+            entropy = entropy + dist.gaussian_entropy(parameters.log_sigma, parameters.has_continuous)
         if self.branches:
             log_choices = dist.masked_log_softmax(parameters.logits, allowed, self.branches)
             entropy = entropy + dist.categorical_entropy(log_choices).mean()
@@ -121,10 +121,10 @@ class ActionDistributions(nn.Module):
     def squared_error(
         self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
-        """How far from its target each executed number is expected to be: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
+        """The expected squared error of each executed action: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
 
         As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
-        Returns [B, C], or None where there are no numbers. Nothing is drawn.
+        Returns [B, C], or None without continuous actions. Nothing is drawn.
         """
         if not self._is_continuous:
             return None
@@ -132,7 +132,7 @@ class ActionDistributions(nn.Module):
         return (parameters.mean / SQUASH_LIMIT - target).square() + spread
 
     @staticmethod
-    def _no_choices(parameters: ActionParameters) -> Tensor:
+    def _no_discrete(parameters: ActionParameters) -> Tensor:
         return torch.empty((len(parameters.mean), 0), dtype=torch.int64, device=parameters.mean.device)
 
 

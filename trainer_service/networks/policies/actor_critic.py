@@ -57,10 +57,10 @@ class ActorCritic(nn.Module):
         memories: [B, memory_size], or the actor's part alone where no values are asked for later.
         """
         observations = observations_as_floats(observations)
-        features, kept = self.actor.step(observations, memories)
+        features, next_memories = self.actor.step(observations, memories)
         if self.critic is not None and memories.shape[1] > self.actor.memory_size:
-            kept = torch.cat([kept, self.critic.step(observations, memories)[1]], dim=1)
-        return self.actions.forward(features), kept
+            next_memories = torch.cat([next_memories, self.critic.step(observations, memories)[1]], dim=1)
+        return self.actions.forward(features), next_memories
 
     def value_trunk(self) -> Trunk:
         """The trunk that the value heads sit on."""

@@ -1,4 +1,4 @@
-"""A policy that draws nothing, and the critic of what it does. B agents, C numbers, K choices."""
+"""Deterministic actors μ(o) and critics Q(o, a). B agents, C continuous actions, K choices in all branches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 _NO_SPREAD = -20.0
-"""ln σ of numbers that are drawn from nothing: of no weight beside rounding."""
+"""ln σ of deterministic actions: below rounding."""
 
 
 class RememberingCritics(Protocol):
@@ -45,7 +45,7 @@ class RecurrentActor(Protocol):
 
 
 class DirectActions(nn.Module):
-    """The reading of a network's outputs as actions: numbers through tanh, logits of choices."""
+    """Actions from a network's outputs: continuous ones through tanh, discrete ones by logits."""
 
     def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
@@ -56,25 +56,25 @@ class DirectActions(nn.Module):
     def forward(self, outputs: Tensor) -> ActionParameters:
         """Maps [..., C + K] to parameters: means before tanh, and no deviation to speak of."""
         # Slices and no split: of that, importers of models need not know parts of no size.
-        numbers, logits = outputs[..., : self.continuous_size], outputs[..., self.continuous_size :]
-        return ActionParameters(numbers, in_every_row(_NO_SPREAD, numbers), logits)
+        continuous, logits = outputs[..., : self.continuous_size], outputs[..., self.continuous_size :]
+        return ActionParameters(continuous, in_every_row(_NO_SPREAD, continuous), logits)
 
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Numbers in [−1, 1], each branch's likeliest choice int64 [B, branches], and its log-probability [B]."""
+        """Continuous actions in [−1, 1], likeliest discrete ones int64 [B, branches], and their log-probability [B]."""
         return self._decided(parameters, self._log_choices(parameters, allowed), None)
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns actions with choices drawn; numbers are what they are."""
+        """Draws discrete actions; continuous ones are deterministic."""
         return self._decided(parameters, self._log_choices(parameters, allowed), generator)
 
     def squared_error(
         self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
-        """How far from its target each number is. target: [B, C], in [−1, 1]. Returns [B, C], or None without any."""
+        """Squared errors of continuous actions. target: [B, C], in [−1, 1]. Returns [B, C], or None without any."""
         return (torch.tanh(parameters.mean) - target).square() if self.continuous_size else None
 
     def _log_choices(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor | None:
@@ -83,16 +83,16 @@ class DirectActions(nn.Module):
     def _decided(
         self, parameters: ActionParameters, log_choices: Tensor | None, generator: torch.Generator | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        numbers, rows = torch.tanh(parameters.mean), len(parameters.mean)
+        continuous, rows = torch.tanh(parameters.mean), len(parameters.mean)
         if log_choices is None:
-            none = torch.empty((rows, 0), dtype=torch.int64, device=numbers.device)
-            return numbers, none, numbers.new_zeros(rows)
+            none = torch.empty((rows, 0), dtype=torch.int64, device=continuous.device)
+            return continuous, none, continuous.new_zeros(rows)
         if generator is None:
             discrete = dist.greedy_categorical(log_choices, self.branches)
         else:
             discrete = dist.sample_categorical(log_choices, self.branches, generator)
         offsets = torch.tensor(dist.choice_offsets(self.branches), device=discrete.device)
-        return numbers, discrete, dist.categorical_log_prob(log_choices, discrete + offsets)
+        return continuous, discrete, dist.categorical_log_prob(log_choices, discrete + offsets)
 
 
 class DeterministicActor(nn.Module):
@@ -112,15 +112,15 @@ class DeterministicActor(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step, and what each agent remembers next. memories: the actor's part first."""
-        features, kept = self.actor.step(observations_as_floats(observations), memories)
-        return self.decide(features), kept
+        features, next_memories = self.actor.step(observations_as_floats(observations), memories)
+        return self.decide(features), next_memories
 
-    def forward(self, seen: EncoderInput) -> Tensor:
+    def forward(self, inputs: EncoderInput) -> Tensor:
         """Returns what agents do at the steps that are asked about: [B, C] in [−1, 1]."""
-        return torch.tanh(self.decide(self.actor.encode(seen)).mean)
+        return torch.tanh(self.decide(self.actor.encode(inputs)).mean)
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """What agents do, before tanh, from what the trunk made of all that they saw."""
+        """Parameters of agents' actions, before tanh, from the trunk's features."""
         return self.actions.forward(self.output.forward(features))
 
 
@@ -145,12 +145,12 @@ class ActionCritic(nn.Module):
         self.memory_size = 0 if memory is None else memory.memory_size
         self.value = xavier_linear(settings.hidden_units, 1)
 
-    def forward(self, seen: EncoderInput, actions: Tensor) -> Tensor:
+    def forward(self, inputs: EncoderInput, actions: Tensor) -> Tensor:
         """Normalized observations and actions [B, C] to [B]."""
         if isinstance(self.encoder, Trunk):
-            encoded = self.encoder.encode(seen)
+            encoded = self.encoder.encode(inputs)
         else:
-            encoded = self.encoder.forward(observations_as_floats(seen.observations))
+            encoded = self.encoder.forward(observations_as_floats(inputs.observations))
         features = self.body.forward(torch.cat([encoded, actions], dim=-1))
         return self.value.forward(features).squeeze(-1)
 
@@ -180,7 +180,7 @@ class RememberingActor(nn.Module):
 
         memories: [B, at least memory_size], or the actor's part alone where nothing is learned.
         """
-        parameters, kept = self.actor.step(observations, memories)
+        parameters, next_memories = self.actor.step(observations, memories)
         if memories.shape[1] > self.actor.memory_size:
-            kept = torch.cat([kept, self.critics.remember(observations, memories)], dim=1)
-        return parameters, kept
+            next_memories = torch.cat([next_memories, self.critics.remember(observations, memories)], dim=1)
+        return parameters, next_memories

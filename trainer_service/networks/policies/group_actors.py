@@ -1,4 +1,4 @@
-"""The actors of a group: one for all its agents, one for each behavior of a team, or one each."""
+"""The actors of a group: one for all its agents, one for each behavior of a heterogeneous group, or one each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.members import MemberView, PaddedColumns, member_views, numbers_of_agents
+from trainer_service.networks.members import MemberView, PaddedColumns, continuous_of_agents, member_views
 from trainer_service.networks.policies.action_heads import (
     ActionDistributions,
     ActionHeads,
@@ -39,36 +39,36 @@ class Actor(nn.Module):
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step of B agents, and what they remember."""
-        features, kept = self.trunk.step(observations, memories)
-        return self.actions.forward(features), kept
+        features, next_memories = self.trunk.step(observations, memories)
+        return self.actions.forward(features), next_memories
 
 
 class PaddedActions(nn.Module):
-    """The way of a member's own actions into those of its team."""
+    """Scatters a member's own actions into the padded actions of its group."""
 
     def __init__(self, padded: ActionSpec, view: MemberView) -> None:
         super().__init__()
-        self.numbers = PaddedColumns(view.numbers, padded.continuous_size)
-        self.choices = PaddedColumns(view.choices, padded.mask_size)
+        self.continuous = PaddedColumns(view.continuous, padded.continuous_size)
+        self.discrete = PaddedColumns(view.discrete, padded.mask_size)
 
     def forward(self, own: ActionParameters) -> ActionParameters:
-        """Parameters of the team's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
+        """Parameters of the group's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
         like = torch.cat([own.mean, own.logits], dim=1)
         log_sigma = in_every_row(own.log_sigma, own.mean)
         return ActionParameters(
-            self.numbers.forward(own.mean, like),
-            self.numbers.forward(log_sigma, like),
-            self.choices.forward(own.logits, like),
+            self.continuous.forward(own.mean, like),
+            self.continuous.forward(log_sigma, like),
+            self.discrete.forward(own.logits, like),
         )
 
 
 class GroupActors(nn.Module):
     """Actors π(a|o) of all agents of a group: one for all, or several, selected by a sensor with agents' ids.
 
-    In a team of several behaviors, an actor that serves one of them sees its sensors and decides its actions only.
+    In a heterogeneous group, an actor that serves one of them sees its sensors and decides its actions only.
     """
 
-    has_number: Tensor | None
+    has_continuous: Tensor | None
     """Whether the agent of an index has a continuous action. [n, continuous size]; None where everyone has all."""
 
     actor_of_agent: Tensor | None
@@ -100,7 +100,7 @@ class GroupActors(nn.Module):
                 self.padding.extend(PaddedActions(spec.action_spec, part) for part in parts)
         by_member = torch.eye(len(parts))[list(spec.agent_members)] if share == "group" else None
         self.register_buffer("actor_of_agent", by_member, persistent=False)
-        self.register_buffer("has_number", numbers_of_agents(spec), persistent=False)
+        self.register_buffer("has_continuous", continuous_of_agents(spec), persistent=False)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
 
     def keep(self, agents: slice) -> None:
@@ -136,23 +136,25 @@ class GroupActors(nn.Module):
             parameters = _weighted(self._padded(parts), self._weights(observations))
         else:
             parameters = self._apart(observations, sequences)
-        return self._without_others_numbers(parameters, observations)
+        return self._zero_missing_actions(parameters, observations)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
-        found = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
-        parameters, kept = found[0]
+        stepped = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
+        parameters, next_memories = stepped[0]
         if self._selects:
             # Everyone computes everything: a step is small, and this is what an exported model does.
             weights = self._weights(observations)
-            kept = cast(Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(found)))
-            parameters = _weighted(self._padded([one for one, _ in found]), weights)
-        return self._without_others_numbers(parameters, observations), kept
+            next_memories = cast(
+                Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(stepped))
+            )
+            parameters = _weighted(self._padded([one for one, _ in stepped]), weights)
+        return self._zero_missing_actions(parameters, observations), next_memories
 
     def _seen(self, k: int, observations: Sequence[Tensor], rows: Tensor | None = None) -> list[Tensor]:
-        """What one of the actors decides from. rows: those of its agents; None for all."""
-        seen = [observations[i] for i in self._sensors[k]]
-        return observations_as_floats(seen if rows is None else [sensor[rows] for sensor in seen])
+        """The observations of one actor. rows: those of its agents; None for all."""
+        selected = [observations[i] for i in self._sensors[k]]
+        return observations_as_floats(selected if rows is None else [sensor[rows] for sensor in selected])
 
     def _ids(self, observations: Sequence[Tensor]) -> Tensor:
         if self._index_sensor is None:
@@ -169,20 +171,20 @@ class GroupActors(nn.Module):
             return parts
         return [cast(PaddedActions, pad).forward(part) for pad, part in zip(self.padding, parts, strict=True)]
 
-    def _without_others_numbers(
+    def _zero_missing_actions(
         self, parameters: ActionParameters, observations: Sequence[Tensor]
     ) -> ActionParameters:
-        if self.has_number is None:
+        if self.has_continuous is None:
             return parameters
-        has = self._ids(observations) @ self.has_number
+        has = self._ids(observations) @ self.has_continuous
         return ActionParameters(parameters.mean * has, parameters.log_sigma * has, parameters.logits, has)
 
     def _apart(self, observations: Sequence[Tensor], sequences: Sequences | None) -> ActionParameters:
         """Applies each actor to its own agents' rows."""
-        numbers = self._weights(observations).argmax(dim=1)
-        rows = [(numbers == k).nonzero().squeeze(1) for k in range(len(self.each))]
+        actors = self._weights(observations).argmax(dim=1)
+        rows = [(actors == k).nonzero().squeeze(1) for k in range(len(self.each))]
         parts = [
-            actor.forward(self._seen(k, observations, mine), _sequences_of(sequences, numbers, k))
+            actor.forward(self._seen(k, observations, mine), _sequences_of(sequences, actors, k))
             for k, (actor, mine) in enumerate(zip(self, rows, strict=True))
         ]
         back = torch.argsort(torch.cat(rows))
@@ -192,7 +194,7 @@ class GroupActors(nn.Module):
 def _parts(
     spec: BehaviorSpec, agent_sensors: Sequence[int], index_sensor: int | None, share: Sharing
 ) -> list[MemberView]:
-    """What each actor sees and decides."""
+    """The sensors and actions of each actor."""
     if spec.members and share != "full":
         views = member_views(spec, agent_sensors)
         return views if share == "group" else [views[member] for member in spec.agent_members]
@@ -201,12 +203,12 @@ def _parts(
     return [MemberView(slice(None), tuple(agent_sensors), own, (), ())] * count
 
 
-def _sequences_of(sequences: Sequences | None, numbers: Tensor, k: int) -> Sequences | None:
-    """The sequences of one agent: all steps of a sequence are of the same."""
+def _sequences_of(sequences: Sequences | None, actors: Tensor, k: int) -> Sequences | None:
+    """The sequences of one actor's agents. actors: of each step; all steps of a sequence are of one agent."""
     if sequences is None:
         return None
     lengths = sequences.filled.sum(dim=1)
-    mine = numbers[lengths.cumsum(dim=0) - lengths] == k
+    mine = actors[lengths.cumsum(dim=0) - lengths] == k
     return Sequences(sequences.memories[mine], sequences.filled[mine])
 
 

@@ -1,4 +1,4 @@
-"""Actors as they learn from demonstrations: what they see, what they remember of it, and what they do."""
+"""Actors that learn from demonstrations: an encoder, a memory and action heads of the acting network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer_service.networks.policies.action_heads import ActionParameters
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imitator:
-    """One actor, from what it sees to what it does; its parts are those of the network that acts."""
+    """One actor, from observations to actions; its parts are those of the acting network."""
 
     encode: Callable[[Sequence[Tensor]], Tensor]
     """Normalized observations, one tensor [B, *sensor shape] per sensor, to features [B, F]."""
@@ -30,15 +30,17 @@ class Imitator:
     @classmethod
     def of_trunk(cls, trunk: Trunk, decide: Callable[[Tensor], ActionParameters]) -> Imitator:
         """The actor with this trunk."""
-        return cls(lambda seen: trunk.forward(observations_as_floats(seen)), trunk.memory, decide)
+        return cls(
+            lambda observations: trunk.forward(observations_as_floats(observations)), trunk.memory, decide
+        )
 
     def shown(self, agent_id: int, num_agents: int) -> Imitator:
         """The actor as one agent of a group uses it, whose id it sees beside all else."""
 
-        def encode(seen: Sequence[Tensor]) -> Tensor:
-            ids = torch.zeros((len(seen[0]), num_agents), device=seen[0].device)
+        def encode(observations: Sequence[Tensor]) -> Tensor:
+            ids = torch.zeros((len(observations[0]), num_agents), device=observations[0].device)
             ids[:, agent_id] = 1.0
-            return self.encode([*seen, ids])
+            return self.encode([*observations, ids])
 
         return replace(self, encode=encode)
 

@@ -1,4 +1,4 @@
-"""Networks that say what actions are worth."""
+"""Networks of action values."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class GreedyNetwork(nn.Module, ABC):
         return as_parameters(self.q_values(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns values in the place of logits, and what each agent remembers next. memories: [B, memory_size]."""
-        q, kept = self.step_q_values(observations, memories)
-        return as_parameters(q), kept
+        """Returns values in the place of logits, and each agent's next memory. memories: [B, memory_size]."""
+        q, next_memories = self.step_q_values(observations, memories)
+        return as_parameters(q), next_memories
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """One step with memory, [B, memory_size]: the value of every choice, [B, K], and what is remembered next."""
@@ -75,26 +75,26 @@ class QNetwork(GreedyNetwork):
         super().__init__(spec.action_spec.discrete_branches)
         self.trunk = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
-        features, choices = self.trunk.output_size, spec.action_spec.mask_size
+        features, mask_size = self.trunk.output_size, spec.action_spec.mask_size
         # Near zero: nothing is known yet, and no choice looks better than another.
-        self.q = kaiming_linear(features, choices, gain=0.1)
+        self.q = kaiming_linear(features, mask_size, gain=0.1)
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork; without memory."""
         return self.encoded_q_values(EncoderInput(observations))
 
-    def encoded_q_values(self, seen: EncoderInput) -> Tensor:
+    def encoded_q_values(self, inputs: EncoderInput) -> Tensor:
         """Returns the value of every choice of the steps that are asked about. [B, K]"""
-        return self._values(self.trunk.encode(seen))
+        return self._values(self.trunk.encode(inputs))
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
         """Implements GreedyNetwork."""
-        features, kept = self.trunk.step(observations_as_floats(observations), memories)
-        return self._values(features), kept
+        features, next_memories = self.trunk.step(observations_as_floats(observations), memories)
+        return self._values(features), next_memories
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """Values in the place of logits, from what the trunk made of all that was seen."""
+        """Values in the place of logits, from the trunk's features."""
         return as_parameters(self._values(features))
 
     def _values(self, features: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class SquashedHeads(nn.Module):
     """The tanh of a Gaussian with a deviation that depends on the observation; a categorical per branch."""
 
     offsets: Tensor
-    """Where each branch's choices start among all. int64 [branches]"""
+    """The index of each branch's first choice among all. int64 [branches]"""
 
     def __init__(self, features: int, spec: ActionSpec) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SquashedHeads(nn.Module):
     def draw(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
     ) -> Drawn:
-        """Numbers by reparameterization: the gradient passes through what is drawn.
+        """Continuous actions by reparameterization: the gradient passes through the samples.
 
         allowed: bool [B, K]; noise: independent draws of deviation 1, in the shape of what it is given.
         """
@@ -100,7 +100,7 @@ class SquashedHeads(nn.Module):
     def squared_error(
         self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:
-        """How far from its target each number is, when drawn. target: [B, C], in [−1, 1]. Returns [B, C] or None."""
+        """Squared errors of sampled actions. target: [B, C], in [−1, 1]. Returns [B, C] or None."""
         if self.mean is None:
             return None
         return (self.draw(parameters, None, noise).continuous - target).square()
@@ -131,14 +131,14 @@ class SoftActor(nn.Module):
         """The distribution of each agent's action, for observations as ActorCritic takes them."""
         return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
-    def policy_from(self, seen: EncoderInput) -> ActionParameters:
+    def policy_from(self, inputs: EncoderInput) -> ActionParameters:
         """Returns the parameters of actions for steps with those before them."""
-        return self.actions.forward(self.actor.encode(seen))
+        return self.actions.forward(self.actor.encode(inputs))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
         """Returns parameters of one step, and what each agent remembers next. memories: [B, memory size]."""
-        features, kept = self.actor.step(observations_as_floats(observations), memories)
-        return self.actions.forward(features), kept
+        features, next_memories = self.actor.step(observations_as_floats(observations), memories)
+        return self.actions.forward(features), next_memories
 
 
 class SoftCritics(nn.Module):
@@ -180,16 +180,16 @@ class SoftCritics(nn.Module):
         self._conditional = bool(goal)
         self._activate = ACTIVATIONS[settings.activation]
 
-    def forward(self, seen: EncoderInput, continuous: Tensor) -> Tensor:
+    def forward(self, inputs: EncoderInput, continuous: Tensor) -> Tensor:
         """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
-        return self.values(self.encode(seen), continuous)
+        return self.values(self.encode(inputs), continuous)
 
-    def encode(self, seen: EncoderInput) -> list[Tensor]:
+    def encode(self, inputs: EncoderInput) -> list[Tensor]:
         """Returns critics' features before actions are given: [B, F] of each, or one for both."""
         if not self.memory_size:
-            observations = observations_as_floats(seen.observations)
+            observations = observations_as_floats(inputs.observations)
             return [cast(ObservationEncoder, each).forward(observations) for each in self.encoders]
-        return [trunk.encode(seen) for trunk in self._trunks()]
+        return [trunk.encode(inputs) for trunk in self._trunks()]
 
     def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
         """Returns values from what ``encode`` gave and [B, C]: [critics, B, value heads, choices or 1]."""
@@ -197,7 +197,7 @@ class SoftCritics(nn.Module):
         return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
-        """Returns what critics remember after a step, of agents that remember ``memories``. [B, memory_size]"""
+        """Returns the critics' memories after a step from ``memories``. [B, memory_size]"""
         observations = observations_as_floats(observations)
         return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
 

@@ -1,4 +1,4 @@
-"""A policy that looks at nothing and does anything."""
+"""A policy of uniformly random actions, which ignores observations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 
 class UniformHeads:
-    """Numbers uniform in [−1, 1], choices uniform among the allowed ones."""
+    """Continuous actions uniform in [−1, 1], discrete ones uniform among the allowed choices."""
 
     def __init__(self, spec: ActionSpec, stream: torch.Generator) -> None:
         """stream: draws the likeliest actions, since no action is likelier than another."""
@@ -25,18 +25,18 @@ class UniformHeads:
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Numbers [B, C], choices int64 [B, branches], and the joint log-density of each row [B]."""
+        """Continuous actions [B, C], discrete ones int64 [B, branches], and the joint log-density of each row [B]."""
         logits = parameters.logits
         if allowed is None:
             allowed = torch.ones_like(logits, dtype=torch.bool)
-        numbers = dist.uniform(parameters.mean, -1.0, 1.0, generator)
-        choices = logits.new_empty((len(logits), 0), dtype=torch.int64)
-        log_prob = logits.new_full((len(logits),), -math.log(2.0) * numbers.shape[1])
+        continuous = dist.uniform(parameters.mean, -1.0, 1.0, generator)
+        discrete = logits.new_empty((len(logits), 0), dtype=torch.int64)
+        log_prob = logits.new_full((len(logits),), -math.log(2.0) * continuous.shape[1])
         if self.branches:
-            choices = random_choices(allowed, self.branches, generator)
+            discrete = random_choices(allowed, self.branches, generator)
             for part in torch.split(allowed, list(self.branches), dim=-1):
                 log_prob = log_prob - part.sum(dim=-1).clamp(min=1).log()
-        return numbers, choices, log_prob
+        return continuous, discrete, log_prob
 
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
@@ -46,7 +46,7 @@ class UniformHeads:
 
 
 class UniformNetwork(nn.Module):
-    """A network without weights: it knows how many numbers and choices there are, and nothing else."""
+    """A network without weights: it knows the sizes of actions alone."""
 
     memory_size = policy_memory_size = 0
 

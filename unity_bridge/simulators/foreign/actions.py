@@ -21,7 +21,7 @@ UNBOUNDED = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """How an agent's continuous actions and choices become an environment's own action."""
+    """Converts an agent's continuous and discrete actions into an environment's own action."""
 
     space: gymnasium.Space[Any]
     spec: ActionSpec
@@ -47,7 +47,7 @@ def actuator(space: Any, where: str = "action") -> Actuator:
         return _box(space)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        return Actuator(space, ActionSpec(0, (int(space.n),)), lambda _, choices: int(choices[0]) + start)
+        return Actuator(space, ActionSpec(0, (int(space.n),)), lambda _, discrete: int(discrete[0]) + start)
     if isinstance(space, spaces.MultiDiscrete):
         return _branches(space.nvec, space.start, space)
     if isinstance(space, spaces.MultiBinary):
@@ -83,27 +83,27 @@ def _box(space: spaces.Box) -> Actuator:
         largest = float(np.iinfo(str(space.dtype)).max)  # rounds up to a number that the type does not hold
         high = np.where(high >= largest, np.nextafter(largest, 0), high)
 
-    def build(numbers: Floats, _: Integers) -> NDArray[Any]:
-        values = np.clip(center + half * numbers, low, high)
+    def build(continuous: Floats, _: Integers) -> NDArray[Any]:
+        values = np.clip(center + half * continuous, low, high)
         return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
 
     return Actuator(space, ActionSpec(len(low)), build)
 
 
 def _branches(sizes: Integers, starts: Integers, space: Any) -> Actuator:
-    def build(_: Floats, choices: Integers) -> NDArray[Any]:
-        return (choices.reshape(sizes.shape) + starts).astype(space.dtype)
+    def build(_: Floats, discrete: Integers) -> NDArray[Any]:
+        return (discrete.reshape(sizes.shape) + starts).astype(space.dtype)
 
     return Actuator(space, ActionSpec(0, tuple(int(size) for size in sizes.ravel())), build)
 
 
 def _side_by_side(space: Any, members: Sequence[Actuator], join: Callable[[list[Any]], Any]) -> Actuator:
-    def build(numbers: Floats, choices: Integers) -> Any:
+    def build(continuous: Floats, discrete: Integers) -> Any:
         actions = []
         for member in members:
             n, b = member.spec.continuous_size, member.spec.discrete_size
-            actions.append(member.build(numbers[:n], choices[:b]))
-            numbers, choices = numbers[n:], choices[b:]
+            actions.append(member.build(continuous[:n], discrete[:b]))
+            continuous, discrete = continuous[n:], discrete[b:]
         return join(actions)
 
     continuous = sum(member.spec.continuous_size for member in members)

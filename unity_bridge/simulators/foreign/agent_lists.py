@@ -234,7 +234,7 @@ _ARGUMENTS = {
     "MultiDiscrete": ("nvec",),
     "MultiBinary": ("n",),
 }
-"""What makes a space of the same name in Gymnasium."""
+"""Attributes that construct the space of the same name in Gymnasium."""
 
 
 def spaces_of_agents(observations: Any, actions: Any) -> tuple[list[Space], list[Space]]:

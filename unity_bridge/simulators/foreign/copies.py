@@ -54,7 +54,7 @@ class Copies(Protocol):
         """
 
     def render(self) -> Any:
-        """What copy 0 draws: how its episode ended where it did in the last step."""
+        """The picture of copy 0: the end of its episode if it ended in the last step."""
 
     def close(self) -> None:
         """Frees what the copies hold."""

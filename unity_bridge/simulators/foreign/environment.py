@@ -24,7 +24,7 @@ class AgentStep(NamedTuple):
     truncated: bool = False
     """Never true where ``terminated`` is."""
     group_reward: float = 0.0
-    """What all agents of the environment earned together; equal for all of them."""
+    """The reward of all agents together; equal for all of them."""
 
 
 def agent_step(

@@ -75,7 +75,7 @@ def _attribute(env: Any, name: str) -> Any:
 
 
 def required_arguments(function: Callable[..., Any]) -> int:
-    """How many arguments a function must be given; none where it does not tell, as what is written in C."""
+    """The number of required arguments of a function; none where it does not tell, as functions written in C."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = parameters_of(function).values()
     return sum(each.default is each.empty and each.kind not in variable for each in parameters)

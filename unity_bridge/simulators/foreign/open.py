@@ -145,7 +145,7 @@ def _wrapped(called: str, env: Any, wrappers: tuple[Wrapper, ...]) -> gymnasium.
 
 @dataclass(frozen=True, slots=True)
 class _Wrapped:
-    """What makes a single copy with its wrappers. It can be sent to other processes."""
+    """A factory of a single copy with its wrappers. It can be sent to other processes."""
 
     called: str
     make: Make

@@ -25,7 +25,7 @@ _MOST_KINDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """How agents with certain spaces see and act."""
+    """Sensors and actuator of agents with certain spaces."""
 
     sensors: tuple[Sensor, ...]
     actuator: Actuator
@@ -49,7 +49,7 @@ class Role:
 def interface_of(
     observation_space: Any, action_space: Any, code: ForeignCode, prefix: tuple[str, ...] = ()
 ) -> Interface:
-    """How to read and fill the spaces of an agent.
+    """Returns sensors and an actuator for an agent's spaces.
 
     A mask among the members of a Dict is no sensor. Where one other member is left that is called ``observation``, as
     in PettingZoo's games, its sensors are called as if there were no Dict.

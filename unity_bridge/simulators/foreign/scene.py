@@ -113,9 +113,9 @@ class ForeignScene:
             rows = self._waiting_by_behavior.get(role.behavior)
             if rows:
                 build = role.interface.actuator.build
-                numbers = actions[role.behavior].continuous.astype(np.float64)
-                choices = actions[role.behavior].discrete.astype(np.int64)
-                for row, each, picks in zip(rows, numbers, choices, strict=True):
+                continuous = actions[role.behavior].continuous.astype(np.float64)
+                discrete = actions[role.behavior].discrete.astype(np.int64)
+                for row, each, picks in zip(rows, continuous, discrete, strict=True):
                     chosen[row.copy][row.step.agent] = build(each, picks)
         return chosen
 

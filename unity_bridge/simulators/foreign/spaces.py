@@ -189,7 +189,7 @@ def is_picture(space: spaces.Box) -> bool:
 
 
 def _picture_shape(space: spaces.Box) -> tuple[int, ...]:
-    """Of a single picture, where there is a stack of them."""
+    """The shape of a single picture, where pictures are stacked."""
     is_stack = len(space.shape) == 4 and space.dtype == np.uint8
     return space.shape[1:] if is_stack else space.shape
 
@@ -220,7 +220,7 @@ def _picture(space: spaces.Box) -> tuple[tuple[int, int, int], Reader]:
 
 
 def _scale(space: spaces.Box) -> Reader:
-    """How pixels become bytes from 0 to 255, or floats from 0 to 1."""
+    """Converts pixels to bytes from 0 to 255, or to floats from 0 to 1."""
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     if np.issubdtype(space.dtype, np.integer) and (low == 0).all() and (high == _BYTES).all():
         return lambda values: values.astype(np.uint8, copy=False)

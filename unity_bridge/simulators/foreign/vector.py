@@ -25,7 +25,7 @@ from unity_bridge.simulators.third_party import ForeignCode
 
 _T = TypeVar("_T")
 _FINAL = ("final_obs", "final_observation")
-"""Where a vector environment leaves last observations, and where those for Gymnasium before 1.0 did."""
+"""Keys of a vector environment's final observations, today's and that of Gymnasium before 1.0."""
 
 _EXIT_S = 5.0
 """How long a process that hung up may take to be gone."""
@@ -100,7 +100,7 @@ class VectorCopies:
         ]
 
     def render(self) -> Any:
-        """What copy 0 draws, where all of them draw."""
+        """The picture of copy 0, where all copies render."""
         frames = self._code.call("render()", self._vector.render)
         is_batch = isinstance(frames, (tuple, list)) or getattr(frames, "ndim", 0) == 4
         return frames[0] if is_batch and frames is not None and len(frames) else frames
@@ -245,7 +245,7 @@ def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
 
 
 def _mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
-    """What returns the masks of all copies, by a method of the vector environment or of processes; None without one."""
+    """The method of the vector environment, or of its processes, that returns all copies' masks; None without one."""
     inner = env.unwrapped
     if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", METHODS[0])):
         return functools.partial(inner.call, METHODS[0])  # whose arguments cannot be looked at from here

@@ -125,8 +125,8 @@ class Duel:
     def _actions(self, moves: Floats) -> ActionBatch:
         if not self._continuous:
             return choices(np.where(np.abs(moves) < 0.5, STAY, np.where(moves > 0, UP, DOWN)).ravel())
-        numbers = moves.reshape(-1, 1).astype(np.float32)
-        return ActionBatch(numbers, np.zeros((len(numbers), 0), np.int32))
+        continuous = moves.reshape(-1, 1).astype(np.float32)
+        return ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32))
 
     def _start(self, which: Bools) -> None:
         self._court.serve(which, self._rng)

@@ -10,7 +10,7 @@ HALF_WIDTH = 1.0
 """Half of the court either way; the lines to defend are at x = ±1, walls at y = ±1."""
 PADDLE_X = 0.9
 DEPTH = 0.25
-"""How far in front of each other the paddles of a side stand."""
+"""Distance between the paddles of a side."""
 HALF_PADDLE = 0.2
 PADDLE_STEP = 0.1
 """The farthest that a paddle goes in a step."""
@@ -19,7 +19,7 @@ SERVE_SPEED = 0.08
 SPIN = 1.2
 """How steep a ball leaves the very end of a paddle: its speed along y for each of it along x."""
 FASTER = 1.1
-"""What each return multiplies the ball's speed by: so no rally lasts for ever."""
+"""Factor of the ball's speed at each return: so no rally lasts for ever."""
 
 
 class DuelCourt:

@@ -18,12 +18,12 @@ KEEPER, PLAYER = "Keeper?team=0", "Player?team=0"
 STAY, DOWN, UP = range(3)
 
 SPEED = 0.1
-"""Of a ball along x, by step: from x = 1 to the goal line at x = −1."""
+"""Speed of a ball along x, per step: from x = 1 to the goal line at x = −1."""
 STEPS = round(2 / SPEED)
 KEEPER_STEP, PLAYER_STEP = 0.06, 0.1
 """The farthest that each goes in a step."""
 REACH = 0.15
-"""How far from a ball somebody still stops it."""
+"""Distance within which an agent stops a ball."""
 SIGHT = -0.4
 """The x from which on the keeper sees a ball."""
 
@@ -70,7 +70,7 @@ class Goal:
         self._players: Floats = np.zeros((copies, players))
         self._balls: Floats = np.zeros((copies, 2))
         self._slopes: Floats = np.zeros(copies)
-        """How far each ball goes along y in a step."""
+        """Speed of each ball along y, per step."""
         self._high: Bools = np.zeros(copies, np.bool_)
         everyone = np.arange(players)
         self._own_first = np.array([[player, *np.delete(everyone, player)] for player in everyone], np.int64)
@@ -109,12 +109,12 @@ class Goal:
         """Everyone goes to where the ball will pass, or where it has: behind it there is nothing to do."""
         left = (self._balls[:, 0] + 1) / SPEED
         ways = self._balls[:, 1] + self._slopes * left - self._keepers
-        numbers = np.clip(ways / KEEPER_STEP, -1, 1).astype(np.float32)[:, None]
+        continuous = np.clip(ways / KEEPER_STEP, -1, 1).astype(np.float32)[:, None]
         until = (self._balls[:, :1] - self._columns) / SPEED
         ways = self._balls[:, 1:] + self._slopes[:, None] * until - self._players
         moves = np.where(np.abs(ways) < PLAYER_STEP / 2, STAY, np.where(ways > 0, UP, DOWN))
         return {
-            KEEPER: ActionBatch(numbers, np.zeros((len(numbers), 0), np.int32)),
+            KEEPER: ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32)),
             PLAYER: choices(moves.ravel()),
         }
 

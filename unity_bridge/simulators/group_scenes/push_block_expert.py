@@ -1,4 +1,4 @@
-"""How an expert plays ``sim:pushblock``."""
+"""The expert of ``sim:pushblock``."""
 
 from __future__ import annotations
 

@@ -127,8 +127,8 @@ class Spread:
         chosen = lengths(way - ahead).argmin(axis=2).ravel()
         if not self._continuous:
             return {BEHAVIOR: choices(chosen)}
-        numbers = np.where(np.arange(len(PUSHES)) == chosen[:, None], 1, -1).astype(np.float32)
-        return {BEHAVIOR: ActionBatch(numbers, np.zeros((len(numbers), 0), np.int32))}
+        continuous = np.where(np.arange(len(PUSHES)) == chosen[:, None], 1, -1).astype(np.float32)
+        return {BEHAVIOR: ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32))}
 
     def close(self) -> None:
         pass

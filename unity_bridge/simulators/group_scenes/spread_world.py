@@ -71,7 +71,7 @@ class SpreadWorld:
         return distances
 
     def colliding(self) -> Integers:
-        """How many others each agent overlaps. Shape [C, N]."""
+        """Number of other agents that each agent overlaps. Shape [C, N]."""
         others: Integers = np.count_nonzero(self.distances < TOUCHING, axis=2)
         return others
 

@@ -173,7 +173,7 @@ class _FilmedAgent:
         self.begun = 0
         """Its episodes that have begun."""
         self.last_return = 0.0
-        """Of its newest episode that ended; before any, of the one that runs."""
+        """The return of its newest ended episode; before any, of the running one."""
         self._agent: tuple[str, int] | None = None
         self._alive = False
         self._return = 0.0

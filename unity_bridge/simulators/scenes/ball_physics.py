@@ -24,7 +24,7 @@ CONTACT_DEPTH = 0.25
 """A ball further than this under the surface is beside or below the platform, not on it. A corner that
 turns at full speed about both axes rises 0.18 in a physics step."""
 TURN = np.radians(2.0)
-"""What one physics step tilts at most."""
+"""Largest tilt of one physics step."""
 MAX_TILT = np.radians(25.0)
 
 _HELD_BACK = (1 - ROLLING) * GRAVITY * STEP_S
@@ -45,7 +45,7 @@ class BallsOnPlatforms:
         """About z and about x, radians. Shape [2, N]."""
 
         self.position = np.zeros((3, count))
-        """Of the ball's centre, seen from the platform's. Shape [3, N]."""
+        """Position of the ball's centre relative to the platform's. Shape [3, N]."""
 
         self.velocity = np.zeros((3, count))
         """In m/s. Shape [3, N]."""

@@ -70,7 +70,7 @@ class Hallway(SingleBehaviorScene):
         self._left_goals = np.zeros(agents, np.int64)
         """The goal that is to the left: the circle's or the ex's."""
         self._cells = np.zeros(agents, np.int64)
-        """How far from the start, in cells."""
+        """Distance from the start, in cells."""
         self._sides = np.zeros(agents, np.int64)
         """−1 at the left goal, 1 at the right one, 0 in the hallway."""
         self._decisions = np.zeros(agents, np.int64)

@@ -72,7 +72,7 @@ class Hybrid:
         self._empty = np.zeros(agents, np.int64)
         self._decisions = np.zeros(agents, np.int64)
         self._rewards = np.zeros(agents)
-        """What each agent got since its previous row."""
+        """Each agent's reward since its previous row."""
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

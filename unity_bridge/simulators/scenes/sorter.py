@@ -64,7 +64,7 @@ class Sorter(SingleBehaviorScene):
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
         super().__init__(agents, academy)
         self._tiles = np.full(agents, FEWEST_TILES)
-        """How many there are, on as many places."""
+        """Number of tiles, on as many places."""
         self._numbers = np.zeros((agents, MOST_TILES), np.int64)
         """On the tiles in the order of the sensor's rows; 0 where there is none. Shape [N, 20]."""
         self._places = np.zeros((agents, MOST_TILES), np.int64)

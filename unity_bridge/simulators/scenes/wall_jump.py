@@ -33,7 +33,7 @@ PARAMETERS = {"small_wall_height": 4.0, "big_wall_height": 8.0}
 """Environment parameters and their defaults."""
 
 START = (-8.0, -7.0)
-"""Where agents start, in metres from the wall, as every length here."""
+"""Start positions of agents, in metres from the wall, as every length here."""
 BLOCK_START = (-5.0, BLOCK_STOP)
 GOAL = 4.0
 HIGHEST = 9.0

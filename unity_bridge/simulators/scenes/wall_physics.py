@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Bools, Floats
 
 FENCE = -9.0
-"""Where the course begins, in metres from the middle of the wall, as every place here. y is up."""
+"""Start of the course, in metres from the middle of the wall, as every place here. y is up."""
 AGENT_HALF = 0.5
 """Half the agent's width."""
 WALL_HALF = 0.5
@@ -42,15 +42,15 @@ class Courses:
 
     def __init__(self, count: int) -> None:
         self.x = np.full(count, FENCE + AGENT_HALF)
-        """Of the agent's middle. Shape [N], as all of these."""
+        """Position of the agent's middle. Shape [N], as all of these."""
         self.y = np.zeros(count)
-        """Of its feet."""
+        """Position of its feet."""
         self.rising = np.zeros(count)
         """Its speed upwards."""
         self.grounded = np.ones(count, np.bool_)
         """Whether it stands on something."""
         self.wall = np.zeros(count)
-        """How high the wall is."""
+        """Height of the wall."""
         self.block = np.full(count, BLOCK_STOP)
         """The middle of the block."""
         self.has_block = np.zeros(count, np.bool_)

@@ -17,7 +17,7 @@ from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.encoders.memory import EncoderInput
@@ -111,7 +111,7 @@ def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) ->
         actions.continuous, Policy(trained.checkpoint()).act(first.observations).continuous
     )
     batch = world.step(actions)
-    resumed.observe(TeamSteps(0, 0, batch))
+    resumed.observe(BehaviorTick(0, 0, batch))
     run_ticks(resumed, world, batch, 5)
     assert resumed.checkpoint().algorithm["updates"] == before == 14
     run_ticks(resumed, world, batch, 2)
@@ -152,7 +152,7 @@ def test_who_only_acts_tries_nothing_out(learner) -> None:
 
 def taken(behavior: Behavior, world: OneDecision) -> np.ndarray:
     (actions,) = behavior.act()
-    behavior.observe(TeamSteps(0, 0, world.step(actions)))
+    behavior.observe(BehaviorTick(0, 0, world.step(actions)))
     return actions.continuous
 
 
@@ -190,9 +190,9 @@ def test_the_critic_learns_what_the_paper_says(learner) -> None:
     run_ticks(behavior, world, first, 3)
     assert not behavior.ready_to_update()
     batch = world.step(behavior.act()[0])
-    behavior.observe(TeamSteps(0, 0, batch))
+    behavior.observe(BehaviorTick(0, 0, batch))
     run_ticks(behavior, world, batch, 3)
-    behavior.observe(TeamSteps(0, 0, world.step(behavior.act()[0])))
+    behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
     assert behavior.ready_to_update()
     metrics = behavior.update()
     q = value_of(before, behavior)
@@ -225,7 +225,7 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
     world, first = begin_world(behavior, Endless())
     q = value_of(behavior.checkpoint().algorithm, behavior)
     run_ticks(behavior, world, first, 7)
-    behavior.observe(TeamSteps(0, 0, world.step(behavior.act()[0])))
+    behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
     error = behavior.update()["Losses/TD Error"]
     # Of eight steps the last has one reward, the one before two, all others three.
     errors = [abs(q - (sum(0.99**k for k in range(n)) + 0.99**n * q)) for n in (1, 2, 3)]

@@ -15,7 +15,7 @@ from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -178,5 +178,5 @@ def test_what_happens_before_anything_is_learned_is_of_any_size(learner) -> None
     for _ in range(60):
         (actions,) = behavior.act()
         done.append(actions.continuous)
-        behavior.observe(TeamSteps(0, 0, task.step(actions)))
+        behavior.observe(BehaviorTick(0, 0, task.step(actions)))
     assert np.concatenate(done).std() == pytest.approx(1 / np.sqrt(3), abs=0.05)

@@ -21,7 +21,7 @@ from trainer_service.algorithms.common.off_policy.group_replay_learner import Gr
 from trainer_service.algorithms.common.off_policy.replay_sampler import part_of_sample
 from trainer_service.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors
 from trainer_service.networks.shard import Shard
@@ -102,7 +102,7 @@ def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tup
     for tick in range(ticks):
         batch = crowd.tick(tick % 2)
         if batch is not None:
-            behavior.observe(TeamSteps(tick % 2, 0, batch))
+            behavior.observe(BehaviorTick(tick % 2, 0, batch))
             behavior.act()
     return algorithm, Trajectories.concatenate(given)
 
@@ -348,7 +348,7 @@ def learned(behavior: Behavior, seed: int, ticks: int) -> float:
     world = Cues(seed)
     batch = world.begin()
     for _ in range(ticks):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
         batch = world.step(behavior.act()[0])

@@ -18,7 +18,7 @@ from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.policy import Policy
@@ -202,7 +202,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     world = Corridor(1, choices=2 if trainer == "dqn" else 0)
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
     batch = live_in(straight, world, world.begin(), 44)
-    straight.observe(TeamSteps(0, 0, batch))
+    straight.observe(BehaviorTick(0, 0, batch))
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
     save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
 
@@ -210,7 +210,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     its_world = copy.deepcopy(world)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     resumed.restore_replay(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
+    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():

@@ -15,7 +15,7 @@ from seeds import seeds
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
 from trainer_service.networks.shard import ALONE
 from trainer_service.policy import Policy
@@ -210,7 +210,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     world = Corridor(1)
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
     batch = live_in(straight, world, world.begin(), ticks)
-    straight.observe(TeamSteps(0, 0, batch))
+    straight.observe(BehaviorTick(0, 0, batch))
     save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
     save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
 
@@ -218,7 +218,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     its_world = copy.deepcopy(world)
     resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
     resumed.restore_replay(tmp_path / "replay.npz")
-    resumed.observe(TeamSteps(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
+    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():

@@ -14,7 +14,7 @@ from short_episodes import GROUP, SENSOR, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.rewards.curiosity import CuriosityReward
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -66,7 +66,7 @@ def updates_of(behavior: Behavior, count: int) -> list[dict[str, float]]:
     told: list[dict[str, float]] = []
     while len(told) < count:
         batch = world.step(behavior.act()[0])
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             told.append(dict(behavior.update()))
     return told
@@ -104,7 +104,7 @@ def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Pa
     for _ in range(3 * UPDATE):
         # One assembler for both: a simulator that is started again would begin new episodes.
         batch = world.step(straight.act()[0])
-        lived = straight.collector.observe(TeamSteps(0, 0, batch)).trajectories
+        lived = straight.collector.observe(BehaviorTick(0, 0, batch)).trajectories
         if lived is not None:
             ours.record(lived)
             theirs.record(lived)

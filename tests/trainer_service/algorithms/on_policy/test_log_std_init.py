@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import step_batch
 
 PAIRS = 3000
@@ -21,7 +21,7 @@ def spread(behavior: Behavior) -> np.ndarray:
     agents = np.arange(2 * PAIRS)
     seen = np.zeros((len(agents), 2), np.float32)
     rows = step_batch([seen], np.zeros(len(agents), np.float32), agent_ids=agents, group_ids=1 + agents // 2)
-    behavior.observe(TeamSteps(simulator=0, team=0, batch=rows))
+    behavior.observe(BehaviorTick(simulator=0, team=0, batch=rows))
     (actions,) = behavior.act()
     return actions.continuous.reshape(PAIRS, 2, -1).std(axis=0)
 

@@ -12,7 +12,7 @@ from torch import nn
 from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
 from trainer_service.networks.encoders.encoder import ObservationEncoder
@@ -88,7 +88,7 @@ def collect(behavior: Behavior) -> None:
     world = Album(behavior.spec)
     batch = world.begin()
     while True:
-        behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
+        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             return
         (actions,) = behavior.act()

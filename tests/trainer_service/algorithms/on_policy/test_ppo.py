@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -162,10 +162,10 @@ def test_schedules_run_over_max_steps(
     rates = {"learning_rate": 0.01, "epsilon": 0.3, "beta": 0.02, "learning_rate_schedule": schedule}
     behavior = hybrid(make_behavior, **rates)
     world = Drift(behavior)
-    behavior.observe(TeamSteps(0, 0, world.begin()))
+    behavior.observe(BehaviorTick(0, 0, world.begin()))
     while not behavior.ready_to_update():
         (actions,) = behavior.act()
-        behavior.observe(TeamSteps(0, 0, world.step(actions)))
+        behavior.observe(BehaviorTick(0, 0, world.step(actions)))
     behavior.step = step
     behavior.update()
     scalars = statistics(behavior)
@@ -208,7 +208,7 @@ def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> N
     world, before = Drift(behavior), network(behavior)
     batch = world.begin()
     for _ in range(50):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         assert not behavior.ready_to_update()
         batch = world.step(behavior.act()[0])
     assert same(network(behavior), before)

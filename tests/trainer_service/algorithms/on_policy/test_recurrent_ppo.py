@@ -13,7 +13,7 @@ from seeds import seeds
 from trainer_service.algorithms import PPO
 from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.networks.policies.actor_critic import batched_values
 from trainer_service.policy import Policy
 from trainer_service.rollout.trajectories import Trajectories
@@ -103,7 +103,7 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
     """Trajectories that a behavior collected in some ticks, before it learned."""
     batch = world.begin()
     for _ in range(ticks):
-        behavior.observe(TeamSteps(0, 0, batch))
+        behavior.observe(BehaviorTick(0, 0, batch))
         batch = world.step(behavior.act()[0])
     ppo = behavior.learner
     assert isinstance(ppo, PPO)

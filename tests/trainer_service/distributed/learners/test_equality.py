@@ -17,7 +17,7 @@ from behavior_worlds import flat
 
 from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, open_meeting
 from trainer_service.distributed.learners.ranks import LearnerRanks
@@ -260,7 +260,7 @@ def learn_beside(behavior: Behavior, twin: Learner, updates: int) -> tuple[Mappi
     batch = world.begin()
     metrics: tuple[Mapping[str, float], ...] = ()
     while updates:
-        observed = behavior.collector.observe(TeamSteps(0, 0, batch))
+        observed = behavior.collector.observe(BehaviorTick(0, 0, batch))
         if observed.trajectories is not None:
             learner.record(observed.trajectories)
             twin.record(observed.trajectories)

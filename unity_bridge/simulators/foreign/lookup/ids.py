@@ -23,7 +23,7 @@ _PLAYERS = ("number_of_left_players_agent_controls", "number_of_right_players_ag
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """What makes the environments of a name. It can be sent to other processes.
+    """A factory of the environments of a name. It can be sent to other processes.
 
     ``module:NAME`` imports the module, which has a function or class of that name, or registers it as an ID with
     Gymnasium or the older gym. An ID alone is one of a library that is known, or of Gymnasium.
@@ -146,7 +146,7 @@ def _missing(module: str, missing: str) -> str:
 
 
 def _gym_specs() -> Mapping[str, Any]:
-    """What the older gym knows if something has imported it; otherwise there is nothing in its registry."""
+    """The registry of the older gym if something has imported it; otherwise it is empty."""
     registry = getattr(getattr(sys.modules.get("gym"), "envs", None), "registry", {})
     specs: Mapping[str, Any] = getattr(registry, "env_specs", registry)
     return specs
@@ -160,7 +160,7 @@ def _unknown(env_id: str) -> str:
 
 
 def _unknown_in(found: Any, module: str, name: str) -> str:
-    """What a module has instead of a name."""
+    """The message about an unknown name in a module, with near ones."""
     package = module.partition(".")[0]
     registered = {**gymnasium.registry, **_gym_specs()}
     ids = [each for each, spec in registered.items() if _package_of(spec.entry_point) == package]

@@ -15,10 +15,10 @@ class Library:
     """As Python imports it."""
 
     install: str
-    """How it is installed, a command."""
+    """The command that installs it."""
 
     names: tuple[str, ...]
-    """What the ids of its environments begin with, up to the first that is no letter."""
+    """The leading letters of its environments' ids."""
 
     example: str
 

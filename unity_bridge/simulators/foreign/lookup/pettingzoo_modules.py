@@ -23,7 +23,7 @@ _FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
 
 @dataclass(frozen=True, slots=True)
 class PettingZooMaker:
-    """What makes the environments of a module.
+    """A factory of the environments of a module.
 
     A ``parallel_env`` has agents that act at the same time, an ``env`` agents that act in turn (AEC), which is taken
     where there is nothing else.
@@ -73,7 +73,7 @@ def _full_name(module: str) -> str:
 
 
 def _missing(module: str, missing: str) -> str:
-    """What is said where a module cannot be imported, because another or itself is missing."""
+    """The message about a module that cannot be imported, because it or another is missing."""
     if missing in _OF_THE_EXTRA:
         return f"{missing} is not installed; {INSTALL}"
     if f"{module}.".startswith(f"{missing}."):

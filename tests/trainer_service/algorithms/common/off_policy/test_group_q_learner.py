@@ -18,7 +18,7 @@ from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
@@ -309,7 +309,7 @@ def live(behavior: Behavior, world: Crossing, updates: int) -> list[np.ndarray]:
     """Runs until so many updates are made. Returns the actions."""
     batch, done = world.begin(), []
     while updates:
-        behavior.observe(TeamSteps(simulator=0, team=0, batch=batch))
+        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             behavior.update()
             updates -= 1

@@ -11,7 +11,7 @@ import torch
 
 from trainer_service.algorithms.common.on_policy.importance import parts_in_order
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import TeamSteps
+from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
 from trainer_service.networks.encoders.memory import Sequences
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -91,9 +91,9 @@ def networks(behavior: Behavior) -> torch.Tensor:
 def collect(behavior: Behavior, world: Pairs) -> None:
     """Lets a behavior live until it could update."""
     batch = world.begin()
-    behavior.observe(TeamSteps(0, 0, batch))
+    behavior.observe(BehaviorTick(0, 0, batch))
     while not behavior.ready_to_update():
-        behavior.observe(TeamSteps(0, 0, world.step(behavior.act()[0])))
+        behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
 
 
 def turn(behavior: Behavior, *probabilities: float) -> None:

@@ -1,4 +1,4 @@
-"""How what is wanted is divided among workers."""
+"""Division of the wanted steps among workers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 from in_process_workers import learn_in_process, options_of
 from walkers import Walk, Walkers
 
-from trainer_service.distributed.shares import Demand, share_of
+from trainer_service.distributed.collection_quotas import Demand, quota_of
 
 
 def budgets(left: int, workers: int, at_once: int, *, bounded: bool = False) -> list[int]:
     """What each worker may count of what is left."""
     numbers = list(range(workers))
     demand = {"A": Demand(steps=6, left=left, at_once=at_once)}
-    shares = [share_of(demand, {"A": numbers}, number, 0, bounded=bounded) for number in numbers]
-    return [0 if share is None else share.budget["A"] for share in shares]
+    quotas = [quota_of(demand, {"A": numbers}, number, 0, bounded=bounded) for number in numbers]
+    return [0 if quota is None else quota.budget["A"] for quota in quotas]
 
 
-def test_shares_of_what_is_left_are_whole_ticks() -> None:
+def test_quotas_of_what_is_left_are_whole_ticks() -> None:
     assert budgets(36, 2, 12) == [24, 12]
     assert budgets(12, 3, 12) == [12, 0, 0]
     assert budgets(7, 3, 1) == [3, 2, 2]

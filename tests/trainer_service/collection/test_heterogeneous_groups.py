@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from trainer_service.collection.teams import Teams, with_agent_counts
+from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups, with_agent_counts
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from unity_bridge.errors import WireError
@@ -41,7 +41,7 @@ def first_tick(
 
 
 def test_a_team_is_one_behavior_with_the_agents_of_its_members() -> None:
-    merged = Teams(PURSUIT).merge(first_tick(team=1))
+    merged = HeterogeneousGroups(PURSUIT).merge(first_tick(team=1))
     assert list(merged.new_specs) == list(merged.steps) == ["Pursuit?team=1"]
     (spec,) = merged.new_specs.values()
     assert [(member.behavior, member.num_agents) for member in spec.members] == [("Leader", 1), ("Runner", 2)]
@@ -52,7 +52,7 @@ def test_a_team_is_one_behavior_with_the_agents_of_its_members() -> None:
 
 
 def test_actions_go_back_under_the_simulators_own_ids() -> None:
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     merged = teams.merge(first_tick())
     chosen = ActionBatch(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0], [1], [2]], np.int32))
     replies = teams.split(merged, {"Pursuit?team=0": chosen})
@@ -65,7 +65,7 @@ def test_actions_go_back_under_the_simulators_own_ids() -> None:
 
 def test_other_behaviors_stay_as_they_are() -> None:
     other = batch(RUNNER, [7])
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     tick = first_tick()
     merged = teams.merge(
         Tick(
@@ -84,7 +84,7 @@ def test_other_behaviors_stay_as_they_are() -> None:
 
 def test_unusable_values_count_for_the_team() -> None:
     tick = first_tick()
-    merged = Teams(PURSUIT).merge(
+    merged = HeterogeneousGroups(PURSUIT).merge(
         Tick(0, tick.new_specs, tick.steps, replaced={"Leader?team=0": 2, "Runner?team=0": 3})
     )
     assert merged.replaced == {"Pursuit?team=0": 5}
@@ -92,7 +92,7 @@ def test_unusable_values_count_for_the_team() -> None:
 
 def test_without_teams_a_tick_is_the_very_one() -> None:
     tick = first_tick()
-    assert Teams({}).merge(tick) is tick
+    assert HeterogeneousGroups({}).merge(tick) is tick
 
 
 SPECS = {"Leader?team=0": LEADER, "Runner?team=0": RUNNER}
@@ -110,16 +110,16 @@ SPECS = {"Leader?team=0": LEADER, "Runner?team=0": RUNNER}
 )
 def test_a_team_that_is_not_complete_is_refused(declared: Mapping[str, BehaviorSpec], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        Teams(PURSUIT).merge(Tick(0, declared, {}))
+        HeterogeneousGroups(PURSUIT).merge(Tick(0, declared, {}))
 
 
 def test_an_agent_of_two_members_is_the_simulators_fault() -> None:
     with pytest.raises(WireError, match="agent 1 stands in two behaviors"):
-        Teams(PURSUIT).merge(first_tick(leaders=[1], runners=[1]))
+        HeterogeneousGroups(PURSUIT).merge(first_tick(leaders=[1], runners=[1]))
 
 
 def test_simulators_are_apart_and_forgotten_when_they_leave() -> None:
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     teams.merge(first_tick())
     teams.merge(first_tick(simulator=1, runners=[1]))
     teams.drop(0)
@@ -129,7 +129,7 @@ def test_simulators_are_apart_and_forgotten_when_they_leave() -> None:
 
 
 def test_numbers_of_agents_are_configured_or_trained_or_seen() -> None:
-    (seen,) = Teams(PURSUIT).merge(first_tick()).new_specs.values()
+    (seen,) = HeterogeneousGroups(PURSUIT).merge(first_tick()).new_specs.values()
     trained = with_agent_counts("Pursuit", seen, {"Leader": 2, "Runner": 4}, None)
     assert trained.agent_members == (0, 0, 1, 1, 1, 1)
     with pytest.raises(
@@ -149,7 +149,7 @@ def test_numbers_of_agents_are_configured_or_trained_or_seen() -> None:
 
 
 def test_indices_are_given_by_member() -> None:
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     merged = teams.merge(first_tick(runners=[4, 3]))
     (spec,) = merged.new_specs.values()
     allocator = AgentIndexAllocator(spec.members)
@@ -161,7 +161,7 @@ def test_indices_are_given_by_member() -> None:
 
 
 def test_an_agent_that_changes_its_behavior_gets_another_index() -> None:
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     merged = teams.merge(first_tick(leaders=[0], runners=[1]))
     (spec,) = merged.new_specs.values()
     allocator = AgentIndexAllocator(spec.members)
@@ -172,7 +172,7 @@ def test_an_agent_that_changes_its_behavior_gets_another_index() -> None:
 
 
 def test_more_agents_of_a_member_than_expected_are_named() -> None:
-    teams = Teams(PURSUIT)
+    teams = HeterogeneousGroups(PURSUIT)
     (spec,) = teams.merge(first_tick()).new_specs.values()
     allocator = AgentIndexAllocator(spec.members)
     crowd = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [1, 2, 3])})).steps["Pursuit?team=0"]

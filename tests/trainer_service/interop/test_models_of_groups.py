@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 from exported_models import assert_importers_read_alike, assert_model_acts_as_policy
-from unlike_team import member
+from pursuit_groups import member
 
 from trainer_service import load_policy
 from trainer_service.algorithms import Compute

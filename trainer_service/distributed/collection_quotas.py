@@ -1,11 +1,11 @@
-"""How what is wanted is divided among workers."""
+"""Divides the wanted steps among rollout workers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer_service.distributed.records import Share
+from trainer_service.distributed.records import CollectionQuota
 
 LARGEST_BUDGET = 4
 """Agent steps, complete or not, that a worker counts at most for each one that it is asked for, where no other waits
@@ -14,7 +14,7 @@ for it."""
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is wanted of all workers together for one behavior."""
+    """Steps wanted of all workers together for one behavior."""
 
     steps: int
     """Agent steps in complete trajectories."""
@@ -23,30 +23,30 @@ class Demand:
     """Agent steps of ``max_steps`` that are left; None for a behavior that only acts."""
 
     at_once: int = 1
-    """Agent steps that come together, as agents of a simulator act at once: shares of what is left are multiples."""
+    """Agent steps that come together, as agents of a simulator act at once: quotas of what is left are multiples."""
 
 
-def share_of(
+def quota_of(
     demands: Mapping[str, Demand],
     holders: Mapping[str, Sequence[int]],
     worker: int,
     number: int,
     *,
     bounded: bool,
-) -> Share | None:
-    """One worker's share; None where nothing is left for it.
+) -> CollectionQuota | None:
+    """One worker's quota; None where nothing is left for it.
 
-    Shares of a behavior's budget add up to what is left of it, so that all workers together keep to ``max_steps``.
+    Quotas of a behavior's budget add up to what is left of it, so that all workers together keep to ``max_steps``.
 
     Args:
-        demands: by behavior name; without any, the share has no end but a declaration.
+        demands: by behavior name; without any, the quota has no end but a declaration.
         holders: the workers that a behavior is divided among, in order, by its name.
-        worker: whose share it is.
-        number: of the share.
-        bounded: whether a budget is a small multiple of the steps, so that some of it is left for the next share.
+        worker: whose quota it is.
+        number: of the quota.
+        bounded: whether a budget is a small multiple of the steps, so that some of it is left for the next quota.
     """
     if not demands:
-        return Share({}, {}, number)
+        return CollectionQuota({}, {}, number)
     steps: dict[str, int] = {}
     budget: dict[str, int] = {}
     for name, demand in demands.items():
@@ -61,7 +61,7 @@ def share_of(
             allowed = min(allowed, -(-LARGEST_BUDGET * wanted // unit) * unit)
         if allowed:
             steps[name], budget[name] = wanted, allowed
-    return Share(steps, budget, number) if steps else None
+    return CollectionQuota(steps, budget, number) if steps else None
 
 
 def part(whole: int, index: int, workers: int) -> int:

@@ -30,7 +30,7 @@ def member(name: str, num_agents: int, *, camera: bool = False) -> MemberSpec:
     return MemberSpec(name, sensors, SPECS[name].action_spec, num_agents)
 
 
-class UnlikeTeam:
+class PursuitGroups:
     """Groups of one leader and some runners. A leader's first choice pays, and a runner's equal choices do."""
 
     frame_s = 0.1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from in_process_workers import learn_in_process, options_of
-from unlike_team import UnlikeTeam
+from pursuit_groups import PursuitGroups
 
 from trainer_service.errors import UserError
 from trainer_service.metrics import MEMBER_REWARD
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 def test_workers_collect_for_a_team(tmp_path: Path) -> None:
     # The second worker's groups are smaller.
     options = options_of({"Pursuit": SETTINGS}, teams={"Pursuit": ["Leader", "Runner"]})
-    finished = learn_in_process(options, lambda number, academy: UnlikeTeam(2 - number), tmp_path)
+    finished = learn_in_process(options, lambda number, academy: PursuitGroups(2 - number), tmp_path)
     behavior = finished.behaviors["Pursuit"]
     assert list(finished.behaviors) == ["Pursuit"]
     assert behavior.step >= 216
@@ -43,7 +43,7 @@ def test_workers_collect_for_a_team(tmp_path: Path) -> None:
 def test_teams_play_against_each_other(tmp_path: Path) -> None:
     settings = {**SETTINGS, "self_play": {"save_steps": 36, "swap_steps": 18, "team_change": 72}}
     options = options_of({"Pursuit": settings}, teams={"Pursuit": ["Leader", "Runner"]})
-    finished = learn_in_process(options, lambda number, academy: UnlikeTeam(2, teams=(0, 1)), tmp_path)
+    finished = learn_in_process(options, lambda number, academy: PursuitGroups(2, teams=(0, 1)), tmp_path)
     rules = finished.behaviors["Pursuit"].self_play
     assert rules is not None
     assert rules.ghost_steps > 0
@@ -55,4 +55,4 @@ def test_more_agents_than_expected_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner' came, 1 were expected"
     ):
-        learn_in_process(options, lambda number, academy: UnlikeTeam(2), tmp_path)
+        learn_in_process(options, lambda number, academy: PursuitGroups(2), tmp_path)
