@@ -1,4 +1,4 @@
-"""Usual networks, random rows to learn from, and PPO's epochs on them: by a kernel, and as the papers have them."""
+"""MLP policies, random rows to learn from, and PPO's epochs on them: by a kernel, and as the papers have them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import MlpLayout, layout_of
-from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOKernel, PPOSteps
+from trainer_service.kernels.ppo_steps import Minibatch, PPOSteps
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.shard import Shard
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.losses import PPOBatch, ppo_loss
-from trainer_service.ops.ppo_gradient import ppo_gradient
+from trainer_service.ops.losses import clipped_surrogate_loss, clipped_value_loss
+from trainer_service.ops.ppo_loss import PPOBatch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-KernelKind = Callable[[MlpLayout, FlatOptimizer], PPOKernel]
+KernelKind = Callable[[MlpLayout, FlatOptimizer], CompiledPPO]
 """Makes a kernel for a network."""
 
 
@@ -45,6 +45,40 @@ def off_edges(moved: Tensor, edges: Sequence[float | Tensor]) -> Tensor:
     for edge in edges:
         moved = torch.where((moved - edge).abs() < 1e-4, moved + 1e-3, moved)
     return moved
+
+
+def loss_of_the_paper(
+    mean: Tensor,
+    log_sigma: Tensor,
+    logits: Tensor,
+    values: Tensor,
+    batch: PPOBatch,
+    *,
+    branches: Sequence[int],
+    clip_epsilon: float,
+    value_clip_range: Tensor,
+    value_coefficient: float,
+    entropy_coefficient: float,
+) -> tuple[Tensor, Tensor]:
+    """``ppo_loss`` by nothing but the paper's terms, for autograd to differentiate; and its parts."""
+    log_prob, entropy = torch.zeros_like(batch.advantage), values.new_zeros(())
+    if mean.shape[1]:
+        log_prob = dist.gaussian_log_prob(batch.continuous_actions, mean, log_sigma)
+        entropy = dist.gaussian_entropy(log_sigma)
+    if logits.shape[1]:
+        log_choices = dist.masked_log_softmax(logits, batch.allowed_actions, branches)
+        log_prob = log_prob + dist.categorical_log_prob(log_choices, batch.discrete_actions)
+        entropy = entropy + dist.categorical_entropy(log_choices).mean()
+    policy_loss = clipped_surrogate_loss(
+        log_prob, batch.old_log_prob, batch.advantage, clip_epsilon=clip_epsilon
+    )
+    value_loss = clipped_value_loss(values, batch.old_value, batch.return_, clip_range=value_clip_range)
+    log_ratio = (log_prob - batch.old_log_prob).detach()
+    ratio = log_ratio.exp()
+    clip_fraction = ((ratio - 1.0).abs() > clip_epsilon).to(ratio.dtype).mean()
+    divergence = (ratio - 1.0 - log_ratio).mean()
+    parts = torch.stack([policy_loss, value_loss, entropy, clip_fraction, divergence]).detach()
+    return policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy, parts
 
 
 @dataclass(frozen=True)
@@ -99,7 +133,7 @@ class Case:
         memories = 0.5 * torch.randn(len(lengths), trunks * self.memory_size, generator=generator)
         return Sequences(memories, torch.arange(self.longest) < torch.tensor(lengths)[:, None])
 
-    def epoch(self, minibatch: int, generator: torch.Generator) -> tuple[Tensor, list[MinibatchSpan]]:
+    def epoch(self, minibatch: int, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
         """A random order of the rows, and minibatches of so many rows, or with memory of so many sequences."""
         sequences = self.sequences()
         if sequences is None:
@@ -112,7 +146,7 @@ class Case:
             for sequence in chosen.tolist():
                 order += range(int(starts[sequence]), int(starts[sequence] + lengths[sequence]))
             together = Sequences(sequences.memories[chosen], sequences.filled[chosen])
-            spans.append(MinibatchSpan(slice(first, len(order)), 1.0, together))
+            spans.append(Minibatch(slice(first, len(order)), 1.0, together))
         return torch.tensor(order), spans
 
     def rollout(self, network: ActorCritic) -> tuple[Tensor, PPOBatch]:
@@ -154,9 +188,9 @@ class Case:
             max_grad_norm=self.max_grad_norm,
         )
 
-    def spans(self, minibatch: int) -> list[MinibatchSpan]:
+    def spans(self, minibatch: int) -> list[Minibatch]:
         starts = range(0, self.rows, minibatch)
-        return [MinibatchSpan(slice(start, min(start + minibatch, self.rows)), 1.0) for start in starts]
+        return [Minibatch(slice(start, min(start + minibatch, self.rows)), 1.0) for start in starts]
 
 
 class Learner:
@@ -173,18 +207,21 @@ class Learner:
         self.parameters = self.optimizer.parameters
         self.observations, self.targets = case.rollout(self.network)
 
-    def kernel(self, kind: KernelKind) -> PPOKernel:
+    def kernel(self, kind: KernelKind) -> CompiledPPO:
         layout = layout_of(self.network, self.parameters)
         assert layout is not None
         return kind(layout, self.optimizer)
 
-    def by_kernel(self, kind: KernelKind, order: Tensor, spans: Sequence[MinibatchSpan]) -> Tensor:
+    def by_kernel(self, kind: KernelKind, order: Tensor, spans: Sequence[Minibatch]) -> Tensor:
         """An epoch; returns its losses."""
-        kernel = self.kernel(kind)
-        steps = self.case.steps()
-        return kernel.epoch(self.observations, self.targets, order, spans, steps, lambda number: None)
+        losses, steps = torch.zeros(5), self.case.steps()
+        made = self.kernel(kind).epoch(
+            [self.observations], self.targets, order, spans, steps, losses, lambda number: None
+        )
+        assert made == len(spans)
+        return losses
 
-    def by_autograd(self, order: Tensor, spans: Sequence[MinibatchSpan]) -> Tensor:
+    def by_autograd(self, order: Tensor, spans: Sequence[Minibatch]) -> Tensor:
         """An epoch as the papers have it; returns its losses."""
         steps, losses = self.case.steps(), torch.zeros(5)
         keywords = {
@@ -198,8 +235,7 @@ class Learner:
             rows = order[span.rows]
             batch = PPOBatch(*(column[rows] for column in self.targets))
             outputs, values = self.network.policy_and_values([self.observations[rows]], span.sequences)
-            loss = ppo_loss(*outputs[:3], values, batch, **keywords)
-            with torch.no_grad():
-                losses += ppo_gradient(*outputs[:3], values, batch, **keywords).losses * span.share
+            loss, parts = loss_of_the_paper(*outputs[:3], values, batch, **keywords)
+            losses += parts * span.share
             self.optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, span.share)
         return losses

@@ -131,7 +131,7 @@ def compiled_kernel() -> Finding:
     try:
         return Finding("ok", "compiled kernel", f"for {checked_library().name}, equal to torch and faster")
     except UnavailableError as error:
-        remedy = "it works; PPO's updates on vectors take two to four times as long"
+        remedy = "it works; PPO's updates on vectors take two to six times as long"
         return Finding("ok", "compiled kernel", f"none: {error}", remedy)
 
 

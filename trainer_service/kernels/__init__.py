@@ -1,4 +1,4 @@
-"""Fast paths of the usual network: what a kernel may do in the place of autograd, and which one does it.
+"""Fast paths of MLP policies: what may be computed in the place of torch's modules and autograd, and when.
 
 A kernel means exactly what the simple version beside it means, and sums in another order. The simple version stays:
 it is what every other network takes, and what tests hold a kernel equal to.

@@ -1,11 +1,10 @@
-"""The choice of the kernel that computes a network's updates."""
+"""The choice of the kernel that computes PPO's updates of a network."""
 
 from __future__ import annotations
 
 import logging
 from functools import cache
 
-import torch
 from torch import nn
 
 from trainer_service.kernels import fast_paths_allowed
@@ -13,18 +12,13 @@ from trainer_service.kernels.compiled.check import checked_library
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import layout_of
-from trainer_service.kernels.ppo_kernel import PPOKernel
-from trainer_service.kernels.torch_kernel import TorchKernel
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer, FlatParameters
-
-_THREADS_THAT_OUTDO_IT = 4
-"""The compiled kernel has one thread. With more than so many, large minibatches are faster in torch."""
 
 _logger = logging.getLogger(__name__)
 
 
-def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> PPOKernel | None:
-    """The fastest installed kernel for PPO's updates of a network; None where autograd has to compute them.
+def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | None:
+    """The compiled kernel for PPO's updates of a network; None where autograd has to compute them.
 
     optimizer: of all parameters of the network, and nothing else. Classes derived from it or its parts may do
     something else, so they have no kernel.
@@ -33,14 +27,10 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> PPOKernel | None
     if not fast_paths_allowed() or tuple(map(type, parts)) != (FlatOptimizer, FlatParameters, FlatAdam):
         return None
     layout = layout_of(network, optimizer.parameters)
-    if layout is None:
+    if layout is None or optimizer.parameters.vector.device.type != "cpu":
         return None
-    library = compiled_library() if optimizer.parameters.vector.device.type == "cpu" else None
-    if layout.lstms and library is None:
-        return None
-    if library is None or (torch.get_num_threads() > _THREADS_THAT_OUTDO_IT and not layout.lstms):
-        return TorchKernel(layout, optimizer)
-    return CompiledPPO(library, layout, optimizer)
+    library = compiled_library()
+    return None if library is None else CompiledPPO(library, layout, optimizer)
 
 
 @cache
@@ -49,5 +39,5 @@ def compiled_library() -> CompiledLibrary | None:
     try:
         return checked_library()
     except UnavailableError as error:
-        _logger.info("No compiled kernel: %s. Updates on vectors take two to four times as long.", error)
+        _logger.info("No compiled kernel: %s. Updates on vectors take two to six times as long.", error)
         return None

@@ -1,4 +1,4 @@
-"""Acting of the usual network with fewer calls: what its modules give, bit for bit."""
+"""Acting of an MLP policy with fewer calls: what its modules give, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def actor_for(
     normalizer: ObservationNormalizer,
     generator: torch.Generator,
 ) -> MlpActor | None:
-    """What acts as a usual network does; None for every other, and where fast paths are not allowed.
+    """What acts as an MLP policy does; None for every other network, and where fast paths are not allowed.
 
     parameters: of this network and nothing else; generator: the random stream that actions are drawn from.
     """
@@ -43,7 +43,7 @@ def actor_for(
 
 
 class MlpActor:
-    """Decisions of a usual network, from the vector of its parameters as it is at each call.
+    """Decisions of an MLP policy, from the vector of its parameters as it is at each call.
 
     For a dozen agents arithmetic takes less time than the calls around it. So products, Swish and whatever sums in an
     order of its own stay torch's, on views of the vector, and the rest is NumPy's, whose calls cost less. Products stay
@@ -79,7 +79,7 @@ class MlpActor:
     ) -> Decisions | None:
         """Draws actions for M agents: one array [M, size] per sensor, bool [M, choices], [M, 0].
 
-        None where a sensor's numbers are no float32, and so not what a usual network is given.
+        None where a sensor's numbers are no float32, and so not what an MLP policy is given.
         """
         if any(sensor.dtype != np.float32 for sensor in observations):
             return None

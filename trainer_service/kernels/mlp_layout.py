@@ -1,4 +1,4 @@
-"""Where the usual network's layers lie in the vector of its parameters."""
+"""Where an MLP policy's layers lie in the vector of its parameters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LSTMLayer:
 
 @dataclass(frozen=True, slots=True)
 class MlpLayout:
-    """The usual network as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
+    """An MLP policy as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
 
     Observations x, [B, inputs], are the sensors side by side, normalized already. A body is x ← silu(W x + b), layer
     after layer; with memory an LSTM follows. The heads of actions sit on what the actor's gives, the value heads on the
@@ -98,9 +98,9 @@ class MlpLayout:
 
 
 def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | None:
-    """The layout of a usual network; None for every other.
+    """The layout of an MLP policy; None for every other network.
 
-    Unusual is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, with
+    Another is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, with
     LSTMs or without, and heads for actions and values: pictures, entities, GRUs, goals that generate weights, layer
     normalization, other activations, classes derived from these, parameters that are not learned, not float32, or not
     in the vector.
@@ -127,12 +127,12 @@ def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | Non
             branches=tuple(heads.branches),
             value=vector.linear(network.value),
         )
-    except _UnusualError:
+    except _NoLayoutError:
         return None
     return layout if vector.covered == layout.size else None
 
 
-class _UnusualError(Exception):
+class _NoLayoutError(Exception):
     """Something that a layout has no words for."""
 
 
@@ -148,14 +148,14 @@ class _Vector:
         there = parameter.untyped_storage().data_ptr() == self._vector.untyped_storage().data_ptr()
         learned = parameter.requires_grad and parameter.dtype == torch.float32
         if not (there and learned and parameter.is_contiguous()):
-            raise _UnusualError
+            raise _NoLayoutError
         self.covered += parameter.numel()
         return int(parameter.storage_offset())
 
     def linear(self, layer: nn.Module) -> LinearLayer:
         """Where a layer's numbers begin."""
         if type(layer) is not nn.Linear or layer.bias is None:
-            raise _UnusualError
+            raise _NoLayoutError
         return LinearLayer(
             self.offset(layer.weight), self.offset(layer.bias), layer.in_features, layer.out_features
         )
@@ -164,20 +164,20 @@ class _Vector:
 def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
     """The layers of a trunk's body, where these and perhaps memory are all that it consists of."""
     if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
-        raise _UnusualError
+        raise _NoLayoutError
     if (
         type(trunk.body) is not LinearBody
         or trunk.body.activation != "swish"
         or not trunk.encoder.vector_sizes
     ):
-        raise _UnusualError
+        raise _NoLayoutError
     return tuple(vector.linear(layer) for layer in trunk.body.layers)
 
 
 def _lstm(memory: Memory, vector: _Vector) -> LSTMLayer:
     """Where the numbers of an LSTM begin."""
     if type(memory) is not LSTM or type(memory.lstm) is not nn.LSTM:
-        raise _UnusualError
+        raise _NoLayoutError
     from_features, from_memory, bias, second_bias = map(vector.offset, memory.lstm.all_weights[0])
     inputs, size = memory.lstm.input_size, memory.output_size
     return LSTMLayer(

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
-
-from trainer_service.ops import distributions as dist
 
 
 def clipped_surrogate_loss(
@@ -57,61 +52,3 @@ def huber(errors: Tensor, delta: float) -> Tensor:
 def squared(errors: Tensor, delta: float) -> Tensor:
     """½ e², however large: ``huber`` with no end to its inside. Shape kept."""
     return 0.5 * errors.square()
-
-
-class PPOBatch(NamedTuple):
-    """A minibatch of PPO: actions, their advantages and returns, and the values of the old critic."""
-
-    continuous_actions: Tensor
-    """[B, C]"""
-
-    discrete_actions: Tensor
-    """int64 [B, branches], each counted from the start of all K choices (see choice_indices)."""
-
-    allowed_actions: Tensor
-    """bool [B, K]"""
-
-    old_log_prob: Tensor
-    """[B]"""
-
-    advantage: Tensor
-    """[B]"""
-
-    old_value: Tensor
-    """[B, signals]"""
-
-    return_: Tensor
-    """[B, signals]"""
-
-
-def ppo_loss(
-    mean: Tensor,
-    log_sigma: Tensor,
-    logits: Tensor,
-    values: Tensor,
-    batch: PPOBatch,
-    *,
-    branches: Sequence[int],
-    clip_epsilon: float,
-    value_clip_range: Tensor,
-    value_coefficient: float,
-    entropy_coefficient: float,
-) -> Tensor:
-    """PPO's whole loss, eq. 9 of Schulman et al. 2017 (arXiv:1707.06347): −L^CLIP + c_v L_V − β H. A scalar.
-
-    mean: [B, C]; log_sigma: [C]; logits: [B, K] before masking; values: [B, signals]. ``ops.ppo_gradient`` has its
-    gradient by these four in closed form.
-    """
-    log_prob, entropy = torch.zeros_like(batch.advantage), values.new_zeros(())
-    if mean.shape[1]:
-        log_prob = dist.gaussian_log_prob(batch.continuous_actions, mean, log_sigma)
-        entropy = dist.gaussian_entropy(log_sigma)
-    if logits.shape[1]:
-        log_choices = dist.masked_log_softmax(logits, batch.allowed_actions, branches)
-        log_prob = log_prob + dist.categorical_log_prob(log_choices, batch.discrete_actions)
-        entropy = entropy + dist.categorical_entropy(log_choices).mean()
-    policy_loss = clipped_surrogate_loss(
-        log_prob, batch.old_log_prob, batch.advantage, clip_epsilon=clip_epsilon
-    )
-    value_loss = clipped_value_loss(values, batch.old_value, batch.return_, clip_range=value_clip_range)
-    return policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy

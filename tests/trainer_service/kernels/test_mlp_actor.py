@@ -1,4 +1,4 @@
-"""Acting of the usual network with fewer calls: the same decisions, bit for bit, as its modules make."""
+"""Acting of an MLP policy with fewer calls: the same decisions, bit for bit, as its modules make."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_drawn_actions_lie_around_what_an_exported_model_would_do(monkeypatch: p
     [{"memory": {"memory_size": 8, "sequence_length": 4}}, {"layer_norm": True}, {"activation": "relu"}],
     ids=["memory", "layer_norm", "activation"],
 )
-def test_unusual_networks_keep_to_their_modules(
+def test_other_networks_keep_to_their_modules(
     monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]
 ) -> None:
     monkeypatch.delenv(SLOW, raising=False)

@@ -1,4 +1,4 @@
-"""The usual network as offsets: what is usual, and that the offsets are right."""
+"""An MLP policy as offsets: which network is one, and that the offsets are right."""
 
 from __future__ import annotations
 
@@ -61,15 +61,15 @@ def test_offsets_lead_to_what_the_network_computes(
     shared_critic: bool, actions: tuple[int, tuple[int, ...]]
 ) -> None:
     continuous, branches = actions
-    usual = network(continuous=continuous, branches=branches, shared_critic=shared_critic, num_layers=3)
-    for parameter in usual.parameters():
+    policy = network(continuous=continuous, branches=branches, shared_critic=shared_critic, num_layers=3)
+    for parameter in policy.parameters():
         parameter.data.add_(0.1 * torch.randn_like(parameter))
-    parameters = FlatParameters(usual.parameters())
-    layout = layout_of(usual, parameters)
+    parameters = FlatParameters(policy.parameters())
+    layout = layout_of(policy, parameters)
     assert layout is not None
     assert (layout.sensors, layout.inputs, layout.branches) == ((3, 2), 5, branches)
     observations = torch.randn(6, 5)
-    expected, values = usual.policy_and_values(observations.split([3, 2], dim=1))
+    expected, values = policy.policy_and_values(observations.split([3, 2], dim=1))
     mean, logits, our_values = forward(layout, parameters.vector, observations)
     torch.testing.assert_close(our_values, values)
     if mean is not None:
@@ -82,12 +82,12 @@ def test_offsets_lead_to_what_the_network_computes(
 
 @pytest.mark.parametrize("shared_critic", [False, True])
 def test_offsets_of_memory_lead_to_the_layers_numbers(shared_critic: bool) -> None:
-    usual = network(memory={"memory_size": 8, "sequence_length": 4}, shared_critic=shared_critic)
-    parameters = FlatParameters(usual.parameters())
+    policy = network(memory={"memory_size": 8, "sequence_length": 4}, shared_critic=shared_critic)
+    parameters = FlatParameters(policy.parameters())
     parameters.vector.copy_(torch.arange(float(parameters.vector.numel())))
-    layout = layout_of(usual, parameters)
+    layout = layout_of(policy, parameters)
     assert layout is not None
-    trunks = [trunk for trunk in (usual.actor, usual.critic) if trunk is not None]
+    trunks = [trunk for trunk in (policy.actor, policy.critic) if trunk is not None]
     for lstm, trunk in zip(layout.lstms, trunks, strict=True):
         assert trunk.memory is not None
         weights, recurrent, bias, second_bias = trunk.memory.lstm.all_weights[0]
@@ -131,7 +131,7 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
 
 
 @pytest.mark.parametrize(
-    "unusual",
+    "other",
     [
         network((ObservationSpec("camera", (3, 20, 20)),)),
         network((ObservationSpec("matrix", (3, 2)),)),
@@ -147,8 +147,8 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
     ],
     ids=["picture", "matrix", "goal", "gru", "norm", "relu", "class", "layer", "frozen", "more", "other"],
 )
-def test_whatever_is_not_usual_has_no_layout(unusual: nn.Module) -> None:
-    assert layout_of(unusual, FlatParameters(unusual.parameters())) is None
+def test_whatever_is_no_mlp_policy_has_no_layout(other: nn.Module) -> None:
+    assert layout_of(other, FlatParameters(other.parameters())) is None
 
 
 def test_a_network_that_is_not_in_the_vector_has_no_layout() -> None:

@@ -6,37 +6,33 @@ advantages, then take some epochs of minibatch steps on the clipped surrogate.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.learner import Metrics
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.importance import proximal_log_probs, weight_metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, with_progress
+from trainer_service.algorithms.common.on_policy.ppo_epochs import AutogradEpochs, EpochsChoice, gathered
+from trainer_service.algorithms.common.on_policy.ppo_rollout import PPORollout
 from trainer_service.algorithms.common.schedules import Scheduled, scheduled_at
-from trainer_service.config import PPOSettings
-from trainer_service.kernels.choice import kernel_for
-from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOKernel, PPOSteps, side_by_side
+from trainer_service.config import PPOSettings, TrainerSettings
+from trainer_service.kernels.ppo_steps import PPOSteps
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatAdam
 from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
-from trainer_service.ops.losses import PPOBatch, importance_weights
-from trainer_service.ops.ppo_gradient import ppo_gradient
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.ops.losses import importance_weights
+from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss, return_range
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
-from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
 
 _VALUE_COEFFICIENT = 0.5
-
-_logger = logging.getLogger(__name__)
 
 
 class PPO(OnPolicyLearner):
@@ -46,14 +42,15 @@ class PPO(OnPolicyLearner):
     _hyper: PPOSettings
     _policy: ActorCritic
 
-    _kernel: PPOKernel | None = None
-    """What makes gradient steps in the place of ``_step``, which says what they are; None where nothing does."""
+    _minibatches = staticmethod(gathered)
+    """The rows of each minibatch of an epoch. A derived class may have others, as it may have steps of its own."""
 
-    _path = ""
-    """How gradients were computed the last time, in the words of the log."""
-
-    _path_until_checkpoint = ""
-    """How they were computed in the run that goes on here."""
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        super().__init__(spec, settings, compute)
+        plain = AutogradEpochs(self._policy, self._minibatches, self._step)
+        has_own = type(self)._step is not PPO._step or type(self)._minibatches is not PPO._minibatches
+        self._epochs = EpochsChoice(plain, None if has_own else self._optimizer, compute.behavior)
 
     def _make_policy(self) -> ActorCritic:
         return ActorCritic(
@@ -65,7 +62,6 @@ class PPO(OnPolicyLearner):
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away."""
-        self._choose_kernel()
         scheduled = scheduled_at(self._hyper, step, self._settings.max_steps)
         experience = Experience(self._buffer.drain(), self._device, clip_actions)
         rollout = self._make_rollout(experience)
@@ -83,9 +79,7 @@ class PPO(OnPolicyLearner):
             if epoch == 0 or not sees_pictures:
                 targets, estimate = self._estimate_advantages(rollout)
                 estimates.append(estimate)
-            for lost, made in self._gradient_steps(rollout, targets, epoch, scheduled):
-                losses += lost
-                minibatches += made
+            minibatches += self._epoch(rollout, targets, epoch, scheduled, losses)
         policy_loss, value_loss, entropy, clipped, kl = (self._shard.add_up(losses) / minibatches).tolist()
         return {
             "Losses/Policy Loss": policy_loss,
@@ -102,29 +96,10 @@ class PPO(OnPolicyLearner):
             **self._update_others(experience, step),
         }
 
-    def _choose_kernel(self) -> None:
-        """Takes a kernel for the next update where there is one for it: not for a class with steps of its own."""
-        replaced = any(
-            getattr(getattr(self, name), "__func__", None) is not getattr(PPO, name)
-            for name in ("_step", "_minibatches")
-        )
-        self._kernel = None if replaced else kernel_for(self._policy, self._optimizer)
-        path = "by autograd" if self._kernel is None else f"by hand, in {self._kernel.name}"
-        if self._behavior_name and path != self._path:
-            _logger.info("'%s' computes the gradient of its updates %s.", self._behavior_name, path)
-        if self._path_until_checkpoint not in ("", path):
-            _logger.warning(
-                "Until its checkpoint '%s' computed the gradient of its updates %s. It goes on, but not bit for bit as "
-                "there.",
-                self._behavior_name,
-                self._path_until_checkpoint,
-            )
-        self._path, self._path_until_checkpoint = path, ""
-
-    def _make_rollout(self, experience: Experience) -> _Rollout:
+    def _make_rollout(self, experience: Experience) -> PPORollout:
         """Tensors that stay as they are over all epochs of an update."""
         trajectories = experience.trajectories
-        return _Rollout(
+        return PPORollout(
             trajectories=trajectories,
             rewards=[source.strength * source.record(experience) for source in self._rewards],
             observations=self._normalizer.forward(
@@ -140,7 +115,7 @@ class PPO(OnPolicyLearner):
             sampler=self._sampler(trajectories),
         )
 
-    def _decouple(self, rollout: _Rollout) -> tuple[_Rollout, Metrics]:
+    def _decouple(self, rollout: PPORollout) -> tuple[PPORollout, Metrics]:
         """The rollout with the present policy as its old one, and weights for what an older one did in it."""
 
         def log_prob(steps: slice, sequences: Sequences | None) -> Tensor:
@@ -159,12 +134,12 @@ class PPO(OnPolicyLearner):
         weights = importance_weights(proximal - rollout.old_log_prob)
         return rollout._replace(old_log_prob=proximal, weights=weights), weight_metrics(weights)
 
-    def _estimate_advantages(self, rollout: _Rollout) -> tuple[PPOBatch, Metrics]:
+    def _estimate_advantages(self, rollout: PPORollout) -> tuple[PPOBatch, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
         sampler = rollout.sampler
         step_values = self._step_values(rollout)
-        final_values = self._critic_values(rollout.final, sampler.final_sequences)
+        final_values = self._epochs.chosen.values(rollout.final, sampler.final_sequences)
         values, bootstrap = step_values.cpu().numpy(), final_values.cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self._rewards])
         bootstrap[trajectories.terminated[:, None] & zero_at_end] = 0.0
@@ -195,114 +170,56 @@ class PPO(OnPolicyLearner):
         )
         return targets, metrics
 
-    def _step_values(self, rollout: _Rollout) -> Tensor:
+    def _step_values(self, rollout: PPORollout) -> Tensor:
         """Values of all steps, [S, value heads]; learner ranks without memory compute a part each."""
         sequences = rollout.sampler.sequences
         if self._shard.world == 1 or sequences is not None:
-            return self._critic_values(rollout.observations, sequences)
+            return self._epochs.chosen.values(rollout.observations, sequences)
         part = self._shard.part(len(rollout.trajectories))
-        own = self._critic_values([sensor[part.rows] for sensor in rollout.observations], None)
+        own = self._epochs.chosen.values([sensor[part.rows] for sensor in rollout.observations], None)
         return self._shard.collected(own, part)
 
-    def _critic_values(self, observations: Sequence[Tensor], sequences: Sequences | None) -> Tensor:
-        """Values of any number of steps, [N, value heads]. sequences: how they follow each other, with memory."""
-        if self._kernel is None:
-            return batched_values(self._policy, observations, sequences=sequences)
-        return self._kernel.values(side_by_side(observations), sequences)
-
-    def _gradient_steps(
-        self, rollout: _Rollout, targets: PPOBatch, epoch: int, scheduled: Scheduled
-    ) -> Iterator[tuple[Tensor, int]]:
-        """The gradient steps of an epoch: losses of one or more, added up, and how many these were."""
-        value_clip_range = scheduled.epsilon * _return_range(targets)
-        if self._kernel is None:
-            for inputs, batch, sequences, share in self._minibatches(rollout, targets, epoch):
-                yield self._step(inputs, batch, sequences, share, scheduled, value_clip_range), 1
-            return
+    def _epoch(
+        self, rollout: PPORollout, targets: PPOBatch, epoch: int, scheduled: Scheduled, losses: Tensor
+    ) -> int:
+        """Gradient steps on minibatches in random order. Adds up the parts of their losses; returns their number."""
         order, minibatches = rollout.sampler.shuffle(self._shuffling)
+        before, all_epochs = epoch * len(minibatches), self._hyper.num_epoch * len(minibatches)
         steps = PPOSteps(
             learning_rate=scheduled.learning_rate,
             clip_epsilon=scheduled.epsilon,
-            value_clip_range=value_clip_range,
+            value_clip_range=scheduled.epsilon * return_range(targets),
             value_coefficient=_VALUE_COEFFICIENT,
             entropy_coefficient=scheduled.beta,
             max_grad_norm=self._hyper.max_grad_norm,
         )
-        count, epochs = len(minibatches), self._hyper.num_epoch
-        spans = [MinibatchSpan(chunk, share, sequences) for chunk, sequences, share in minibatches]
-        losses = self._kernel.epoch(
-            side_by_side(rollout.observations),
-            targets,
-            order,
-            spans,
-            steps,
-            lambda number: self._progress(epoch * count + number, epochs * count),
-        )
-        yield losses, count
-
-    def _minibatches(
-        self, rollout: _Rollout, targets: PPOBatch, epoch: int
-    ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None, float]]:
-        """One epoch in random order."""
-        observations = rollout.observations
-        order, minibatches = rollout.sampler.shuffle(self._shuffling)
-        # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not:
-        # a second copy of them all is what memory may not have.
-        shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
-        columns = [column[order] for column in targets]
-        for chunk, sequences, share in with_progress(
-            minibatches, epoch, self._hyper.num_epoch, self._progress
-        ):
-            yield (
-                [
-                    sensor[order[chunk]] if already is None else already[chunk]
-                    for sensor, already in zip(observations, shuffled, strict=True)
-                ],
-                PPOBatch(*(column[chunk] for column in columns)),
-                sequences,
-                share,
-            )
+        return self._epochs.chosen.epoch(
+            rollout.observations, targets, order, minibatches, steps, losses,
+            lambda number: self._progress(before + number, all_epochs),
+        )  # fmt: skip
 
     def _step(
         self,
-        observations: list[Tensor],
+        observations: Sequence[Tensor],
         batch: PPOBatch,
         sequences: Sequences | None,
         share: float,
-        scheduled: Scheduled,
-        value_clip_range: Tensor,
+        steps: PPOSteps,
     ) -> Tensor:
-        """One gradient step on ``ops.losses.ppo_loss``, whose gradient is known in closed form.
-
-        share: of the minibatch that these rows are. Returns the loss in its parts, times the share.
-        """
+        """Makes one gradient step on a share of a minibatch. Returns the loss's parts, times the share."""
         parameters, values = self._policy.policy_and_values(observations, sequences)
-        with torch.no_grad():
-            gradient = ppo_gradient(
-                *parameters[:3],
-                values,
-                batch,
-                branches=self._policy.actions.branches,
-                clip_epsilon=scheduled.epsilon,
-                value_clip_range=value_clip_range,
-                value_coefficient=_VALUE_COEFFICIENT,
-                entropy_coefficient=scheduled.beta,
-            )
-        # A sum whose gradients by the networks' outputs are these, to the bit. Handed to backward as they are, they
-        # would make torch import sympy in the middle of the first update, which takes half a second.
-        weighted = (values * gradient.values).sum()
-        if parameters.mean.shape[1]:
-            weighted = weighted + (parameters.mean * gradient.mean).sum()
-            weighted = weighted + (parameters.log_sigma * gradient.log_sigma).sum()
-        if parameters.logits.shape[1]:
-            weighted = weighted + (parameters.logits * gradient.logits).sum()
-        self._optimizer.parameters.zero_gradient()
-        torch.autograd.backward(weighted)
-        self._optimizer.parameters.reduce_gradient(share)
-        if self._hyper.max_grad_norm is not None:
-            self._optimizer.parameters.clip_gradient(self._hyper.max_grad_norm)
-        self._optimizer.adam.step(scheduled.learning_rate)
-        return self._shard.weighted(gradient.losses, share)
+        loss, parts = ppo_loss(
+            *parameters[:3],
+            values,
+            batch,
+            branches=self._policy.actions.branches,
+            clip_epsilon=steps.clip_epsilon,
+            value_clip_range=steps.value_clip_range,
+            value_coefficient=steps.value_coefficient,
+            entropy_coefficient=steps.entropy_coefficient,
+        )
+        self._optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, share)
+        return self._shard.weighted(parts, share)
 
     def _networks(self) -> dict[str, nn.Module]:
         return {"network": self._policy}
@@ -312,12 +229,12 @@ class PPO(OnPolicyLearner):
 
     def state_dict(self) -> dict[str, Any]:
         """What every learner on policy has, and how gradients were computed."""
-        return {**super().state_dict(), "gradients": self._path or self._path_until_checkpoint}
+        return {**super().state_dict(), "gradients": self._epochs.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result, and warns at the next update that computes gradients otherwise."""
         super().load_state_dict(state)
-        self._path_until_checkpoint = state.get("gradients", "")
+        self._epochs.load(state.get("gradients", ""))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Value heads are known by their reward signals' names: one that the state does not know begins anew."""
@@ -332,39 +249,3 @@ class PPO(OnPolicyLearner):
                 for key, values in heads.items():
                     values[head] = state["network"][key][theirs.index(source.name)]
         return heads
-
-
-def _return_range(targets: PPOBatch) -> Tensor:
-    """The range of all returns and values, by reward signal. Shape [value heads].
-
-    ε clips values to a share of it: taken as a number of reward units it would freeze the critic of a task with
-    large returns. (A share of the standard deviation: 3dball learns later.) The values count too, or a critic
-    that is wrong about a return which never varies could not move at all.
-    """
-    both = torch.cat([targets.return_, targets.old_value])
-    return both.amax(dim=0) - both.amin(dim=0)
-
-
-class _Rollout(NamedTuple):
-    """The rollout that one update learns from: S steps of P trajectories."""
-
-    trajectories: Trajectories
-
-    rewards: Sequence[NDArray[np.float32]]
-    """Rewards of each source, its strength included. Shapes [S]."""
-
-    observations: Sequence[Tensor]
-    """Normalized, one per sensor. Shapes [S, …]."""
-
-    final: Sequence[Tensor]
-    """Normalized observations after the last steps. Shapes [P, …]."""
-
-    continuous_actions: Tensor
-    discrete_actions: Tensor
-    allowed_actions: Tensor
-    old_log_prob: Tensor
-
-    sampler: MinibatchSampler
-
-    weights: Tensor | None = None
-    """Importance weights of the steps, [S], where an older policy may have acted."""

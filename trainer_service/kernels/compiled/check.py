@@ -14,11 +14,11 @@ from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import layout_of
-from trainer_service.kernels.ppo_kernel import PPOSteps
+from trainer_service.kernels.ppo_steps import PPOSteps
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.ops.losses import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 _TOLERANCE = 1e-4
@@ -76,25 +76,25 @@ def _fault_with(library: CompiledLibrary, settings: NetworkSettings, kind: str) 
         sequences = _sequences(network.memory_size)
     layout = layout_of(network, optimizer.parameters)
     if layout is None:
-        raise RuntimeError("the usual network has no layout")
+        raise RuntimeError("an MLP policy has no layout")
     kernel, order = CompiledPPO(library, layout, optimizer), torch.arange(_ROWS)
     gradient = optimizer.parameters.gradient
 
-    def by_torch() -> None:
+    def run_torch() -> None:
         optimizer.parameters.zero_gradient()
         loss = _loss(network, observations, batch, sequences)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
 
-    def by_library() -> None:
-        kernel.gradient(observations, batch, order, _STEPS, sequences)
+    def run_library() -> None:
+        kernel.gradient([observations], batch, order, _STEPS, sequences)
 
-    by_torch()
+    run_torch()
     expected = gradient.clone()
-    by_library()
+    run_library()
     error = float((gradient - expected).abs().max() / expected.abs().max())
     if not error < _TOLERANCE:
         return f"its gradient{kind} is wrong, by {error:.1g} of the largest number"
-    theirs, ours = _seconds(by_torch), _seconds(by_library)
+    theirs, ours = _seconds(run_torch), _seconds(run_library)
     if ours > theirs:
         return f"a gradient{kind} takes {ours * 1e6:.0f} µs, in torch {theirs * 1e6:.0f}"
     return None
@@ -125,7 +125,7 @@ def _sequences(memory_size: int) -> Sequences | None:
 
 def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences: Sequences | None) -> Tensor:
     parameters, values = network.policy_and_values([observations], sequences)
-    return ppo_loss(
+    loss, _ = ppo_loss(
         *parameters[:3],
         values,
         batch,
@@ -135,6 +135,7 @@ def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences
         value_coefficient=_STEPS.value_coefficient,
         entropy_coefficient=_STEPS.entropy_coefficient,
     )
+    return loss
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -51,8 +51,8 @@ static const float *lstm(const Block *block, int which, const float *features) {
     int64_t size = layer->from_memory.inputs, gates = 4 * size, wide = padded(gates), narrow = padded(size);
     for (int64_t k = 0; k < gates; k++)
         for (int64_t j = 0; j < size; j++) block->turned[j * wide + k] = weight[k * size + j];
-    linear(block, &layer->from_features, features, block->by_gates);
-    to_rows(block, gates, block->by_gates, kept->gates);
+    linear(block, &layer->from_features, features, block->grad_gates);
+    to_rows(block, gates, block->grad_gates, kept->gates);
     for (int64_t s = 0; s < sequences->active[0]; s++) {
         const float *start = sequences->memories + s * sequences->memory_size + 2 * size * which;
         memcpy(kept->hidden_before + s * narrow, start, (size_t)size * sizeof(float));
@@ -74,25 +74,25 @@ static const float *lstm(const Block *block, int which, const float *features) {
     return kept->output;
 }
 
-/* One agent's step, back. by_hidden: the gradient by h that comes from above; carried: those by h and c that come from
+/* One agent's step, back. grad_hidden: the gradient by h that comes from above; carried: those by h and c that come from
  * the step after, the latter becoming that by c before. Gates become the gradient by what was put into them. */
 static void lstm_cell_backward(int64_t size, float *gates, const float *cell, const float *squashed,
-                               const float *by_hidden, const float *carried_hidden, float *carried_cell) {
+                               const float *grad_hidden, const float *carried_hidden, float *carried_cell) {
     for (int64_t j = 0; j < size; j += LANES) {
         int64_t n = least(LANES, size - j);
         Vector i = load_some(gates + j, n), f = load_some(gates + size + j, n);
         Vector g = load_some(gates + 2 * size + j, n), o = load_some(gates + 3 * size + j, n);
-        Vector flat = load(squashed + j), by_h = load(by_hidden + j) + load(carried_hidden + j);
-        Vector by_c = load(carried_cell + j) + by_h * o * (1.0f - flat * flat);
-        store(carried_cell + j, by_c * f);
-        store_some(gates + j, by_c * g * i * (1.0f - i), n);
-        store_some(gates + size + j, by_c * load(cell + j) * f * (1.0f - f), n);
-        store_some(gates + 2 * size + j, by_c * i * (1.0f - g * g), n);
-        store_some(gates + 3 * size + j, by_h * flat * o * (1.0f - o), n);
+        Vector flat = load(squashed + j), grad_h = load(grad_hidden + j) + load(carried_hidden + j);
+        Vector grad_c = load(carried_cell + j) + grad_h * o * (1.0f - flat * flat);
+        store(carried_cell + j, grad_c * f);
+        store_some(gates + j, grad_c * g * i * (1.0f - i), n);
+        store_some(gates + size + j, grad_c * load(cell + j) * f * (1.0f - f), n);
+        store_some(gates + 2 * size + j, grad_c * i * (1.0f - g * g), n);
+        store_some(gates + 3 * size + j, grad_h * flat * o * (1.0f - o), n);
     }
 }
 
-/* From the gradient by h of all rows, in by_layer, to those by the parameters, and by the features, in by_layer. */
+/* From the gradient by h of all rows, in grad_layer, to those by the parameters, and by the features, in grad_layer. */
 static void lstm_backward(Block *block, int which, const float *features) {
     const Lstm *layer = &block->network->lstms[which];
     const Sequences *sequences = block->sequences;
@@ -101,7 +101,7 @@ static void lstm_backward(Block *block, int which, const float *features) {
     for (int64_t k = 0; k < gates; k++)
         memcpy(block->widened + k * narrow, block->theta + layer->from_memory.weight + k * size,
                (size_t)size * sizeof(float));
-    to_rows(block, size, block->by_layer, block->rows);
+    to_rows(block, size, block->grad_layer, block->rows);
     for (int k = 0; k < 2; k++)
         memset(block->carried[k], 0, (size_t)(sequences->active[0] * narrow) * sizeof(float));
     for (int64_t t = 0; t < sequences->steps; t++) row += sequences->active[t];
@@ -116,9 +116,9 @@ static void lstm_backward(Block *block, int which, const float *features) {
         multiply_rows(sequences->active[t], gates, kept->gates + row * wide, wide, block->widened, narrow, 0,
                       block->carried[0]);
     }
-    to_panels(block, gates, kept->gates, block->by_gates);
-    linear_by_parameters(block, &layer->from_memory, block->by_gates, kept->hidden_before);
+    to_panels(block, gates, kept->gates, block->grad_gates);
+    linear_by_parameters(block, &layer->from_memory, block->grad_gates, kept->hidden_before);
     to_rows(block, layer->from_features.inputs, features, block->rows);
-    linear_by_parameters(block, &layer->from_features, block->by_gates, block->rows);
-    linear_by_input(block, &layer->from_features, block->by_gates, 0, block->by_layer);
+    linear_by_parameters(block, &layer->from_features, block->grad_gates, block->rows);
+    linear_by_input(block, &layer->from_features, block->grad_gates, 0, block->grad_layer);
 }

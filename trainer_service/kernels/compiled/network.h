@@ -1,4 +1,4 @@
-/* The usual network, forwards and backwards, for a block of rows: bodies and heads. lstm.h has what remembers.
+/* An MLP policy, forwards and backwards, for a block of rows: bodies and heads. lstm.h has what remembers.
  *
  * What Python hands over has the same fields as in library.py. Places count floats in the vector of parameters. */
 typedef struct {
@@ -47,9 +47,9 @@ typedef struct {
     float *features[2], *slopes[2]; /* of actor and critic: what each layer of the body puts out, one after another, and
                                        Swish's derivative there */
     float *rows, *packed;           /* what a layer puts out, turned round; some columns of its weights */
-    float *by_layer, *by_before;    /* gradients by what a layer puts out, and by what the one before it does */
+    float *grad_layer, *grad_before;    /* gradients by what a layer puts out, and by what the one before it does */
     Remembered remembered[2];       /* by actor and critic */
-    float *by_gates, *carried[2];   /* gradients by gates, and rows of those by h and c that an earlier step left */
+    float *grad_gates, *carried[2];   /* gradients by gates, and rows of those by h and c that an earlier step left */
     float *turned, *widened;        /* U as [H][padded 4H], and as [4H][padded H] */
     float *heads[3], *chances;      /* outputs of the heads, then gradients by them; probabilities of choices */
     float *actions, *old_log_prob, *advantage, *old_value, *returns, *live; /* live: 1, or 0 in rows that fill up */
@@ -75,13 +75,13 @@ static char *lay_out(Block *block, char *at) {
             KEEP(gates, padded(gates)); KEEP(hidden, padded(size)); KEEP(squashed, padded(size)); KEEP(output, size);
             KEEP(hidden_before, padded(size)); KEEP(cell_before, padded(size));
         }
-        TAKE(by_gates, gates); TAKE(carried[0], padded(size)); TAKE(carried[1], padded(size));
+        TAKE(grad_gates, gates); TAKE(carried[0], padded(size)); TAKE(carried[1], padded(size));
         TAKE_FLOATS(turned, size * padded(gates)); TAKE_FLOATS(widened, gates * padded(size));
         widest = most(widest, gates);
     }
     TAKE(input_rows, padded(inputs)); TAKE(input, inputs);
     TAKE(features[0], sum); TAKE(slopes[0], sum); TAKE(features[1], sum); TAKE(slopes[1], sum);
-    TAKE(rows, padded(widest)); TAKE(by_layer, widest); TAKE(by_before, widest);
+    TAKE(rows, padded(widest)); TAKE(grad_layer, widest); TAKE(grad_before, widest);
     TAKE(packed, widest + numbers + choices + signals);
     TAKE(heads[MEAN], numbers); TAKE(heads[LOGITS], choices); TAKE(heads[VALUE], signals); TAKE(chances, choices);
     TAKE(actions, numbers); TAKE(chosen, network->branches); TAKE(allowed, choices);
@@ -113,7 +113,7 @@ static void linear(const Block *block, const Layer *layer, const float *x, float
 }
 
 /* ∂L/∂x = Wᵀ ∂L/∂y; `add` to what is there. */
-static void linear_by_input(const Block *block, const Layer *layer, const float *by_y, int add, float *by_x) {
+static void linear_by_input(const Block *block, const Layer *layer, const float *grad_y, int add, float *grad_x) {
     int64_t inputs = layer->inputs, outputs = layer->outputs;
     for (int64_t m = 0; m < inputs; m += TILE_ROWS) {
         int64_t rows = least(TILE_ROWS, inputs - m);
@@ -121,20 +121,20 @@ static void linear_by_input(const Block *block, const Layer *layer, const float 
         for (int64_t k = 0; k < outputs; k++)
             for (int64_t i = 0; i < rows; i++) block->packed[k * TILE_ROWS + i] = columns[k * inputs + i];
         for (int64_t p = 0; p < block->panels; p++) {
-            Product q = {1, outputs, block->packed, 1, TILE_ROWS, 0, by_y + p * outputs * PANEL, PANEL};
-            tile(rows, &q, NULL, add, by_x + (p * inputs + m) * PANEL, PANEL);
+            Product q = {1, outputs, block->packed, 1, TILE_ROWS, 0, grad_y + p * outputs * PANEL, PANEL};
+            tile(rows, &q, NULL, add, grad_x + (p * inputs + m) * PANEL, PANEL);
         }
     }
 }
 
 /* ∂L/∂W += ∂L/∂y xᵀ and ∂L/∂b += Σ ∂L/∂y, sums over all rows of the block. x: as rows. */
-static void linear_by_parameters(const Block *block, const Layer *layer, const float *by_y, const float *x) {
+static void linear_by_parameters(const Block *block, const Layer *layer, const float *grad_y, const float *x) {
     int64_t inputs = layer->inputs, outputs = layer->outputs;
     float partial[TILE_ROWS * PANEL];
     for (int64_t m = 0; m < outputs; m += TILE_ROWS) {
         int64_t rows = least(TILE_ROWS, outputs - m);
         for (int64_t n = 0; n < inputs; n += PANEL) {
-            Product q = {block->panels, PANEL, by_y + m * PANEL, PANEL, 1, outputs * PANEL, x + n, padded(inputs)};
+            Product q = {block->panels, PANEL, grad_y + m * PANEL, PANEL, 1, outputs * PANEL, x + n, padded(inputs)};
             float *c = block->gradient + layer->weight + m * inputs + n;
             if (n + PANEL <= inputs) {
                 tile(rows, &q, NULL, 1, c, inputs);
@@ -148,7 +148,7 @@ static void linear_by_parameters(const Block *block, const Layer *layer, const f
     for (int64_t m = 0; m < outputs; m++) {
         Vector sum = {0};
         for (int64_t p = 0; p < block->panels; p++)
-            for (int64_t j = 0; j < PANEL; j += LANES) sum += load(by_y + (p * outputs + m) * PANEL + j);
+            for (int64_t j = 0; j < PANEL; j += LANES) sum += load(grad_y + (p * outputs + m) * PANEL + j);
         block->gradient[layer->bias + m] += total(sum);
     }
 }
@@ -190,7 +190,7 @@ static const float *body(const Block *block, const Layer *layers, int which) {
     return x;
 }
 
-/* From the gradient by what a body's last layer puts out, in by_layer, to those by its parameters. */
+/* From the gradient by what a body's last layer puts out, in grad_layer, to those by its parameters. */
 static void body_backward(Block *block, const Layer *layers, int which) {
     int64_t place = 0, columns = block->panels * PANEL;
     for (int64_t l = 0; l < block->network->depth; l++) place += layers[l].outputs * columns;
@@ -198,28 +198,28 @@ static void body_backward(Block *block, const Layer *layers, int which) {
         int64_t count = layers[l].outputs * columns;
         place -= count;
         for (int64_t i = 0; i < count; i += LANES)
-            store(block->by_layer + i, load(block->by_layer + i) * load(block->slopes[which] + place + i));
+            store(block->grad_layer + i, load(block->grad_layer + i) * load(block->slopes[which] + place + i));
         if (l == 0) {
-            linear_by_parameters(block, &layers[l], block->by_layer, block->input_rows);
+            linear_by_parameters(block, &layers[l], block->grad_layer, block->input_rows);
             return;
         }
         to_rows(block, layers[l].inputs, block->features[which] + place - layers[l].inputs * columns, block->rows);
-        linear_by_parameters(block, &layers[l], block->by_layer, block->rows);
-        linear_by_input(block, &layers[l], block->by_layer, 0, block->by_before);
-        float *swapped = block->by_layer;
-        block->by_layer = block->by_before;
-        block->by_before = swapped;
+        linear_by_parameters(block, &layers[l], block->grad_layer, block->rows);
+        linear_by_input(block, &layers[l], block->grad_layer, 0, block->grad_before);
+        float *swapped = block->grad_layer;
+        block->grad_layer = block->grad_before;
+        block->grad_before = swapped;
     }
 }
 
-/* Back through the heads from `head` to `last`, which sit on the same features, to by_layer. */
+/* Back through the heads from `head` to `last`, which sit on the same features, to grad_layer. */
 static void heads_backward(const Block *block, int head, int last, const float *features) {
     int add = 0;
     to_rows(block, block->network->heads[VALUE].inputs, features, block->rows);
     for (; head <= last; head++) {
         const Layer *layer = &block->network->heads[head];
         linear_by_parameters(block, layer, block->heads[head], block->rows);
-        linear_by_input(block, layer, block->heads[head], add, block->by_layer);
+        linear_by_input(block, layer, block->heads[head], add, block->grad_layer);
         add |= layer->outputs > 0;
     }
 }

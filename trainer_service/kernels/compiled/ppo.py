@@ -20,10 +20,11 @@ from trainer_service.kernels.compiled.library import (
 )
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
-from trainer_service.kernels.ppo_kernel import MinibatchSpan, PPOSteps
+from trainer_service.kernels.ppo_steps import Minibatch, PPOSteps
+from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.ops.losses import PPOBatch
+from trainer_service.ops.ppo_loss import PPOBatch
 
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications until ``progress`` is told again: a tenth of a second on a slow core."""
@@ -34,7 +35,12 @@ _ROWS_AT_ONCE = 512
 
 
 class CompiledPPO:
-    """A ``PPOKernel`` in C: see ppo_update.c. Its methods raise MemoryError where there is too little memory."""
+    """PPO's epochs and values in C: see ppo_update.c. Its methods raise MemoryError where there is too little memory.
+
+    It is made for one network and keeps nothing between calls that matters to the next one: parameters are in
+    ``FlatParameters.vector``, Adam's state in ``FlatAdam``, and both may be replaced in place between calls. The same
+    inputs give the same bits. Sensors are vectors, [S, size] each.
+    """
 
     def __init__(self, library: CompiledLibrary, layout: MlpLayout, optimizer: FlatOptimizer) -> None:
         """optimizer: of all parameters of the network that ``layout`` describes, on the CPU.
@@ -43,7 +49,7 @@ class CompiledPPO:
         """
         if layout.critic is not None and _sizes(layout.critic) != _sizes(layout.actor):
             raise ValueError("actor and critic have other layers")
-        self.name = f"compiled code ({library.name})"
+        self.name = f"by hand, in compiled code ({library.name})"
         self._library = library
         self._layout = layout
         self._parameters = optimizer.parameters
@@ -52,49 +58,56 @@ class CompiledPPO:
 
     def epoch(
         self,
-        observations: Tensor,
+        observations: Sequence[Tensor],
         targets: PPOBatch,
         order: Tensor,
-        minibatches: Sequence[MinibatchSpan],
+        minibatches: Sequence[Minibatch],
         steps: PPOSteps,
+        losses: Tensor,
         progress: Callable[[int], None],
-    ) -> Tensor:
-        """See ``PPOKernel.epoch``."""
+    ) -> int:
+        """Makes a gradient step for each minibatch; adds what it lost to ``losses``, [5]. Returns how many these were.
+
+        order: row of each place, int64, of which minibatches are slices. progress: is told the number of minibatches
+        before, for the first one and then every tenth of a second or so. It may raise.
+        """
         data = _Data.of(observations, targets)
         if self._parameters.shard.world > 1:
-            return self._shared_epoch(data, order, minibatches, steps, progress)
-        losses, rates = (c_double * 5)(), self._rates(steps)
+            return self._shared_epoch(data, order, minibatches, steps, losses, progress)
+        sums, rates = (c_double * 5)(), self._rates(steps)
         for run in _runs(minibatches, self._minibatches_per_call(minibatches)):
             progress(run.number)
             learned, rows = self._learned(), order[run.first : run.last]
             sequences = minibatches[run.number].sequences
-            self._call_steps(data, rows, run.batch_size, sequences, rates, learned, losses)
+            self._call_steps(data, rows, run.batch_size, sequences, rates, learned, sums)
             self._adam.steps.fill_(learned.steps)
-        return torch.tensor(list(losses), dtype=torch.float32)
+        losses += torch.tensor(list(sums), dtype=torch.float32)
+        return len(minibatches)
 
     def _shared_epoch(
         self,
         data: _Data,
         order: Tensor,
-        minibatches: Sequence[MinibatchSpan],
+        minibatches: Sequence[Minibatch],
         steps: PPOSteps,
+        losses: Tensor,
         progress: Callable[[int], None],
-    ) -> Tensor:
+    ) -> int:
         """An epoch whose gradients are added up over learner ranks, minibatch by minibatch."""
-        losses = torch.zeros(5)
-        for number, span in enumerate(minibatches):
+        lost = torch.zeros(5)
+        for number, (own, share, sequences) in enumerate(minibatches):
             progress(number)
-            rows = order[span.rows]
-            losses += span.share * self.gradient(data.observations, data.targets, rows, steps, span.sequences)
-            self._parameters.reduce_gradient(span.share)
+            lost += share * self.gradient([data.observations], data.targets, order[own], steps, sequences)
+            self._parameters.reduce_gradient(share)
             if steps.max_grad_norm is not None:
                 self._parameters.clip_gradient(steps.max_grad_norm)
             self._adam.step(steps.learning_rate)
-        return losses
+        losses += lost
+        return len(minibatches)
 
     def gradient(
         self,
-        observations: Tensor,
+        observations: Sequence[Tensor],
         targets: PPOBatch,
         order: Tensor,
         steps: PPOSteps,
@@ -132,16 +145,16 @@ class CompiledPPO:
             )
         )  # fmt: skip
 
-    def values(self, observations: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """See ``PPOKernel.values``."""
+    def values(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> Tensor:
+        """Returns a value for each reward signal, [S, signals]. sequences: how rows follow each other, with memory."""
         self._check_sequences(sequences)
-        observations = observations.contiguous()
-        values = torch.empty((len(observations), self._layout.value.outputs))
+        inputs = _side_by_side(observations)
+        values = torch.empty((len(inputs), self._layout.value.outputs))
         if sequences is None:
-            self._write_values(observations, None, values)
+            self._write_values(inputs, None, values)
             return values
         for rows, group in groups(sequences, _ROWS_AT_ONCE):
-            self._write_values(observations[rows], TimeOrder.of(group), values[rows])
+            self._write_values(inputs[rows], TimeOrder.of(group), values[rows])
         return values
 
     def _write_values(self, observations: Tensor, in_time: TimeOrder | None, values: Tensor) -> None:
@@ -158,7 +171,7 @@ class CompiledPPO:
         if (sequences is None) == bool(self._layout.lstms):
             raise ValueError("sequences belong to networks with memory, and to no others")
 
-    def _minibatches_per_call(self, minibatches: Sequence[MinibatchSpan]) -> int:
+    def _minibatches_per_call(self, minibatches: Sequence[Minibatch]) -> int:
         if self._layout.lstms:
             return 1
         largest = max(span.rows.stop - span.rows.start for span in minibatches)
@@ -196,12 +209,18 @@ class _Data(NamedTuple):
     targets: PPOBatch
 
     @classmethod
-    def of(cls, observations: Tensor, targets: PPOBatch) -> _Data:
-        return cls(observations.contiguous(), PPOBatch(*(column.contiguous() for column in targets)))
+    def of(cls, observations: Sequence[Tensor], targets: PPOBatch) -> _Data:
+        return cls(_side_by_side(observations), PPOBatch(*(column.contiguous() for column in targets)))
 
     def rows(self) -> Rows:
         """Where the columns begin. Valid while this is there."""
         return Rows(self.observations.data_ptr(), *(column.data_ptr() for column in self.targets))
+
+
+def _side_by_side(observations: Sequence[Tensor]) -> Tensor:
+    """All sensors as one matrix without gaps, [S, inputs], float32."""
+    sensors = observations_as_floats(observations)
+    return (sensors[0] if len(sensors) == 1 else torch.cat(sensors, dim=1)).contiguous()
 
 
 class _Run(NamedTuple):
@@ -215,7 +234,7 @@ class _Run(NamedTuple):
     batch_size: int
 
 
-def _runs(minibatches: Sequence[MinibatchSpan], most: int) -> Iterator[_Run]:
+def _runs(minibatches: Sequence[Minibatch], most: int) -> Iterator[_Run]:
     """All minibatches in runs of at most ``most``."""
     number = 0
     while number < len(minibatches):

@@ -1,9 +1,9 @@
-/* PPO's update of the usual network: vectors in, bodies of Linear and Swish, perhaps LSTMs, Gaussian and categorical
+/* PPO's update of MLP policies: vectors in, bodies of Linear and Swish, perhaps LSTMs, Gaussian and categorical
  * heads.
  *
- * It is what kernels/torch_kernel.py does with torch, many minibatches per call: gather the rows, forward, the gradient
- * of the loss in closed form (ops/ppo_gradient.py has the equations), backward, clip, Adam. One thread, always in the
- * same order, so that equal input gives equal bits.
+ * It is what PPO._step does with torch, many minibatches per call: gather the rows, forward, the gradient of the loss in
+ * closed form (ops/ppo_loss.py has the equations), backward, clip, Adam. One thread, always in the same order, so that
+ * equal input gives equal bits.
  *
  * Compiled once for each instruction set, with SUFFIX, the end of the exported names; LANES, the floats in a vector
  * register; TILE_ROWS and TILE_COLUMNS, the rows, and the vectors side by side, of the part of a product that registers
@@ -162,17 +162,17 @@ static void loss_of_rows(const Block *block, const Rates *rates, int64_t rows, i
     losses[POLICY] -= where(live != 0.0f, where(unclipped <= clipped, unclipped, clipped), (Vector){0});
     losses[CLIPPED] += where(ratio != bounded, live, (Vector){0});
     losses[DIVERGENCE] += where(live != 0.0f, ratio - 1.0f - log_ratio, (Vector){0});
-    Vector by_log_prob = where(unclipped <= clipped, unclipped, (Vector){0}); /* ∂L/∂ ln π = -ρ A / B, or 0 */
-    by_log_prob = where(live != 0.0f, by_log_prob * (float)(-1.0 / (double)rows), (Vector){0});
+    Vector grad_log_prob = where(unclipped <= clipped, unclipped, (Vector){0}); /* ∂L/∂ ln π = -ρ A / B, or 0 */
+    grad_log_prob = where(live != 0.0f, grad_log_prob * (float)(-1.0 / (double)rows), (Vector){0});
     for (int64_t c = 0; c < numbers; c++) {
         Vector z = load(mean + c * PANEL);
-        block->gradient[network->log_sigma + c] += total(by_log_prob * (z * z - 1.0f));
-        store(mean + c * PANEL, by_log_prob * z * exponential(all(-log_sigma[c])));
+        block->gradient[network->log_sigma + c] += total(grad_log_prob * (z * z - 1.0f));
+        store(mean + c * PANEL, grad_log_prob * z * exponential(all(-log_sigma[c])));
     }
     for (int64_t b = 0, first = 0; b < network->branches; first += network->choices[b++])
         for (int64_t k = first; k < first + network->choices[b]; k++) {
             Vector is_chosen = where(*(const AnywhereI *)(chosen + b * PANEL) == (int32_t)k, all(1), (Vector){0});
-            store(logits + k * PANEL, load(logits + k * PANEL) + by_log_prob * (is_chosen - load(chances + k * PANEL)));
+            store(logits + k * PANEL, load(logits + k * PANEL) + grad_log_prob * (is_chosen - load(chances + k * PANEL)));
         }
     for (int64_t s = 0; s < signals; s++) {
         float range = (float)rates->value_clip_range[s];
@@ -193,7 +193,7 @@ static const float *trunk(const Block *block, const Layer *layers, int which) {
     return block->network->lstms ? lstm(block, which, features) : features;
 }
 
-/* From the gradient by these, in by_layer, to those by all parameters below. */
+/* From the gradient by these, in grad_layer, to those by all parameters below. */
 static void trunk_backward(Block *block, const Layer *layers, int which) {
     int64_t below = 0, columns = block->panels * PANEL;
     for (int64_t l = 0; l + 1 < block->network->depth; l++) below += layers[l].outputs * columns;

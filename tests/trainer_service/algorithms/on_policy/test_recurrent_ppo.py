@@ -171,7 +171,7 @@ def test_minibatches_hold_whole_sequences_and_every_step_once(
     steps, minibatches = order.shuffle(torch.Generator().manual_seed(1))
     assert sorted(steps.tolist()) == list(range(len(trajectories)))
     counts = []
-    for chunk, some, share in minibatches:
+    for chunk, share, some in minibatches:
         assert share == 1.0
         assert some is not None
         chosen = steps[chunk]

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from trainer_service.kernels.compiled.library import CompiledLibrary
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
-from trainer_service.kernels.mlp_layout import layout_of
-from trainer_service.kernels.torch_kernel import TorchKernel
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.actor_critic import batched_values
 
@@ -81,7 +79,7 @@ def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic
     case = replace(SMALL, rows=rows, shared_critic=shared_critic, signals=2, longest=64)
     learner, sequences = Learner(case), case.sequences()
     expected = batched_values(learner.network, [learner.observations], sequences=sequences)
-    values = learner.kernel(compiled(library)).values(learner.observations, sequences)
+    values = learner.kernel(compiled(library)).values([learner.observations], sequences)
     torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -90,11 +88,11 @@ def test_sequences_that_are_worked_off_together_do_not_touch_each_other(library:
     kernel, sequences = Learner(SMALL).kernel(compiled(library)), SMALL.sequences()
     assert sequences is not None
     observations = Learner(SMALL).observations
-    together, end = kernel.values(observations, sequences), 0
+    together, end = kernel.values([observations], sequences), 0
     for number, filled in enumerate(sequences.filled):
         start, end = end, end + int(filled.sum())
         one = Sequences(sequences.memories[number : number + 1], filled[None])
-        torch.testing.assert_close(kernel.values(observations[start:end], one), together[start:end])
+        torch.testing.assert_close(kernel.values([observations[start:end]], one), together[start:end])
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -115,9 +113,9 @@ def test_gradients_of_parts_add_up_to_that_of_the_whole(library: CompiledLibrary
     kernel, gradient, total = learner.kernel(compiled(library)), learner.parameters.gradient, torch.zeros(())
     for part in parts:
         rows = order[part.rows]
-        kernel.gradient(learner.observations, learner.targets, rows, SMALL.steps(), part.sequences)
+        kernel.gradient([learner.observations], learner.targets, rows, SMALL.steps(), part.sequences)
         total = total + gradient * (len(rows) / SMALL.rows)
-    kernel.gradient(learner.observations, learner.targets, order, SMALL.steps(), whole.sequences)
+    kernel.gradient([learner.observations], learner.targets, order, SMALL.steps(), whole.sequences)
     assert len(parts) > 1
     assert distance(total, gradient) < 1e-5
 
@@ -137,15 +135,7 @@ def test_rows_without_their_sequences_are_refused(library: CompiledLibrary) -> N
         learner.by_kernel(compiled(library), torch.arange(60), SMALL.spans(60))
     plain = Case(rows=60)
     with pytest.raises(ValueError, match="and to no others"):
-        Learner(plain).kernel(compiled(library)).values(Learner(plain).observations, SMALL.sequences())
-
-
-def test_the_torch_kernel_refuses_memory() -> None:
-    learner = Learner(SMALL)
-    layout = layout_of(learner.network, learner.parameters)
-    assert layout is not None
-    with pytest.raises(ValueError, match="autograd does this"):
-        TorchKernel(layout, learner.optimizer)
+        Learner(plain).kernel(compiled(library)).values([Learner(plain).observations], SMALL.sequences())
 
 
 def test_time_order_by_hand() -> None:

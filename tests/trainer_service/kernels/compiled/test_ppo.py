@@ -13,8 +13,8 @@ from torch import Tensor
 
 from trainer_service.kernels.compiled import ppo
 from trainer_service.kernels.compiled.library import CompiledLibrary
-from trainer_service.kernels.ppo_kernel import MinibatchSpan
-from trainer_service.ops.ppo_gradient import ppo_gradient
+from trainer_service.kernels.ppo_steps import Minibatch
+from trainer_service.ops.ppo_loss import ppo_loss
 
 
 @pytest.fixture(
@@ -27,7 +27,7 @@ def library(request: pytest.FixtureRequest) -> CompiledLibrary:
     return found
 
 
-def learned(library: CompiledLibrary, spans: list[MinibatchSpan]) -> Tensor:
+def learned(library: CompiledLibrary, spans: list[Minibatch]) -> Tensor:
     """All that an epoch leaves behind, as one vector."""
     learner = Learner(Case(rows=300, hidden_units=33))
     order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
@@ -47,7 +47,7 @@ def test_however_many_steps_a_call_makes_the_bits_are_equal(
 
 def test_minibatches_may_be_of_any_sizes_with_gaps_between_them(library: CompiledLibrary) -> None:
     odd = [slice(0, 64), slice(64, 128), slice(128, 130), slice(130, 194), slice(200, 300)]
-    spans = [MinibatchSpan(rows, 1.0) for rows in odd]
+    spans = [Minibatch(rows, 1.0) for rows in odd]
     simple = Learner(Case(rows=300, hidden_units=33))
     simple.by_autograd(torch.randperm(300, generator=torch.Generator().manual_seed(1)), spans)
     ours = learned(library, spans)
@@ -71,23 +71,23 @@ def test_a_row_without_any_allowed_choice_is_as_in_torch(library: CompiledLibrar
     case = Case(rows=20, max_grad_norm=None)
     learner, steps = Learner(case), case.steps()
     learner.targets.allowed_actions[3] = False
-    with torch.no_grad():
-        parameters, values = learner.network.policy_and_values([learner.observations])
-        expected = ppo_gradient(
-            *parameters[:3],
-            values,
-            learner.targets,
-            branches=case.branches,
-            clip_epsilon=steps.clip_epsilon,
-            value_clip_range=steps.value_clip_range,
-            value_coefficient=steps.value_coefficient,
-            entropy_coefficient=steps.entropy_coefficient,
-        )
+    parameters, values = learner.network.policy_and_values([learner.observations])
+    loss, expected = ppo_loss(
+        *parameters[:3],
+        values,
+        learner.targets,
+        branches=case.branches,
+        clip_epsilon=steps.clip_epsilon,
+        value_clip_range=steps.value_clip_range,
+        value_coefficient=steps.value_coefficient,
+        entropy_coefficient=steps.entropy_coefficient,
+    )
+    (by_logits,) = torch.autograd.grad(loss, [parameters.logits])
     losses = learner.by_kernel(compiled(library), torch.arange(20), case.spans(20))
-    torch.testing.assert_close(losses, expected.losses)
+    torch.testing.assert_close(losses, expected)
     heads = learner.network.actions
     assert heads.logits is not None
-    torch.testing.assert_close(heads.logits.bias.grad, expected.logits.sum(dim=0), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(heads.logits.bias.grad, by_logits.sum(dim=0), atol=1e-6, rtol=1e-5)
 
 
 def test_other_threads_run_during_a_call(library: CompiledLibrary) -> None:

@@ -309,7 +309,7 @@ class GroupLearner(OnPolicyLearner):
 
     def _minibatches(self, sampler: MinibatchSampler) -> list[tuple[Tensor, Sequences | None, float]]:
         steps, minibatches = sampler.shuffle(self._shuffling)
-        return [(steps[chunk], sequences, share) for chunk, sequences, share in minibatches]
+        return [(steps[chunk], sequences, share) for chunk, share, sequences in minibatches]
 
     def _for_rewards(self, trajectories: Trajectories) -> Trajectories:
         """Trajectories with only the sensors that reward sources look at."""

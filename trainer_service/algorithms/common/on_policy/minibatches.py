@@ -10,23 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from trainer_service.kernels.ppo_steps import Minibatch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 
 _T = TypeVar("_T")
-
-
-class Minibatch(NamedTuple):
-    """A part of an epoch's steps; of several learner ranks, this one's rows of it."""
-
-    steps: slice
-
-    sequences: Sequences | None
-    """How the steps follow each other, where that matters."""
-
-    share: float
-    """The weight of these steps' mean in that of the whole minibatch: 1 for a learner without others."""
 
 
 class Epoch(NamedTuple):
@@ -85,7 +74,7 @@ class MinibatchSampler:
     def _minibatch(self, rows: slice) -> Minibatch:
         count = rows.stop - rows.start
         first, _, every = self._shard.rows(count).indices(count)
-        return Minibatch(slice(rows.start + first, rows.stop, every), None, self._shard.part(count).share)
+        return Minibatch(slice(rows.start + first, rows.stop, every), self._shard.part(count).share)
 
 
 class SequenceSampler(MinibatchSampler):
@@ -123,7 +112,7 @@ class SequenceSampler(MinibatchSampler):
             own = chosen.select(sequences)
             steps.append(own.steps())
             start, end = end, end + len(steps[-1])
-            minibatches.append(Minibatch(slice(start, end), self._sequences(own), part.share))
+            minibatches.append(Minibatch(slice(start, end), part.share, self._sequences(own)))
         return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._device), minibatches)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
