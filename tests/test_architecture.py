@@ -18,10 +18,8 @@ LEAVES = (
     "trainer_service.distributed.learners",
     "trainer_service.doctor",
     "trainer_service.interop",
-    "trainer_service.metrics.stats_writers",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
-    "trainer_service.published_names",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 

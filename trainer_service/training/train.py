@@ -24,7 +24,6 @@ from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
-from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.networks.allocator import keep_freed_memory
 from trainer_service.runs.folder import RunFolder
@@ -120,7 +119,7 @@ def train(
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
     callback_list = CallbackList(callbacks)
-    writers = [*make_trackers(options), *plugin_writers(options)]
+    writers = make_trackers(options)
     saved = options.checkpoint_settings
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
