@@ -5,34 +5,41 @@ from __future__ import annotations
 import ast
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 
+LEAVES = (
+    "trainer_service.analysis",
+    "trainer_service.distributed",
+    "trainer_service.distributed.learners",
+    "trainer_service.doctor",
+    "trainer_service.interop",
+    "trainer_service.metrics.trackers",
+    "trainer_service.monitoring",
+)
+"""Extras of a run, and what is done before or after it: no core module imports one."""
+
+WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+"""The modules that hand leaves to a run, or call them when a user asks for it."""
+
 ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge.wire",),
     ("unity_bridge",),
     ("unity_bridge.codec",),
-    ("unity_bridge.side_channels",),
-    ("unity_bridge.transport", "unity_bridge.demonstrations"),
-    ("unity_bridge.simulators.scene",),
+    ("unity_bridge.side_channels", "unity_bridge.transport", "unity_bridge.demonstrations"),
     (
-        "unity_bridge.simulators.parameters",
-        "unity_bridge.simulators.third_party",
-    ),
-    ("unity_bridge.simulators.academy", "unity_bridge.simulators.rendering"),
-    (
-        "unity_bridge.simulators.scenes",
-        "unity_bridge.simulators.group_scenes",
+        "unity_bridge.simulators",
+        "unity_bridge.simulators.foreign",
         "unity_bridge.simulators.foreign.lookup",
+        "unity_bridge.simulators.group_scenes",
+        "unity_bridge.simulators.rendering",
+        "unity_bridge.simulators.scenes",
     ),
-    ("unity_bridge.simulators.foreign",),
-    ("unity_bridge.simulators",),
-    ("unity_bridge.programs",),
-    ("unity_bridge.server",),
+    ("unity_bridge.programs", "unity_bridge.server"),
     ("unity_bridge.environment",),
     ("trainer_service._version", "trainer_service.errors", "trainer_service.plugins"),
     ("trainer_service.ops",),
@@ -42,33 +49,34 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.config.reading",
         "trainer_service.config.run",
     ),
-    ("trainer_service.curriculum",),
-    ("trainer_service.runs",),
+    ("trainer_service.curriculum", "trainer_service.runs"),
     ("trainer_service.metrics",),
-    ("trainer_service.metrics.trackers", "trainer_service.metrics.stats_writers"),
     ("trainer_service.rollout",),
-    ("trainer_service.replay",),
-    ("trainer_service.networks",),
-    ("trainer_service.networks.encoders",),
-    ("trainer_service.networks.policies",),
-    ("trainer_service.networks.groups", "trainer_service.networks.critics"),
+    (
+        "trainer_service.replay",
+        "trainer_service.networks",
+        "trainer_service.networks.critics",
+        "trainer_service.networks.encoders",
+        "trainer_service.networks.groups",
+        "trainer_service.networks.policies",
+    ),
     ("trainer_service.kernels", "trainer_service.kernels.compiled"),
-    ("trainer_service.imitation",),
-    ("trainer_service.rewards",),
-    ("trainer_service.algorithms.common",),
-    ("trainer_service.algorithms.common.on_policy", "trainer_service.algorithms.common.off_policy"),
-    ("trainer_service.algorithms.on_policy", "trainer_service.algorithms.off_policy"),
-    ("trainer_service.algorithms",),
-    ("trainer_service.callbacks", "trainer_service.published_names"),
-    ("trainer_service.policy", "trainer_service.gym_policy"),
-    ("trainer_service.collection", "trainer_service.interop"),
+    ("trainer_service.imitation", "trainer_service.rewards"),
+    (
+        "trainer_service.algorithms",
+        "trainer_service.algorithms.common",
+        "trainer_service.algorithms.common.off_policy",
+        "trainer_service.algorithms.common.on_policy",
+        "trainer_service.algorithms.off_policy",
+        "trainer_service.algorithms.on_policy",
+    ),
+    ("trainer_service.callbacks", "trainer_service.policy", "trainer_service.gym_policy"),
+    ("trainer_service.collection",),
     ("trainer_service.behaviors",),
-    ("trainer_service.evaluation",),
-    ("trainer_service.distributed", "trainer_service.distributed.learners"),
-    ("trainer_service.training", "trainer_service.monitoring"),
-    ("trainer_service.demonstrations", "trainer_service.doctor", "trainer_service.analysis"),
-    ("trainer_service.api",),
-    ("trainer_service.cli",),
+    ("trainer_service.evaluation", "trainer_service.demonstrations"),
+    ("trainer_service.training",),
+    LEAVES,
+    (*WIRING,),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own
@@ -111,6 +119,10 @@ def imports(path: Path) -> Iterator[str]:
 
 def lies_in(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
+
+
+def lies_in_any(module: str, packages: Sequence[str]) -> bool:
+    return any(lies_in(module, package) for package in packages)
 
 
 def rank(module: str) -> int:
@@ -185,6 +197,25 @@ def test_no_import_closes_a_cycle() -> None:
     assert not cycles(graph), "module-level, lazy and typing-only imports count alike"
 
 
+def test_no_core_module_imports_a_leaf() -> None:
+    for path in sources():
+        here = module_of(path)
+        if not lies_in_any(here, (*LEAVES, *WIRING)):
+            leaves = {module for module in imported_modules(path) if lies_in_any(module, LEAVES)}
+            assert not leaves, f"{here} must not import {leaves}: let {WIRING[0]} hand it over"
+
+
+def test_leaves_stand_apart() -> None:
+    """A leaf imports the core; of other leaves only the doctor, which checks them, imports any."""
+    for path in sources():
+        here = module_of(path)
+        for leaf in LEAVES:
+            others = [name for name in LEAVES if not lies_in(name, leaf) and not lies_in(leaf, name)]
+            if lies_in(here, leaf) and leaf != "trainer_service.doctor":
+                wrong = {module for module in imported_modules(path) if lies_in_any(module, others)}
+                assert not wrong, f"{here} must not import {wrong}"
+
+
 def test_every_folder_has_a_rank_of_its_own() -> None:
     ranked = {name for names in ORDER for name in names}
     folders = {module_of(path.parent / "__init__.py") for path in sources()}
@@ -235,7 +266,7 @@ def test_typing_only_imports_are_found(tmp_path: Path) -> None:
 
 def test_longest_name_decides_the_rank() -> None:
     assert rank("trainer_service.cli.main") > rank("trainer_service.ops.losses") > rank("unity_bridge.specs")
-    assert rank("trainer_service.networks.policies.flat") > rank("trainer_service.networks.flat")
+    assert rank("trainer_service.training.train") > rank("trainer_service.training.run")
 
 
 def test_cycles_are_found_through_other_modules() -> None:

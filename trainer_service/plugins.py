@@ -23,7 +23,7 @@ CALLBACK_PLUGINS = PluginGroup("callback", "trainer_service.callbacks")
 """Callbacks of other distributions, which ``--hooks NAME`` takes."""
 
 MLAGENTS_STATS_WRITERS = PluginGroup("stats writer", "mlagents.stats_writer")
-"""Writers of statistics that were made for ML-Agents, and that every run calls as ML-Agents does."""
+"""Writers of statistics that were made for ML-Agents: examples/stats_writers runs them."""
 
 
 @dataclass(frozen=True, slots=True)

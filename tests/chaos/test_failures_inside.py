@@ -22,7 +22,7 @@ BREAKS = [
     "trainer_service.behaviors.behavior:Behavior.checkpoint:2",
     "trainer_service.behaviors.behavior:Behavior.policy_network:2",
     "trainer_service.training.saving:save_checkpoint:2",
-    "trainer_service.training.saving:export_policy:2",
+    "trainer_service.interop.onnx_export:export_policy:2",
     "trainer_service.training.recorder:Recorder.write_due:60",
     "trainer_service.training.recorder:Recorder._summarize:2",
     "trainer_service.metrics.console:Console.summary:2",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import stats_writer_plugin
 import yaml
+from installed_plugins import STATS_WRITERS, install_example
 
 STEPS, SUMMARY = 4000, 1000
 CONFIG = {
@@ -36,7 +37,9 @@ def real_and_ours(
     peer: Any, bundled: Any, finish: Any, free_port: Any, real_learn: str, tmp_path: Path
 ) -> tuple[Calls, Calls]:
     """What the same plugin was called with by both, with the same command line."""
-    plugin = stats_writer_plugin.install(tmp_path / "plugin", recording="make")
+    code = runpy.run_path(str(STATS_WRITERS / "tests" / "stats_writer_plugin.py"))
+    plugin = code["install"](tmp_path / "plugin", recording="make")
+    install_example(tmp_path, STATS_WRITERS)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     flags = ["config.yaml", f"--env={bundled('sim:3dball')}", "--run-id=run", "--seed=3", "--num-envs=1"]
     real = tmp_path / "real.jsonl"
@@ -47,9 +50,9 @@ def real_and_ours(
         )
     )  # fmt: skip
     ours = tmp_path / "ours.jsonl"
-    search = os.pathsep.join([os.environ["PYTHONPATH"], str(plugin)])
+    search = os.pathsep.join([os.environ["PYTHONPATH"], str(plugin), str(tmp_path)])
     done = subprocess.run(
-        [sys.executable, "-m", "trainer_service", "learn", *flags, "--results-dir=ours"],
+        [sys.executable, "-m", "trainer_service", "learn", *flags, "--results-dir=ours", "--track=mlagents"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": search, "STATS_CALLS": str(ours), "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "plugin"
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE, STATS_WRITERS = _EXAMPLES / "plugin", _EXAMPLES / "stats_writers"
 
 
 def install(
@@ -30,11 +31,13 @@ def install(
         (site / file).write_text(text)
 
 
-def install_example(site: Path) -> None:
-    """Installs the template, by what its pyproject.toml says."""
-    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+def install_example(site: Path, example: Path = EXAMPLE) -> None:
+    """Installs a distribution of ``examples/``, by what its pyproject.toml says."""
+    document = tomllib.loads((example / "pyproject.toml").read_text())
+    project = document["project"]
     install(site, project["name"], project["entry-points"], version=project["version"])
-    shutil.copytree(EXAMPLE / "src" / "example_plugin", site / "example_plugin")
+    (package,) = document["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    shutil.copytree(example / package, site / Path(package).name)
 
 
 def uninstall(site: Path, name: str) -> None:

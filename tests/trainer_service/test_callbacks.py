@@ -261,7 +261,7 @@ def test_steps_that_rollout_workers_make_are_said_to_be_unseen(train, monkeypatc
     def refuse(*parts: Any) -> None:
         raise UserError("no workers today")
 
-    monkeypatch.setattr("trainer_service.training.train.rollout_workers", refuse)
+    monkeypatch.setattr("trainer_service.distributed.source.rollout_workers", refuse)
     for callback, warned in ((Clumsy(), False), (Diary(), True)):
         with pytest.raises(UserError, match="no workers today"):
             train(callback, run_id=f"warned-{warned}", distributed={"num_workers": 2})

@@ -98,11 +98,14 @@ def _limit_spinning() -> None:
 
 
 def _learn(parsed: argparse.Namespace) -> int:
-    from trainer_service.training.learner_ranks import end_rank, serve_rank_0, serves_rank_0
+    from trainer_service.training.learner_ranks import serves_rank_0
     from trainer_service.training.stop_signals import StopSignals
 
     if serves_rank_0():
-        end_rank(serve_rank_0())
+        from trainer_service.distributed.learners.rank import end_rank
+        from trainer_service.distributed.learners.torchrun import serve_launched
+
+        end_rank(serve_launched())
     given = vars(parsed)
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train

@@ -9,19 +9,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
-from trainer_service.evaluation.episode_limit import LimitedBatch
 from trainer_service.evaluation.evaluate import PolicyActors
-from trainer_service.evaluation.loop import EpisodeLoop, Tally
+from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.rollout.whole_episodes import WholeEpisodes
-from unity_bridge.demonstrations import SUFFIX, DemonstrationWriter
+from unity_bridge.demonstrations import SUFFIX, DemonstratedSegment, DemonstrationWriter
 from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.simulators.command import academy_for, open_for, parse
 from unity_bridge.simulators.registry import experts
 from unity_bridge.simulators.scene import Demonstrator, SceneError
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch
+from unity_bridge.steps import ActionBatch, StepBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Recorded:
     """Episodes that were cut at a limit of steps."""
 
 
-class Recording:
+class Recording(WholeEpisodes):
     """One behavior's episodes on their way into a file. Episodes that are complete when the context ends are kept."""
 
     def __init__(self, path: Path, *, episodes: int, behavior: str | None = None) -> None:
@@ -48,8 +50,8 @@ class Recording:
             episodes: the first so many that start.
             behavior: which; may be left out if there is only one.
         """
+        super().__init__(episodes)
         self._path = path
-        self.episodes = WholeEpisodes(episodes)
         self._wanted = behavior
         self._specs: dict[str, BehaviorSpec] = {}
         self._writer: DemonstrationWriter | None = None
@@ -70,11 +72,6 @@ class Recording:
             self._writer.abandon()
 
     @property
-    def complete(self) -> bool:
-        """Whether every episode that was asked for is there."""
-        return self.episodes.complete
-
-    @property
     def behavior(self) -> str:
         """The name of the recorded behavior; empty before any is declared."""
         return self._wanted or next(iter(self._specs), "")
@@ -82,7 +79,7 @@ class Recording:
     @property
     def recorded(self) -> Recorded:
         """The episodes that are there so far."""
-        return Recorded(self.behavior, tuple(self._returns), self._steps, self.episodes.num_cut)
+        return Recorded(self.behavior, tuple(self._returns), self._steps, self.num_cut)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
         """Takes in new behaviors, by full id, and begins the file.
@@ -102,13 +99,17 @@ class Recording:
                 self._path, self.behavior, self._specs[self.behavior], name=self._path.stem
             )
 
-    def observe(self, simulator: int, team: int, seen: LimitedBatch) -> None:
-        """Takes in the behavior's part of a tick, after ``declare``; writes the episodes that it ended."""
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
+    ) -> list[DemonstratedSegment]:
+        """Takes in the behavior's part of a tick, after ``declare``; writes and returns the episodes that it ended."""
         assert self._writer is not None
-        for episode in self.episodes.observe(simulator, team, seen.batch, seen.cut):
+        ended = super().observe(simulator, team, batch, cut)
+        for episode in ended:
             self._writer.write(episode)
             self._returns.append(float(episode.rewards.sum(dtype=float)))
             self._steps += len(episode)
+        return ended
 
 
 class RecordingStopped(Exception):
@@ -126,43 +127,33 @@ def record(loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Rec
         loop.play(_RecordedPlay(loop, actors, recording))
 
 
-class _RecordedPlay:
-    """Actors that are recorded. A ``Play``."""
+class _RecordedPlay(Play):
+    """Actors that are recorded."""
 
     def __init__(self, loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
-        self.tallies: list[Tally] = []
-        self._actors = actors
+        super().__init__(actors)
+        self._loop = loop
+        self._demonstrators = actors
         self._recording = recording
-        self._limit = loop.new_limit()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every episode is there."""
-        return self._recording.complete
 
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Records a tick and, unless it was the last, the actions for it."""
-        recording = self._recording
-        self._actors.declare(tick)
+        recording, actors = self._recording, self._demonstrators
+        actors.declare(tick)
         recording.declare(tick.new_specs)
         if recording.behavior and not self.tallies:
-            self.tallies.append(Tally(f"'{recording.behavior}'", recording.episodes, self._limit))
+            self.tallies.append(self._loop.tally(f"'{recording.behavior}'", recording))
         names = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in tick.steps}
         recorded = {each: team for each, (name, team) in names.items() if name == recording.behavior}
         for behavior_id, team in recorded.items():
-            seen = self._limit.observe(tick.simulator, team, tick.steps[behavior_id])
-            recording.observe(tick.simulator, team, seen)
+            self.tallies[0].observe(tick.simulator, team, tick.steps[behavior_id])
         if self.complete:
             return {}
-        replies = self._actors.act(tick)
+        replies = actors.act(tick)
         for behavior_id in recorded.keys() & replies.keys():
             batch, actions = tick.steps[behavior_id], replies[behavior_id]
-            recording.episodes.acted(tick.simulator, recorded[behavior_id], batch, actions)
+            recording.acted(tick.simulator, recorded[behavior_id], batch, actions)
         return replies
-
-    def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of a simulator."""
-        self._actors.drop(simulator)
 
 
 class SceneExpert:

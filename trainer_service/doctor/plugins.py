@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from trainer_service.config import Hyperparameters, RewardSignalSettings
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS, MLAGENTS_TRAINERS
-from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS, stats_writers_of_mlagents
+from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
 from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS
 from trainer_service.doctor.report import Finding
-from trainer_service.metrics.stats_writers.shim import install
 from trainer_service.plugins import AlgorithmPlugin, RewardSignalPlugin, load_factory
 from unity_bridge.errors import PluginError
-from unity_bridge.plugins import SWITCH, Plugin, plugins_are_on, reason
+from unity_bridge.plugins import SWITCH, Plugin, plugins_are_on
 
 
 def plugins() -> Iterator[Finding]:
@@ -22,10 +21,8 @@ def plugins() -> Iterator[Finding]:
         return
     found = [plugin for group in PLUGIN_GROUPS for plugin in group.found()]
     yield from map(_finding, found)
-    writers = stats_writers_of_mlagents()
-    yield from map(_stats_writer, writers)
     yield from map(_of_mlagents, MLAGENTS_TRAINERS.found())
-    if not found and not writers:
+    if not found:
         yield Finding("ok", "plugins", "none is installed")
 
 
@@ -43,18 +40,6 @@ def _finding(plugin: Plugin) -> Finding:
 
 def _reason(plugin: Plugin, error: PluginError) -> str:
     return str(error).removeprefix(f"{plugin} ").removeprefix(f"{plugin}: ")
-
-
-def _stats_writer(plugin: Plugin) -> Finding:
-    """Imports a plugin of ML-Agents that writes statistics; what it makes of a run is not tried."""
-    subject = f"plugin ML-Agents' stats writer '{plugin.name}'"
-    install()
-    try:
-        plugin.entry_point.load()
-    except (Exception, SystemExit) as error:
-        remedy = f"runs leave it out: mend or uninstall {plugin.distribution}"
-        return Finding("warn", subject, f"{plugin.source}, {reason(error)}", remedy)
-    return Finding("ok", subject, plugin.source)
 
 
 def _of_mlagents(plugin: Plugin) -> Finding:

@@ -10,8 +10,7 @@ from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.errors import UserError
-from trainer_service.evaluation.episode_limit import EpisodeLimit
-from trainer_service.evaluation.loop import EpisodeLoop, Tally
+from trainer_service.evaluation.loop import EpisodeLoop, Play, Tally
 from trainer_service.policy import Policy
 from trainer_service.rollout.episode_scores import EpisodeLedger, Score
 from trainer_service.runs.checkpoint import spec_mismatch
@@ -54,8 +53,8 @@ def evaluate(
     return {name: ledger.score() for name, ledger in evaluation.ledgers.items()}
 
 
-class _Evaluation:
-    """Policies that are scored. A ``Play``."""
+class _Evaluation(Play):
+    """Policies that are scored."""
 
     def __init__(
         self,
@@ -66,50 +65,37 @@ class _Evaluation:
         deterministic: bool,
         on_step: Callable[[str, SimulatorStep], None] | None,
     ) -> None:
+        self._policy_actors = PolicyActors(policies, deterministic=deterministic)
+        super().__init__(self._policy_actors)
         self.ledgers: dict[str, EpisodeLedger] = {}
         """By the policy's name, like the tallies."""
-        self.tallies: list[Tally] = []
+        self._tally_of: dict[str, Tally] = {}
         self._loop = loop
         self._policies = policies
         self._episodes = episodes
         self._on_step = on_step
-        self._limits: dict[str, EpisodeLimit] = {}
-        self._actors = PolicyActors(policies, deterministic=deterministic)
         self._groups = HeterogeneousGroups(
             {name: policy.members for name, policy in policies.items() if policy.members}
         )
 
-    @property
-    def complete(self) -> bool:
-        """Whether the episodes of every behavior that showed up have ended."""
-        return bool(self.ledgers) and all(ledger.complete for ledger in self.ledgers.values())
-
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Acts, and counts the tick."""
         tick = self._groups.merge(tick)
-        self._actors.declare(tick)
-        replies = self._actors.act(tick)
+        self._policy_actors.declare(tick)
+        replies = self._policy_actors.act(tick)
         for behavior_id, batch in tick.steps.items():
             team = parse_behavior_id(behavior_id).team
-            name = self._actors.policy_of(behavior_id)
+            name = self._policy_actors.policy_of(behavior_id)
             if name not in self.ledgers:
-                self._add(name)
-            seen = self._limits[name].observe(tick.simulator, team, batch)
-            self.ledgers[name].observe(tick.simulator, team, seen.batch, seen.cut)
+                ledger = EpisodeLedger(self._episodes, self._policies[name].spec.members)
+                self.ledgers[name] = ledger
+                self._tally_of[name] = self._loop.tally(f"'{name}'", ledger)
+                self.tallies.append(self._tally_of[name])
+            seen = self._tally_of[name].observe(tick.simulator, team, batch)
             if self._on_step is not None:
                 actions = replies[behavior_id].rows(seen.waiting)
                 self._on_step(name, SimulatorStep(tick.simulator, team, seen.batch, actions))
         return self._groups.split(tick, replies)
-
-    def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of a simulator."""
-        self._actors.drop(simulator)
-
-    def _add(self, name: str) -> None:
-        """Begins to count the episodes of a behavior."""
-        self.ledgers[name] = EpisodeLedger(self._episodes, self._policies[name].spec.members)
-        self._limits[name] = self._loop.new_limit()
-        self.tallies.append(Tally(f"'{name}'", self.ledgers[name], self._limits[name]))
 
 
 class PolicyActors:
@@ -131,12 +117,13 @@ class PolicyActors:
 
     def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """The actions for all agents that wait, by behavior id."""
-        return {
-            behavior_id: self._actors[self.policy_of(behavior_id)].act(
-                tick.simulator, parse_behavior_id(behavior_id).team, batch
-            )
-            for behavior_id, batch in tick.steps.items()
-        }
+        return {behavior_id: self.act_as(tick, behavior_id) for behavior_id in tick.steps}
+
+    def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
+        """The actions for the agents of a behavior id that wait."""
+        team = parse_behavior_id(behavior_id).team
+        actor = self._actors[self.policy_of(behavior_id)]
+        return actor.act(tick.simulator, team, tick.steps[behavior_id])
 
     def drop(self, simulator: int) -> None:
         """Forgets what policies remember of a simulator."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_service.errors import UserError
-from trainer_service.evaluation.episode_limit import EpisodeLimit
+from trainer_service.evaluation.episode_limit import EpisodeLimit, LimitedBatch
 from trainer_service.rollout.agents import MAX_SILENT_TICKS
 from trainer_service.rollout.episode_scores import EpisodeLedger
 from trainer_service.rollout.games import GameLedger
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.server.bridge import Departure, Tick
-from unity_bridge.steps import ActionBatch
+from unity_bridge.steps import ActionBatch, StepBatch
 
 SILENCE_S = 30.0
 """Seconds without an end of an episode after which a line tells what is waited for; the next pauses are longer."""
@@ -68,27 +68,45 @@ class Tally:
         ended, wanted = self.ledger.num_ended, self.ledger.wanted
         return f"{self.name}: {ended} of {wanted} ended, the current ones have lasted {self.limit.longest:,} steps"
 
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> LimitedBatch:
+        """Counts a tick, and returns it as it counts under the limit."""
+        seen = self.limit.observe(simulator, team, batch)
+        self.ledger.observe(simulator, team, seen.batch, seen.cut)
+        return seen
 
-class Play(Protocol):
-    """Frozen policies and the ledgers of what they play."""
 
-    @property
-    def tallies(self) -> Sequence[Tally]:
-        """Those that are known so far."""
+class Actors(Protocol):
+    """What acts for agents and remembers them."""
+
+    def drop(self, simulator: int) -> None:
+        """Forgets the agents of a simulator that begins anew."""
         ...
 
-    @property
-    def complete(self) -> bool:
-        """Whether everything that was wanted has been played."""
-        ...
+
+class Play:
+    """Actors and the tallies of what they play. Override ``step``."""
+
+    def __init__(self, *actors: Actors) -> None:
+        self._actors = actors
+        self.tallies: list[Tally] = []
+        """Those that are known so far; the play ends when all reported ones are complete."""
 
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Counts a tick, and returns the actions for it."""
-        ...
+        raise NotImplementedError
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that is reported has been played."""
+        reported = [tally.ledger.complete for tally in self.tallies if tally.is_reported]
+        return bool(reported) and all(reported)
 
     def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of a simulator that begins anew."""
-        ...
+        """Forgets a simulator that begins anew."""
+        for actors in self._actors:
+            actors.drop(simulator)
+        for tally in self.tallies:
+            tally.limit.drop(simulator)
 
 
 class EpisodeLoop:
@@ -134,9 +152,9 @@ class EpisodeLoop:
         self._pause_s = SILENCE_S
         self._next_line = self._ended_at + SILENCE_S
 
-    def new_limit(self) -> EpisodeLimit:
-        """A limit for one ledger."""
-        return EpisodeLimit(self._max_steps)
+    def tally(self, name: str, ledger: Ledger, *, is_reported: bool = True) -> Tally:
+        """A tally under the limit of this loop."""
+        return Tally(name, ledger, EpisodeLimit(self._max_steps), is_reported)
 
     def next_tick(self) -> Tick:
         """Waits for the next tick; says now and then what is waited for. Raises BridgeError: a simulator failed."""
@@ -177,8 +195,6 @@ class EpisodeLoop:
             if _is_idle(tick.simulator, waited_for):
                 self.simulators.reset(tick.simulator)
                 play.drop(tick.simulator)
-                for tally in play.tallies:
-                    tally.limit.drop(tick.simulator)
             else:
                 self.simulators.reply(tick.simulator, actions)
             if ticks == MAX_SILENT_TICKS:

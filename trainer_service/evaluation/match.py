@@ -12,7 +12,7 @@ import numpy as np
 
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.errors import UserError
-from trainer_service.evaluation.loop import EpisodeLoop, Tally
+from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
@@ -155,8 +155,8 @@ def play_match(
     return played
 
 
-class _Half:
-    """The games in which the player has one of the sides. A ``Play``."""
+class _Half(Play):
+    """The games in which the player has one of the sides."""
 
     def __init__(
         self,
@@ -177,44 +177,35 @@ class _Half:
             True: Seat(player, deterministic=deterministic), False: Seat(opponent, deterministic=deterministic)
         }  # fmt: skip
         """By whether it is the player's."""
+        super().__init__(*self._seats.values())
         for is_players, seat in self._seats.items():
             seat.declare({each: spec for each, spec in specs.items() if (each in ids) is is_players})
-        self._ledgers = {True: GameLedger(wanted), False: GameLedger(wanted)}
-        self._limits = {True: loop.new_limit(), False: loop.new_limit()}
+        self._own, self._others = GameLedger(wanted), GameLedger(wanted)
         self.tallies = [
-            Tally(_names(sorted(ids)), self._ledgers[True], self._limits[True]),
-            Tally("the others", self._ledgers[False], self._limits[False], is_reported=False),
+            loop.tally(_names(sorted(ids)), self._own),
+            loop.tally("the others", self._others, is_reported=False),
         ]
-
-    @property
-    def complete(self) -> bool:
-        """Whether all games have ended."""
-        return self._ledgers[True].complete
 
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Counts a tick and, unless it was the last, decides for both players. Raises UserError for new behaviors."""
         if tick.new_specs and self._is_known:
             raise UserError(f"{_names(tick.new_specs)} came after the games had begun")
         self._is_known = True
-        for is_players, ledger in self._ledgers.items():
-            batches = [batch for each, batch in tick.steps.items() if (each in self._ids) is is_players]
+        for tally in self.tallies:
+            batches = [
+                batch for each, batch in tick.steps.items() if (each in self._ids) is tally.is_reported
+            ]
             if batches:
-                seen = self._limits[is_players].observe(tick.simulator, ALL_TEAMS, side_batch(batches))
-                ledger.observe(tick.simulator, seen.batch, seen.cut)
+                tally.observe(tick.simulator, ALL_TEAMS, side_batch(batches))
         if self.complete:
             return {}
         return {
             each: self._seats[each in self._ids].act(tick, each, self._specs[each]) for each in tick.steps
         }
 
-    def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of the simulator."""
-        for seat in self._seats.values():
-            seat.drop(simulator)
-
     def games(self) -> Games:
         """The games that have ended."""
-        own, others = self._ledgers[True], self._ledgers[False]
+        own, others = self._own, self._others
         return Games(
             tuple(own.results),
             own.num_interrupted,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.config import EvaluationSettings
@@ -17,7 +18,6 @@ from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import evaluate
 from trainer_service.evaluation.loop import EpisodeLoop
 from trainer_service.evaluation.simulator import EvaluationSimulator
-from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.metrics import (
     JsonLines,
     Series,
@@ -72,6 +72,7 @@ class PeriodicEvaluator:
         folder: RunFolder,
         curriculum: Curriculum,
         *,
+        export_model: ExportModel | None = None,
         writers: Sequence[SummaryWriter] = (),
         progress: Callable[[int, int], None] = lambda done, wanted: None,
         stop_requested: Callable[[], bool] = lambda: False,
@@ -84,6 +85,7 @@ class PeriodicEvaluator:
             simulator: where policies play.
             folder: of the run, which is written to.
             curriculum: of the run: policies play in its lessons.
+            export_model: writes the models of the best policies; None for no models.
             writers: get scores and films.
             progress: told at least twice a second how many episodes of how many are done.
             stop_requested: whether to give up an evaluation that goes on.
@@ -93,6 +95,7 @@ class PeriodicEvaluator:
         self._simulator = simulator
         self._folder = folder
         self._curriculum = curriculum
+        self._export_model = export_model
         self._writers = writers
         self._progress = progress
         self._stop_requested = stop_requested
@@ -139,13 +142,15 @@ class PeriodicEvaluator:
 
     def finish(self) -> None:
         """Writes the model of each behavior's best policy beside its weights."""
+        if self._export_model is None:
+            return
         for name in sorted(self._improved):
             try:
                 for each, policy in Policy.load(self._folder.best(name)).parts().items():
                     path = self._folder.best(each).with_suffix(".onnx")
-                    export_policy(policy.network(), policy.inputs, path)
+                    self._export_model(policy.network(), policy.inputs, path)
                     _logger.info("Exported %s", path)
-            except (ExportError, UserError) as error:
+            except UserError as error:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
 
     def _play(self, policies: Mapping[str, Policy], limit: int, film: Path | None) -> Mapping[str, Score]:

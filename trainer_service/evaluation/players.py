@@ -9,10 +9,9 @@ from pathlib import Path
 from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.opponents import expert_actions
-from trainer_service.collection.policy_actor import PolicyActor
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
-from trainer_service.evaluation.evaluate import policies_for
+from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints, random_policy
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
@@ -69,9 +68,7 @@ class Seat:
 
     def __init__(self, player: Player, *, deterministic: bool) -> None:
         self._player = player
-        self._deterministic = deterministic
-        self._actors: dict[str, PolicyActor] = {}
-        """By behavior name."""
+        self._actors = PolicyActors(player.policies, deterministic=deterministic)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
         """Takes the player's place as these behavior ids.
@@ -80,17 +77,16 @@ class Seat:
             UserError: the player has no policy for one of them, or one of a different behavior.
         """
         player = self._player
+        if player.name.is_expert:
+            return
         if player.name.is_random:
-            for each, spec in specs.items():
-                name = parse_behavior_id(each).name
-                self._actors[name] = PolicyActor(random_policy(name, spec, player.seed), deterministic=False)
-        elif not player.name.is_expert:
-            try:
-                chosen = policies_for(Tick(0, specs, {}), player.policies)
-            except UserError as error:
-                raise UserError(f"player '{player.name.text}' as {', '.join(specs)}: {error}") from None
-            for name, policy in chosen.items():
-                self._actors[name] = PolicyActor(player.policies[policy], self._deterministic)
+            named = {parse_behavior_id(each).name: spec for each, spec in specs.items()}
+            chance = {name: random_policy(name, spec, player.seed) for name, spec in named.items()}
+            self._actors = PolicyActors(chance, deterministic=False)
+        try:
+            self._actors.declare(Tick(0, specs, {}))
+        except UserError as error:
+            raise UserError(f"player '{player.name.text}' as {', '.join(specs)}: {error}") from None
 
     def act(self, tick: Tick, behavior_id: str, spec: BehaviorSpec) -> ActionBatch:
         """The player's actions for all who wait of a behavior id.
@@ -98,13 +94,11 @@ class Seat:
         Raises:
             UserError: the expert shall act, and the simulator has not said what it would do.
         """
-        batch = tick.steps[behavior_id]
-        name, team = parse_behavior_id(behavior_id)
-        if self._player.name.is_expert:
-            return expert_actions(BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages), spec)
-        return self._actors[name].act(tick.simulator, team, batch)
+        if not self._player.name.is_expert:
+            return self._actors.act_as(tick, behavior_id)
+        team, batch = parse_behavior_id(behavior_id).team, tick.steps[behavior_id]
+        return expert_actions(BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages), spec)
 
     def drop(self, simulator: int) -> None:
         """Forgets what policies remember of a simulator that begins anew."""
-        for actor in self._actors.values():
-            actor.drop(simulator)
+        self._actors.drop(simulator)

@@ -6,6 +6,7 @@ neither what the sensors are nor with which settings it was trained, so both mus
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ _TRAINER_OF: Mapping[str, str] = {"Optimizer:q_network": "sac", "Optimizer:adam"
 _MAX_NAMED = 6
 """Limit of the tensors that an error message names."""
 
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MLAgentsCheckpoint:
@@ -47,6 +50,15 @@ class MLAgentsCheckpoint:
     step: int
     modules: Mapping[str, Mapping[str, Any]]
     """State dicts of the policy, the critic, the optimizer …"""
+
+    def converted(
+        self, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
+    ) -> Checkpoint:
+        """The checkpoint in our form, see ``convert_checkpoint``. Warns of parts that are left out."""
+        conversion = convert_checkpoint(self, behavior, spec, settings, seed=seed)
+        for part in conversion.left_out:
+            _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior, part)
+        return conversion.checkpoint
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -82,18 +82,20 @@ class GameLedger:
         """Games that were cut at a limit of steps, of those that were interrupted."""
         return sum(game.is_cut for game in self._in_order())
 
-    def observe(self, simulator: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None) -> None:
+    def observe(
+        self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
+    ) -> None:
         """Takes in a tick of the side: see ``side_batch``. cut: as for ``EpisodeLedger.observe``."""
         # An agent without a group is a group of its own, of a number that no simulator gives.
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
         self._ticks += 1
-        ended = self._groups.observe(simulator, ALL_TEAMS, batch)
+        ended = self._groups.observe(simulator, team, batch)
         self._began_at += [self._ticks] * (self._groups.begun - len(self._began_at))
         if not len(ended):
             return
         first = batch.num_terminal
-        keys = agent_keys(batch.group_ids[:first], ALL_TEAMS)
+        keys = agent_keys(batch.group_ids[:first], team)
         last = (batch.rewards + batch.group_rewards)[:first]
         for number, value, key in zip(
             ended.numbers.tolist(), ended.returns.tolist(), ended.keys, strict=True

@@ -1,31 +1,57 @@
-"""Whether a run has several learner ranks, who started them, and which of them this process is.
-
-Nothing of ``trainer_service.distributed`` is imported where a run has one learner.
-"""
+"""The number of a run's learner ranks, what started them, and which of them this process is."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import ConfigError
 from trainer_service.runs.layout import RunLayout
 
-if TYPE_CHECKING:
-    import torch
-
-    from trainer_service.distributed.learners.ranks import LearnerRanks
-    from trainer_service.distributed.learners.torchrun import Launched
-
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables that torchrun sets for each process that it starts, and that a rank needs."""
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A rank as torchrun describes it in its environment."""
+
+    rank: int
+    world: int
+    local_rank: int
+    """Its number among the ranks of this machine."""
+
+    local_world: int
+    """Ranks of this machine."""
+
+    master: str
+    """The address of rank 0's machine."""
+
+    restarts: int
+    """How often torchrun has restarted the ranks."""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Launched:
+        """Raises KeyError or ValueError where the environment is not torchrun's."""
+        return cls(
+            rank=int(environment["RANK"]),
+            world=int(environment["WORLD_SIZE"]),
+            local_rank=int(environment.get("LOCAL_RANK", "0")),
+            local_world=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            master=environment["MASTER_ADDR"],
+            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        )
+
+    @property
+    def one_machine(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return self.local_world == self.world
 
 
 def launched_rank() -> Launched | None:
@@ -36,8 +62,6 @@ def launched_rank() -> Launched | None:
     """
     if not all(os.environ.get(name) for name in _TORCHRUN) or os.environ["WORLD_SIZE"] == "1":
         return None
-    from trainer_service.distributed.learners.torchrun import Launched
-
     try:
         return Launched.of(os.environ)
     except ValueError as error:
@@ -48,20 +72,6 @@ def serves_rank_0() -> bool:
     """Whether this process is a learner rank that only serves rank 0, which is the trainer."""
     launched = launched_rank()
     return launched is not None and launched.rank > 0
-
-
-def serve_rank_0() -> int:
-    """Does what rank 0 says until that ends. Returns the exit code. Prints nothing."""
-    from trainer_service.distributed.learners.torchrun import serve_launched
-
-    return serve_launched()
-
-
-def end_rank(code: int) -> NoReturn:
-    """Ends a process that served rank 0, and had nothing else to do."""
-    from trainer_service.distributed.learners import rank
-
-    rank.end_rank(code)
 
 
 def num_learners(options: RunOptions) -> int:
@@ -93,38 +103,3 @@ def resumed_after_restart(options: RunOptions) -> RunOptions:
         "Restart %d by torchrun: the run %s.", launched.restarts, "goes on" if resume else "begins anew"
     )
     return options.model_copy(update={"checkpoint_settings": saved.model_copy(update=changes)})
-
-
-@contextmanager
-def learner_ranks(options: RunOptions, device: torch.device) -> Iterator[LearnerRanks | None]:
-    """The ranks of a run, this process being rank 0; None where it is the only one.
-
-    Raises:
-        ConfigError: a device that ranks cannot share, or too few of them.
-        LearnerRankLost: a rank could not start.
-    """
-    world = num_learners(options)
-    if world == 1:
-        yield None
-        return
-    from trainer_service.distributed.learners.ranks import meet_launched, start_ranks
-
-    launched = launched_rank()
-    _require_devices(device, world if launched is None else launched.local_world)
-    _logger.info("Starting %d learner ranks on '%s'.", world, device.type)
-    with start_ranks(world, device) if launched is None else meet_launched(launched, device) as ranks:
-        yield ranks
-
-
-def _require_devices(device: torch.device, ranks: int) -> None:
-    import torch
-
-    if device.type not in ("cpu", "cuda") or device.index not in (None, 0):
-        raise ConfigError(
-            f"torch_settings.device: learner ranks compute on 'cpu', or on 'cuda' with a GPU for each; got '{device}'"
-        )
-    if device.type == "cuda" and (there := torch.cuda.device_count()) < ranks:
-        raise ConfigError(
-            f"distributed.num_learners: {ranks} learner ranks of this machine need a GPU each, it has {there}: "
-            f"expected at most {there}, or torch_settings.device 'cpu'"
-        )

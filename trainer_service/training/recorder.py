@@ -6,10 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum, LessonState
@@ -48,6 +50,9 @@ class Outputs:
     timers: Timers
     """Written into the folder at the end."""
 
+    export_model: ExportModel | None = None
+    """Writes a model beside each numbered checkpoint; None for no models."""
+
 
 class Recorder:
     """Writes a run's folder. While the run goes on, a full disk costs a warning, not the run.
@@ -80,6 +85,7 @@ class Recorder:
         self._console = outputs.console
         self._writers = outputs.writers
         self._timers = outputs.timers
+        self._export_model = outputs.export_model
         self._started = time.perf_counter()
         self._next_save: dict[str, int] = {}
         self._saved_at: dict[str, int] = {}
@@ -258,15 +264,14 @@ class Recorder:
 
     def _models(self, behavior: Behavior) -> tuple[Model, ...]:
         """Copies of what acts, and where their models go."""
-        return tuple(
-            Model(
-                behavior=name,
-                network=network,
-                inputs=inputs,
-                path=self._folder.numbered(name, behavior.step, ".onnx"),
-            )
-            for name, (network, inputs) in behavior.models().items()
-        )
+        if self._export_model is None:
+            return ()
+        models = []
+        for name, (network, inputs) in behavior.models().items():
+            path = self._folder.numbered(name, behavior.step, ".onnx")
+            write = partial(self._export_model, network, inputs, path)
+            models.append(Model(behavior=name, path=path, write=write))
+        return tuple(models)
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
         """A behavior as it is now, with all that is stored of it."""

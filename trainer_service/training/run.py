@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 import yaml
 
-from trainer_service.algorithms import Compute, make_learner
+from trainer_service.algorithms import Compute, Learner, make_learner
+from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.algorithms.common.observation_selection import sensors_of, with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.memory_need import available_memory, memory_need
@@ -58,7 +59,6 @@ from trainer_service.training.stop_rules import StopRules
 from trainer_service.training.stop_signals import StopSignals, UpdateInterrupted
 from trainer_service.training.warm_start import (
     WarmStart,
-    converted_checkpoint,
     make_newest,
     trained_group_size,
     trained_spec,
@@ -69,9 +69,6 @@ from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.throttled_logger import ThrottledLogger
-
-if TYPE_CHECKING:
-    from trainer_service.distributed.learners.ranks import LearnerRanks
 
 Lessons = tuple[Mapping[str, int], Mapping[str, LessonHistory]]
 """Number of each parameter's lesson, and what lessons remember of each behavior."""
@@ -106,6 +103,23 @@ class Source(Protocol):
     @property
     def num_restarts(self) -> int:
         """How often one of them was started again."""
+        ...
+
+
+class LearnerRanks(Protocol):
+    """Learners in several processes that share the updates of a run."""
+
+    @property
+    def on_this_machine(self) -> int:
+        """Ranks that share this machine's cores."""
+        ...
+
+    def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Learner:
+        """Makes the learner of a behavior, on every rank. Raises ValueError where it cannot be shared."""
+        ...
+
+    def set_threads(self, threads: int) -> None:
+        """Sets torch's threads on every rank."""
         ...
 
 
@@ -224,6 +238,8 @@ class RunFactory:
     """The one that the user named, or the best one at hand, which a behavior need not take (see ``device_for``)."""
     ranks: LearnerRanks | None = None
     """Learner ranks that share the updates; None for one learner."""
+    export_model: ExportModel | None = None
+    """Writes a policy as a model; None for no models."""
 
     def make(self, make_source: Callable[[Behaviors, Recorder, Timers, str], Source]) -> Run:
         """The run with the source of experience that is made for its behaviors, and for this type of device.
@@ -246,7 +262,7 @@ class RunFactory:
             writer.open()
         autosave_s = options.checkpoint_settings.autosave_interval_s
         recorder = Recorder(
-            Outputs(folder, self.console, writers, timers),
+            Outputs(folder, self.console, writers, timers, self.export_model),
             status,
             expected=dict.fromkeys([*options.behaviors, *options.teams, *self.curriculum.watched_behaviors]),
             autosave_s=autosave_s,
@@ -348,6 +364,7 @@ class RunFactory:
             EvaluationSimulator(self.options, self.command, settings.seed),
             self.folder,
             self.curriculum,
+            export_model=self.export_model,
             writers=writers,
             progress=progress.evaluating,
             stop_requested=lambda: self.stop.requested,
@@ -446,7 +463,7 @@ class RunFactory:
                     "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
                 )
         elif start.is_resume:
-            behavior.restore(converted_checkpoint(start.source, behavior, seed))
+            behavior.restore(start.checkpoint_for(behavior, seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if self.folder.writable:
                 members = [member.behavior for member in behavior.spec.members]
@@ -455,7 +472,7 @@ class RunFactory:
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
-            behavior.initialize(converted_checkpoint(start.source, behavior, seed))
+            behavior.initialize(start.checkpoint_for(behavior, seed))
             source = behavior.settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.curriculum import LessonHistory
-from trainer_service.interop.onnx_export import ExportError, export_policy
+from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
-from trainer_service.runs.files import SaveError
 from trainer_service.runs.replay_file import ReplaySave
-from unity_bridge.specs import BehaviorSpec
 
 _SWITCH_INTERVAL_S = 0.0005
 
@@ -25,9 +22,9 @@ class Model:
     """A policy that a save writes as a model, too."""
 
     behavior: str
-    network: ExportedNetwork
-    inputs: BehaviorSpec
     path: Path
+    write: Callable[[], None]
+    """Writes it there. Raises UserError where the policy cannot be expressed, or the file not be written."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,8 +72,8 @@ class Save:
         refused: dict[str, str] = {}
         for model in self.models:
             try:
-                export_policy(model.network, model.inputs, model.path)
-            except (ExportError, SaveError) as error:
+                model.write()
+            except UserError as error:
                 refused[model.behavior] = str(error)
             else:
                 exported[model.behavior] = model.path

@@ -1,4 +1,4 @@
-"""The sources of a run's experience, opened: simulators of this process, or rollout workers.
+"""Simulators of this process, started; what makes them a run's source of experience once its behaviors are known.
 
 A source gets its behaviors later than its simulators are started, for these start up while torch is being loaded.
 """
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.launching import bridge_settings
-from trainer_service.config import DistributedSettings, RunOptions
+from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
-from trainer_service.metrics.console import Console
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
@@ -82,31 +81,3 @@ def local_simulators(
         yield make
         if leaving := len(bridge.simulators):
             _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")
-
-
-@contextmanager
-def rollout_workers(
-    options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
-) -> Iterator[MakeSource]:
-    """Rollout workers, which have simulators of their own."""
-    from trainer_service.distributed.ray_cluster import ray_cluster
-
-    settings = options.distributed or DistributedSettings()
-    with ray_cluster(settings, settings.num_workers) as cluster:
-        from trainer_service.distributed.ray_workers import ray_workers
-        from trainer_service.distributed.rollout_workers import RolloutWorkers
-
-        environment = options.env_settings
-        _logger.info(
-            "Starting %d rollout workers on %s, each with %d x %s",
-            settings.num_workers, cluster.name, environment.num_envs, environment.env_path,
-        )  # fmt: skip
-        with ray_workers(cluster, settings, options, folder.path if folder.writable else None) as pool:
-
-            def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
-                return RolloutWorkers(
-                    pool, settings, behaviors, curriculum, recorder.add, timers, console.details,
-                    timeout_wait_s=environment.timeout_wait,
-                )  # fmt: skip
-
-            yield make

@@ -24,22 +24,16 @@ from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
-from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.networks.allocator import keep_freed_memory
 from trainer_service.runs.folder import RunFolder
 from trainer_service.training.garbage import few_collections
-from trainer_service.training.learner_ranks import (
-    learner_ranks,
-    num_learners,
-    resumed_after_restart,
-    serve_rank_0,
-    serves_rank_0,
-)
+from trainer_service.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 from trainer_service.training.opponent_pools import read_opponents
-from trainer_service.training.sources import local_simulators, num_workers, rollout_workers
+from trainer_service.training.sources import local_simulators, num_workers
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.warm_start import (
+    ForeignCheckpoint,
     WarmStart,
     read_warm_starts,
 )
@@ -51,6 +45,7 @@ from unity_bridge.transport.endpoint import is_loopback
 
 if TYPE_CHECKING:
     from trainer_service.monitoring.run_monitor import RunMonitor
+    from trainer_service.runs.checkpoint import Checkpoint
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -107,7 +102,9 @@ def train(
         ValueError: two side channels have one id.
     """
     if serves_rank_0():
-        serve_rank_0()
+        from trainer_service.distributed.learners.torchrun import serve_launched
+
+        serve_launched()
         saved = options.checkpoint_settings
         return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
     options = resumed_after_restart(options)
@@ -122,7 +119,7 @@ def train(
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
     callback_list = CallbackList(callbacks)
-    writers = [*make_trackers(options), *plugin_writers(options)]
+    writers = make_trackers(options)
     saved = options.checkpoint_settings
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
@@ -144,7 +141,7 @@ def train(
             stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
         _log_plugins(options)
         stop = stop or stack.enter_context(StopSignals())
-        warm_starts = read_warm_starts(options, folder)
+        warm_starts = read_warm_starts(options, folder, _load_source)
         _check_demonstrations_of_resumed(options, warm_starts)
         opponents = read_opponents(options)
         if folder.writable:
@@ -157,6 +154,8 @@ def train(
                 _logger.warning(
                     "on_step of a callback is not called: rollout workers collect in other processes."
                 )
+            from trainer_service.distributed.source import rollout_workers
+
             make_source = stack.enter_context(rollout_workers(options, folder, curriculum, console))
         else:
             listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
@@ -166,13 +165,18 @@ def train(
             writers.append(monitor)
             make_source = monitor.watching(make_source)
         # Only now: simulators start up while torch is being loaded, which takes longer.
+        from trainer_service.interop.onnx_export import export_policy
         from trainer_service.training.compute import choose_device, warn_of_slow_precision
         from trainer_service.training.learn import learn
         from trainer_service.training.run import RunFactory, saved_at_the_end
 
         device = choose_device(options.torch_settings.device)
         warn_of_slow_precision(options.torch_settings.precision, device)
-        ranks = stack.enter_context(learner_ranks(options, device))
+        ranks = None
+        if num_learners(options) > 1:
+            from trainer_service.distributed.learners.ranks import learner_ranks
+
+            ranks = stack.enter_context(learner_ranks(options, device))
         run = RunFactory(
             options=options,
             command=command,
@@ -186,6 +190,7 @@ def train(
             writers=writers,
             device=device,
             ranks=ranks,
+            export_model=export_policy,
         ).make(make_source)
         with saved_at_the_end(run), few_collections():
             run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
@@ -228,6 +233,12 @@ def _check_options(options: RunOptions, program: Command | None, *, side_channel
         missing += missing_demonstrations(options)
     if missing:
         raise ConfigError(*missing)
+
+
+def _load_source(path: Path) -> Checkpoint | ForeignCheckpoint:
+    from trainer_service.interop.mlagents_checkpoint import load_source  # torch, which takes a second to load
+
+    return load_source(path)
 
 
 def _monitor(options: RunOptions, stack: ExitStack) -> RunMonitor | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from trainer_service.config import RunOptions
+from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
@@ -18,17 +18,34 @@ from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
-    from trainer_service.interop.mlagents_checkpoint import SourceCheckpoint
     from trainer_service.runs.checkpoint import Checkpoint
 
+    LoadSource = Callable[[Path], "Checkpoint | ForeignCheckpoint"]
+    """Reads a checkpoint that a behavior can start from. Raises UserError."""
+
 _logger = logging.getLogger(__name__)
+
+
+class ForeignCheckpoint(Protocol):
+    """A checkpoint of another trainer, which is converted once the behavior is known."""
+
+    @property
+    def step(self) -> int:
+        """Agent steps that it was trained for."""
+        ...
+
+    def converted(
+        self, behavior: str, spec: BehaviorSpec, settings: TrainerSettings, *, seed: int
+    ) -> Checkpoint:
+        """The checkpoint in our form. Warns of parts that are left out. Raises UserError where it does not fit."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class WarmStart:
     """A checkpoint that a behavior starts from."""
 
-    source: SourceCheckpoint
+    source: Checkpoint | ForeignCheckpoint
     path: Path
     """Where it was read."""
     is_resume: bool
@@ -38,6 +55,14 @@ class WarmStart:
     def is_newest(self) -> bool:
         """Whether it is the newest: then the lessons of the run are of the same moment."""
         return self.path.stem == Path(NEWEST).stem
+
+    def checkpoint_for(self, behavior: Behavior, seed: int) -> Checkpoint:
+        """The checkpoint in our form. seed: starts the random streams of a foreign one. Raises UserError."""
+        from trainer_service.runs.checkpoint import Checkpoint
+
+        if isinstance(self.source, Checkpoint):
+            return self.source
+        return self.source.converted(behavior.name, behavior.spec, behavior.settings, seed=seed)
 
 
 _DEFAULT = ""
@@ -49,14 +74,23 @@ def warm_start_of(name: str, warm_starts: Mapping[str, WarmStart]) -> WarmStart 
     return warm_starts.get(name) or warm_starts.get(_DEFAULT)
 
 
-def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmStart]:
+def load_own(path: Path) -> Checkpoint:
+    """Reads a checkpoint of this trainer. Raises UserError."""
+    from trainer_service.runs.checkpoint import load_checkpoint  # torch, which takes a second to load
+
+    return load_checkpoint(path)
+
+
+def read_warm_starts(
+    options: RunOptions, folder: RunFolder, load: LoadSource = load_own
+) -> dict[str, WarmStart]:
     """Checkpoints to start from: see ``warm_start_of``.
 
     All are read before anything starts, so that a damaged one costs nothing.
     """
     own: dict[str, WarmStart] = {}
     if options.checkpoint_settings.resume:
-        own = checkpoints_to_resume(folder, options.checkpoint_settings.resume)
+        own = checkpoints_to_resume(folder, options.checkpoint_settings.resume, load)
         for name, start in own.items():
             _require_same_members(name, options, trained_spec(start))
     others: dict[str, Path] = {}
@@ -70,7 +104,7 @@ def read_warm_starts(options: RunOptions, folder: RunFolder) -> dict[str, WarmSt
     if options.default_settings is not None and not own:
         # A run that goes on needs no start, and must not fail because that was removed since.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
-    return {name: WarmStart(_load(path), path, is_resume=False) for name, path in others.items()} | own
+    return {name: WarmStart(load(path), path, is_resume=False) for name, path in others.items()} | own
 
 
 def _require_same_members(name: str, options: RunOptions, trained: BehaviorSpec | None) -> None:
@@ -117,22 +151,15 @@ def trained_spec(start: WarmStart | None) -> BehaviorSpec | None:
     return getattr(None if start is None else start.source, "spec", None)
 
 
-def converted_checkpoint(source: SourceCheckpoint, behavior: Behavior, seed: int) -> Checkpoint:
-    """A checkpoint in our form, whether it is of this project or of ML-Agents."""
-    from trainer_service.interop.mlagents_checkpoint import convert_checkpoint
-
-    conversion = convert_checkpoint(source, behavior.name, behavior.spec, behavior.settings, seed=seed)
-    for part in conversion.left_out:
-        _logger.warning("'%s': not taken over from ML-Agents: %s.", behavior.name, part)
-    return conversion.checkpoint
-
-
-def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[str, WarmStart]:
+def checkpoints_to_resume(
+    folder: RunFolder, which: bool | int | str, load: LoadSource = load_own
+) -> dict[str, WarmStart]:
     """The checkpoint of each behavior that a run goes on from. Changes nothing.
 
     Args:
         folder: of the run.
         which: true for the newest that can be read; a step; or ``best``.
+        load: reads a file.
 
     Raises:
         UserError: there is none, or not the one that was asked for.
@@ -144,9 +171,9 @@ def checkpoints_to_resume(folder: RunFolder, which: bool | int | str) -> dict[st
             "Use --force to begin anew."
         )
     if which is True:
-        return {name: _newest(folder, name) for name in names}
+        return {name: _newest(folder, name, load) for name in names}
     paths = _best(folder, names) if which == "best" else folder.checkpoints_of_step(names, int(which))
-    return {name: WarmStart(_load(path), path, is_resume=True) for name, path in paths.items()}
+    return {name: WarmStart(load(path), path, is_resume=True) for name, path in paths.items()}
 
 
 def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Sequence[str] = ()) -> None:
@@ -182,14 +209,14 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Se
         write_atomic(folder.checkpoint(name).with_suffix(path.suffix), content)
 
 
-def _newest(folder: RunFolder, name: str) -> WarmStart:
+def _newest(folder: RunFolder, name: str, load: LoadSource) -> WarmStart:
     """The newest checkpoint that can be read; logs a warning where that is a numbered one."""
     newest = existing_state(folder.checkpoint(name))
     numbered = reversed(folder.numbered_states(name).values())
     reasons: list[str] = []
     for path in [newest, *numbered]:
         try:
-            start = WarmStart(_load(path), path, is_resume=True)
+            start = WarmStart(load(path), path, is_resume=True)
         except UserError as error:
             reasons.append(str(error))
             continue
@@ -213,15 +240,7 @@ def _best(folder: RunFolder, names: list[str]) -> dict[str, Path]:
 
 
 def _is_later(path: Path, step: int) -> bool:
-    from trainer_service.runs.checkpoint import load_checkpoint
-
     try:
-        return load_checkpoint(path).step > step
+        return load_own(path).step > step
     except UserError:
         return True
-
-
-def _load(path: Path) -> SourceCheckpoint:
-    from trainer_service.interop.mlagents_checkpoint import load_source  # torch, which takes a second to load
-
-    return load_source(path)

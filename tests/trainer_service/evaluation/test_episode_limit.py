@@ -115,7 +115,7 @@ def test_a_ledger_scores_what_was_earned_until_the_cut() -> None:
 def test_a_cut_game_is_an_interrupted_draw() -> None:
     limit, ledger = EpisodeLimit(2), GameLedger(1)
     for seen in seen_by(limit, tick([1, 2], group=4), tick([1, 2], group=4), tick([1, 2], group=4)):
-        ledger.observe(0, seen.batch, seen.cut)
+        ledger.observe(0, 0, seen.batch, seen.cut)
     assert (ledger.results, ledger.lengths, ledger.returns) == ([0.5], [2], [4.0])
     assert (ledger.num_interrupted, ledger.num_cut) == (1, 1)
 

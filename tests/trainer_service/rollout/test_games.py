@@ -40,8 +40,8 @@ def tick(
 
 def test_the_last_reward_says_who_won() -> None:
     ledger = GameLedger(3)
-    ledger.observe(0, tick([1, 2, 3]))
-    ledger.observe(0, tick([], [(1, 0.1), (2, -7.0), (3, 0.0)]))
+    ledger.observe(0, 0, tick([1, 2, 3]))
+    ledger.observe(0, 0, tick([], [(1, 0.1), (2, -7.0), (3, 0.0)]))
     assert ledger.complete
     assert ledger.results == [1.0, 0.0, 0.5]
     assert ledger.returns == pytest.approx([0.1, -7.0, 0.0])
@@ -50,48 +50,48 @@ def test_the_last_reward_says_who_won() -> None:
 
 def test_an_interrupted_game_is_a_draw() -> None:
     ledger = GameLedger(1)
-    ledger.observe(0, tick([1]))
-    ledger.observe(0, tick([], [(1, 5.0)], interrupted=True))
+    ledger.observe(0, 0, tick([1]))
+    ledger.observe(0, 0, tick([], [(1, 5.0)], interrupted=True))
     assert ledger.results == [0.5]
     assert ledger.num_interrupted == 1
 
 
 def test_a_group_plays_one_game_to_its_last_member() -> None:
     ledger = GameLedger(2)
-    ledger.observe(0, tick([1, 2], group=4))
-    ledger.observe(0, tick([2], [(1, -9.0)], group=4))
+    ledger.observe(0, 0, tick([1, 2], group=4))
+    ledger.observe(0, 0, tick([2], [(1, -9.0)], group=4))
     assert ledger.num_ended == 0
-    ledger.observe(0, tick([1, 2], [(2, 1.0)], group=4))
+    ledger.observe(0, 0, tick([1, 2], [(2, 1.0)], group=4))
     assert ledger.results == [1.0]
     assert ledger.returns == [-8.0]
 
 
 def test_the_first_games_to_start_count() -> None:
     ledger = GameLedger(2)
-    ledger.observe(0, tick([1, 2]))
-    ledger.observe(0, tick([1, 2], [(1, 1.0)]))
-    ledger.observe(0, tick([1, 2], [(1, 1.0)]))  # agent 1's second game began third
+    ledger.observe(0, 0, tick([1, 2]))
+    ledger.observe(0, 0, tick([1, 2], [(1, 1.0)]))
+    ledger.observe(0, 0, tick([1, 2], [(1, 1.0)]))  # agent 1's second game began third
     assert not ledger.complete
-    ledger.observe(0, tick([], [(2, -1.0)]))
+    ledger.observe(0, 0, tick([], [(2, -1.0)]))
     assert ledger.results == [1.0, 0.0]
     assert ledger.lengths == [1, 3]
 
 
 def test_agents_and_groups_of_one_number_are_told_apart() -> None:
     ledger = GameLedger(2)
-    ledger.observe(0, tick([5]))
-    ledger.observe(0, concatenate(tick([], [(5, 1.0)]), tick([9], group=5)))
-    ledger.observe(0, tick([], [(9, -1.0)], group=5))
+    ledger.observe(0, 0, tick([5]))
+    ledger.observe(0, 0, concatenate(tick([], [(5, 1.0)]), tick([9], group=5)))
+    ledger.observe(0, 0, tick([], [(9, -1.0)], group=5))
     assert ledger.results == [1.0, 0.0]
 
 
 def test_behaviors_of_one_side_play_one_game_with_their_group() -> None:
     ledger = GameLedger(2)
-    ledger.observe(0, side_batch([tick([1], group=4), tick([2, 3], group=4)]))
-    ledger.observe(0, side_batch([tick([], [(1, 2.0)], group=4), tick([3], [(2, 4.0)], group=4)]))
+    ledger.observe(0, 0, side_batch([tick([1], group=4), tick([2, 3], group=4)]))
+    ledger.observe(0, 0, side_batch([tick([], [(1, 2.0)], group=4), tick([3], [(2, 4.0)], group=4)]))
     assert ledger.num_ended == 0
     joined = side_batch([tick([1], group=4), tick([2], [(3, -7.0)], group=4)])
     assert joined.agent_ids.tolist() == [3, 1, 2]  # whose episode ended comes first, whatever its behavior
-    ledger.observe(0, joined)
+    ledger.observe(0, 0, joined)
     assert ledger.results == [0.0]
     assert ledger.returns == [-1.0]

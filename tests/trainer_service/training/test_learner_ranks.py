@@ -11,13 +11,9 @@ import pytest
 import torch
 
 from trainer_service.config import RunOptions
+from trainer_service.distributed.learners.ranks import learner_ranks
 from trainer_service.errors import ConfigError
-from trainer_service.training.learner_ranks import (
-    learner_ranks,
-    num_learners,
-    resumed_after_restart,
-    serves_rank_0,
-)
+from trainer_service.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 
 
 def options(**sections: Any) -> RunOptions:

@@ -13,9 +13,10 @@ import onnx
 import pytest
 import torch
 
+from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.errors import UserError
-from trainer_service.interop.onnx_export import export_run, to_onnx
+from trainer_service.interop.onnx_export import export_policy, export_run, to_onnx
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.policy import Policy
@@ -38,9 +39,16 @@ def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
     )
 
 
-def recorded(folder: RunFolder, behavior: Behavior, *steps: int, finish: bool = False) -> BehaviorStatus:
+def recorded(
+    folder: RunFolder,
+    behavior: Behavior,
+    *steps: int,
+    finish: bool = False,
+    export_model: ExportModel | None = export_policy,
+) -> BehaviorStatus:
     """The listed checkpoints after a behavior has come to these steps."""
-    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
+    outputs = Outputs(folder, Console(tty=False), [], Timers(), export_model)
+    recorder = Recorder(outputs, TrainingStatus())
     recorder.add(behavior)
     for behavior.step in steps:  # the loop is the behavior's life
         recorder.write_due(behavior)
@@ -83,12 +91,20 @@ def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior
 
 
 def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
-    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), autosave_s=0.0)
+    recorder = Recorder(
+        Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus(), autosave_s=0.0
+    )
     recorder.add(walker)
     walker.step = 7
     recorder.write_due(walker)
     recorder.wait()
     assert folder.checkpoint("Two Legs").exists()
+    assert models(folder) == []
+
+
+def test_without_an_exporter_only_weights_are_saved(folder: RunFolder, walker: Behavior) -> None:
+    recorded(folder, walker, 100, finish=True, export_model=None)
+    assert folder.numbered("Two Legs", 100).exists()
     assert models(folder) == []
 
 
@@ -110,16 +126,13 @@ def test_a_model_that_fails_costs_a_warning_and_nothing_else(
     assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
 
 
-def test_weights_are_on_disk_before_a_model_is_exported(
-    folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_on_disk_before_a_model_is_exported(folder: RunFolder, walker: Behavior) -> None:
     seen = []
 
     def look(*_: object) -> None:
         seen.append(load_checkpoint(folder.numbered("Two Legs", 100)).step)
 
-    monkeypatch.setattr("trainer_service.training.saving.export_policy", look)
-    recorded(folder, walker, 100)
+    recorded(folder, walker, 100, export_model=look)
     assert seen == [100]
 
 
@@ -129,7 +142,7 @@ def test_weights_are_written_although_no_model_could_be_copied(
     def power_cut() -> Any:
         raise KeyboardInterrupt
 
-    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus())
     recorder.add(walker)
     walker.step = 100
     monkeypatch.setattr(walker, "policy_network", power_cut)

@@ -16,6 +16,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum, LessonHistory, Progress
+from trainer_service.interop.onnx_export import export_policy
 from trainer_service.metrics import JsonlWriter, TensorBoardWriter
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
@@ -45,7 +46,7 @@ class PatientRecorder(Recorder):
 
 def recorder(folder: RunFolder, **options: object) -> Recorder:
     writers = [JsonlWriter(folder.metrics)]
-    outputs = Outputs(folder, Console(tty=False), writers, Timers())
+    outputs = Outputs(folder, Console(tty=False), writers, Timers(), export_policy)
     return PatientRecorder(outputs, TrainingStatus(), **options)  # type: ignore[arg-type]
 
 

@@ -19,6 +19,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.config import parse_run_options
+from trainer_service.interop.onnx_export import export_policy
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.trajectories import Trajectories
@@ -40,7 +41,8 @@ def behavior(**settings: object) -> Behavior:
 
 
 def recorder(folder: RunFolder, ball: Behavior, **options: Any) -> Recorder:
-    records = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), **options)
+    outputs = Outputs(folder, Console(tty=False), [], Timers(), export_policy)
+    records = Recorder(outputs, TrainingStatus(), **options)
     records.add(ball)
     return records
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -146,6 +147,9 @@ class MemberPolicyNetwork(nn.Module):
 
 ExportedNetwork = PolicyNetwork | MemberPolicyNetwork
 """A policy as a model file holds it."""
+
+ExportModel = Callable[[ExportedNetwork, BehaviorSpec, Path], None]
+"""Writes a policy with the spec of its inputs as a model file. Raises UserError where it cannot."""
 
 
 def models_of(

@@ -28,6 +28,9 @@ PLUGIN_GROUPS = (
 )
 """All that other distributions may offer."""
 
+_OBSERVERS = "stats_writer."
+"""The beginning of keys that earlier versions wrote for ML-Agents' stats writers, without which a run goes on."""
+
 
 def plugins_of(settings: TrainerSettings) -> dict[str, str]:
     """The plugins that a behavior needs, by ``algorithms.NAME`` and the like: their distributions and versions."""
@@ -39,23 +42,30 @@ def plugins_in(options: RunOptions) -> dict[str, str]:
     return _sources(_all_names_in(options))
 
 
-def stats_writers_of_mlagents() -> list[Plugin]:
-    """Writers of statistics that were made for ML-Agents, without those that are ML-Agents' own."""
-    own = "mlagents.plugins.stats_writer"
-    return [plugin for plugin in MLAGENTS_STATS_WRITERS.found() if plugin.entry_point.module != own]
-
-
 def refused_plugins(options: RunOptions) -> list[str]:
-    """Says of each built-in name in a configuration that a distribution offers it too, which is not taken."""
+    """Names plugins that a run does not take: of built-in names, and ML-Agents' stats writers without ``--track``."""
     names = dict.fromkeys(_all_names_in(options))
     plugins = (group.shadowed(name) for group, name in names)
-    return [f"{plugin}: {plugin.refusal}" for plugin in plugins if plugin is not None]
+    refusals = [f"{plugin}: {plugin.refusal}" for plugin in plugins if plugin is not None]
+    writers = [
+        each for each in MLAGENTS_STATS_WRITERS.found() if not each.entry_point.module.startswith("mlagents.")
+    ]
+    if writers and "mlagents" not in options.track and not options.checkpoint_settings.inference:
+        refusals.append(
+            f"{', '.join(map(str, writers))}: written for ML-Agents, gets no summaries. Install examples/stats_writers "
+            "and add --track mlagents; docs/tracking.md says more"
+        )
+    return refusals
 
 
 def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
     """Plugins that ``plugins_of`` once returned and that are not offered any more, with the reason in words."""
     why = "which is not installed here" if plugins_are_on() else "and plugins are switched off"
-    return {key: f"is of {source}, {why}" for key, source in remembered.items() if _offered(key) is None}
+    return {
+        key: f"is of {source}, {why}"
+        for key, source in remembered.items()
+        if _offered(key) is None and not key.startswith(_OBSERVERS)
+    }
 
 
 def missing_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
@@ -89,9 +99,6 @@ def _all_names_in(options: RunOptions) -> Iterator[tuple[PluginGroup, str]]:
         yield SIMULATOR_PLUGINS, scheme
     for name in options.track:
         yield SUMMARY_WRITER_PLUGINS, name
-    if not options.checkpoint_settings.inference:
-        for plugin in stats_writers_of_mlagents():  # nobody names these: every run calls them
-            yield MLAGENTS_STATS_WRITERS, plugin.name
 
 
 def _sources(names: Iterator[tuple[PluginGroup, str]]) -> dict[str, str]:
@@ -104,8 +111,7 @@ def _sources(names: Iterator[tuple[PluginGroup, str]]) -> dict[str, str]:
 
 def _offered(key: str) -> Plugin | None:
     short, _, name = key.partition(".")
-    groups = (*PLUGIN_GROUPS, MLAGENTS_STATS_WRITERS)
-    group = next((group for group in groups if _short(group) == short), None)
+    group = next((group for group in PLUGIN_GROUPS if _short(group) == short), None)
     return None if group is None else group.offered().get(name)
 
 

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Self
@@ -18,11 +18,12 @@ import torch
 
 from trainer_service.algorithms import make_learner
 from trainer_service.algorithms.common.learner import Compute, Learner
-from trainer_service.config import TrainerSettings
+from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, Meeting, open_meeting
 from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, introduce_learner
-from trainer_service.distributed.learners.torchrun import Launched, publish
-from trainer_service.errors import LearnerRankLost
+from trainer_service.distributed.learners.torchrun import publish
+from trainer_service.errors import ConfigError, LearnerRankLost
+from trainer_service.training.learner_ranks import Launched, launched_rank, num_learners
 from unity_bridge.programs.program import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 
@@ -115,6 +116,22 @@ class LearnerRanks:
         self.close()
 
 
+@contextmanager
+def learner_ranks(options: RunOptions, device: torch.device) -> Iterator[LearnerRanks]:
+    """The learner ranks of a run that has several, this process being rank 0.
+
+    Raises:
+        ConfigError: a device that ranks cannot share, or too few of them.
+        LearnerRankLost: a rank could not start.
+    """
+    world = num_learners(options)
+    launched = launched_rank()
+    _require_devices(device, world if launched is None else launched.local_world)
+    _logger.info("Starting %d learner ranks on '%s'.", world, device.type)
+    with start_ranks(world, device) if launched is None else meet_launched(launched, device) as ranks:
+        yield ranks
+
+
 def start_ranks(world: int, device: torch.device) -> LearnerRanks:
     """Starts ranks 1, 2 … of ``world`` as processes of this machine.
 
@@ -157,6 +174,18 @@ def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _require_devices(device: torch.device, ranks: int) -> None:
+    if device.type not in ("cpu", "cuda") or device.index not in (None, 0):
+        raise ConfigError(
+            f"torch_settings.device: learner ranks compute on 'cpu', or on 'cuda' with a GPU for each; got '{device}'"
+        )
+    if device.type == "cuda" and (there := torch.cuda.device_count()) < ranks:
+        raise ConfigError(
+            f"distributed.num_learners: {ranks} learner ranks of this machine need a GPU each, it has {there}: "
+            f"expected at most {there}, or torch_settings.device 'cpu'"
+        )
 
 
 def _start(meeting: Meeting, rank: int) -> subprocess.Popen[bytes]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from trainer_service.training.learner_ranks import Launched
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.group import Meeting
@@ -20,42 +21,6 @@ if TYPE_CHECKING:
 _TIMEOUT = timedelta(seconds=180)
 """How long ranks wait for rank 0, which reads configuration and checkpoints first."""
 _PLACE = "trainer_service/learner_ranks"
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A rank as torchrun describes it in its environment."""
-
-    rank: int
-    world: int
-    local_rank: int
-    """Its number among the ranks of this machine."""
-
-    local_world: int
-    """Ranks of this machine."""
-
-    master: str
-    """The address of rank 0's machine."""
-
-    restarts: int
-    """How often torchrun has restarted the ranks."""
-
-    @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Launched:
-        """Raises KeyError or ValueError where the environment is not torchrun's."""
-        return cls(
-            rank=int(environment["RANK"]),
-            world=int(environment["WORLD_SIZE"]),
-            local_rank=int(environment.get("LOCAL_RANK", "0")),
-            local_world=int(environment.get("LOCAL_WORLD_SIZE", "1")),
-            master=environment["MASTER_ADDR"],
-            restarts=int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        )
-
-    @property
-    def one_machine(self) -> bool:
-        """Whether all ranks are on this machine."""
-        return self.local_world == self.world
 
 
 def publish(meeting: Meeting, launched: Launched) -> Any:

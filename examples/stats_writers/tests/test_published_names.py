@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
+
+from trainer_service.cli import main
 
 
-@pytest.mark.parametrize("trainer_type", ["vdn", pytest.param("idqn", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("trainer_type", ["vdn", "idqn"])
 def test_metrics_are_written_under_both_names(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], workplace: Path, trainer_type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer_type: str
 ) -> None:
-    hyperparameters = {"batch_size": 16, "steps_per_update": 32, "replay": {"type": "prioritized"}}
+    monkeypatch.chdir(tmp_path)
+    behavior = {
+        "trainer_type": trainer_type,
+        "hyperparameters": {
+            "batch_size": 16,
+            "buffer_size": 2048,
+            "steps_per_update": 32,
+            "replay": {"type": "prioritized"},
+        },
+        "network_settings": {"hidden_units": 16, "num_layers": 1},
+        "time_horizon": 25,
+        "max_steps": 1200,
+        "summary_freq": 200,
+    }
     evaluation = {"every_steps": 400, "episodes": 2}
-    config = configure(
-        "Switch2",
-        trainer_type=trainer_type,
-        hyperparameters=hyperparameters,
-        time_horizon=25,
-        max_steps=1200,
-        summary_freq=200,
+    Path("config.yaml").write_text(
+        yaml.safe_dump({"behaviors": {"Switch2": behavior}, "evaluation": evaluation})
     )
-    config.write_text(config.read_text() + f"\nevaluation: {json.dumps(evaluation)}\n")
-    hooks = "--hooks=trainer_service.published_names:PublishedNames"
-    said = mlagents_style(
-        "learn", config, "--run-id=named", "--env=sim:switch2", hooks, "--env-args", "--copies", "4"
-    )
-    assert said.code == 0, said.err
-    folder = workplace / "results" / "named"
+    flags = ["--run-id=named", "--env=sim:switch2", "--hooks=published_names"]
+    assert main(["learn", "config.yaml", *flags, "--env-args", "--copies", "4"]) == 0
+    folder = tmp_path / "results" / "named"
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     pairs = {
         "value_loss": "_overall/critic_loss",

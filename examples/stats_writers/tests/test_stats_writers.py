@@ -1,3 +1,5 @@
+"""ML-Agents' plugins of statistics as a tracker of a run. The tests need this distribution installed."""
+
 import json
 import logging
 import sys
@@ -10,10 +12,11 @@ import pytest
 import stats_writer_plugin
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trainer_service.config import dump_run_options, parse_run_options
-from trainer_service.doctor.plugins import plugins
+from trainer_service import parse_run_options
+from trainer_service.config import dump_run_options
+from trainer_service.errors import UserError
 from trainer_service.metrics import EpisodeStats, Series, Statistics, Summary
-from trainer_service.metrics.stats_writers.plugin_writers import plugin_writers
+from trainer_service.metrics.trackers import make_trackers
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 Calls = list[dict[str, Any]]
@@ -50,7 +53,7 @@ def options(tmp_path: Path, **more: Any) -> Any:
     saved = {"run_id": "fast", "results_dir": str(tmp_path / "results"), **more}
     settings = {"trainer_type": "ppo", "max_steps": 7, "hyperparameters": {"batch_size": 5}}
     document = {"behaviors": {"Ball": settings}, "checkpoint_settings": saved, "env_settings": {"seed": 3}}
-    return parse_run_options(document).options
+    return parse_run_options({**document, "track": ["mlagents"]}).options
 
 
 def read(path: Path) -> Calls:
@@ -59,7 +62,7 @@ def read(path: Path) -> Calls:
 
 def run(tmp_path: Path, *summaries: Summary) -> None:
     """Writes summaries of a run whose behavior plays against itself."""
-    (writer,) = plugin_writers(options(tmp_path))
+    (writer,) = make_trackers(options(tmp_path))
     writer.open()
     text = dump_run_options(options(tmp_path)).replace("self_play: null", "self_play: {window: 3}")
     writer.write_settings("Ball", text)
@@ -156,8 +159,11 @@ def test_a_plugin_may_write_beside_ours_on_tensorboard(tmp_path: Path, calls: Pa
     assert (scalar.step, scalar.value) == (1000, 5.0)
 
 
-def test_without_plugins_no_name_of_ml_agents_appears(tmp_path: Path) -> None:
-    assert plugin_writers(options(tmp_path)) == []
+def test_without_a_plugin_there_is_nothing_to_track(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"no installed package offers a writer under 'mlagents\.stats_writer'"
+    ):
+        make_trackers(options(tmp_path))
     assert "mlagents" not in sys.modules
 
 
@@ -165,26 +171,10 @@ def test_ml_agents_own_writers_are_no_plugin(tmp_path: Path, install: Any) -> No
     install(default="make")
     metadata = tmp_path / "plugin" / "recording_stats-1.0.dist-info" / "entry_points.txt"
     metadata.write_text("[mlagents.stats_writer]\ndefault = mlagents.plugins.stats_writer:get_default\n")
-    assert plugin_writers(options(tmp_path)) == []
-
-
-def test_the_switch_of_plugins_holds_for_them(
-    tmp_path: Path, install: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(recording="make")
-    monkeypatch.setenv("TRAINER_SERVICE_PLUGINS", "off")
-    assert plugin_writers(options(tmp_path)) == []
-
-
-def test_the_doctor_imports_them(install: Any) -> None:
-    install(good="make", bad="missing")
-    found = {each.subject: each for each in plugins()}
-    assert found["plugin ML-Agents' stats writer 'good'"].verdict == "ok"
-    bad = found["plugin ML-Agents' stats writer 'bad'"]
-    assert bad.verdict == "warn"
-    assert "no attribute 'missing'" in bad.found
+    with pytest.raises(UserError, match="no installed package"):
+        make_trackers(options(tmp_path))
 
 
 def test_inference_calls_no_plugin(tmp_path: Path, install: Any) -> None:
     install(recording="make")
-    assert plugin_writers(options(tmp_path, inference=True)) == []
+    assert make_trackers(options(tmp_path, inference=True)) == []

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from trainer_service.config import RunOptions
-from trainer_service.config.reading.used_plugins import stats_writers_of_mlagents
-from trainer_service.metrics.isolated_writer import IsolatedWriter
-from trainer_service.metrics.stats_writers import settings
-from trainer_service.metrics.stats_writers.shim import install
-from trainer_service.metrics.summary import Series, Summary
-from trainer_service.metrics.writers import RunEnd, SummaryWriter
-from unity_bridge.plugins import reason
+from stats_writers_plugin import settings
+from stats_writers_plugin.shim import STATS_WRITER_GROUP, install
+from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.errors import UserError
+from trainer_service.metrics import RunEnd, Series, Summary, SummaryWriter
+from trainer_service.metrics.trackers import TrackedRun
+from unity_bridge.plugins import entry_points, reason
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -27,15 +26,15 @@ _LATEST = ("Step", "Environment/Lesson Number/")
 _logger = logging.getLogger(__name__)
 
 
-def plugin_writers(options: RunOptions) -> list[SummaryWriter]:
-    """One writer for the plugins of ``mlagents.stats_writer`` that are installed, not opened yet; none without any."""
-    if options.checkpoint_settings.inference:
-        return []
-    found = [plugin.entry_point for plugin in stats_writers_of_mlagents()]
-    if not found:
-        return []
-    names = ", ".join(f"'{each.name}'" for each in found)
-    return [IsolatedWriter(f"ML-Agents' stats writer {names}", PluginWriters(found, options))]
+def make_writer(run: TrackedRun) -> PluginWriters:
+    """The writer for all installed plugins of ``mlagents.stats_writer``. Raises UserError where there is none."""
+    # Those of ML-Agents itself are the run's own writers once more.
+    plugins = [each for each in entry_points(STATS_WRITER_GROUP) if not each.module.startswith("mlagents.")]
+    if not plugins:
+        raise UserError(
+            f"--track mlagents: no installed package offers a writer under '{STATS_WRITER_GROUP}'"
+        )
+    return PluginWriters(plugins, parse_run_options(run.configuration).options)
 
 
 class PluginWriters(SummaryWriter):

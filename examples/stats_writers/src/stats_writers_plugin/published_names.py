@@ -1,6 +1,6 @@
 """Metrics under the names of earlier multi-agent libraries, beside the built-in names.
 
-    mlagents-style learn CONFIG --run-id=ID --hooks trainer_service.published_names:PublishedNames
+    mlagents-style learn CONFIG --run-id=ID --hooks published_names
 
 So a run can be compared with published curves, in TensorBoard and in metrics.jsonl.
 """

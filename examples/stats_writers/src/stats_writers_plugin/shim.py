@@ -15,7 +15,7 @@ def install() -> None:
     """Makes the names that plugins of writers import lead to ours, unless the real mlagents can be imported."""
     if importlib.util.find_spec("mlagents") is not None:
         return
-    from trainer_service.metrics.stats_writers import settings, stats
+    from stats_writers_plugin import settings, stats
 
     mlagents = _package("mlagents", __version__=_VERSION)
     trainers = _package("mlagents.trainers", stats=stats, settings=settings)

@@ -1,0 +1,1 @@
+"""ML-Agents' writers of statistics in runs of trainer-service, and metrics under published names."""

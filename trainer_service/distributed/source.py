@@ -1,0 +1,49 @@
+"""Rollout workers, started; what makes them a run's source of experience once its behaviors are known."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from trainer_service.config import DistributedSettings, RunOptions
+from trainer_service.curriculum import Curriculum
+from trainer_service.distributed.ray_cluster import ray_cluster
+from trainer_service.metrics.console import Console
+from trainer_service.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from trainer_service.behaviors.registry import Behaviors
+    from trainer_service.metrics.timers import Timers
+    from trainer_service.training.recorder import Recorder
+    from trainer_service.training.run import Source
+    from trainer_service.training.sources import MakeSource
+
+_logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def rollout_workers(
+    options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
+) -> Iterator[MakeSource]:
+    """Rollout workers, which have simulators of their own."""
+    settings = options.distributed or DistributedSettings()
+    with ray_cluster(settings, settings.num_workers) as cluster:
+        from trainer_service.distributed.ray_workers import ray_workers
+        from trainer_service.distributed.rollout_workers import RolloutWorkers
+
+        environment = options.env_settings
+        _logger.info(
+            "Starting %d rollout workers on %s, each with %d x %s",
+            settings.num_workers, cluster.name, environment.num_envs, environment.env_path,
+        )  # fmt: skip
+        with ray_workers(cluster, settings, options, folder.path if folder.writable else None) as pool:
+
+            def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
+                return RolloutWorkers(
+                    pool, settings, behaviors, curriculum, recorder.add, timers, console.details,
+                    timeout_wait_s=environment.timeout_wait,
+                )  # fmt: skip
+
+            yield make
