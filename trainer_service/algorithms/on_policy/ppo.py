@@ -137,9 +137,8 @@ class PPO(OnPolicyLearner):
     def _estimate_advantages(self, rollout: PPORollout) -> tuple[PPOBatch, Metrics]:
         """Advantages and returns by the critic as it is now."""
         trajectories = rollout.trajectories
-        sampler = rollout.sampler
         step_values = self._step_values(rollout)
-        final_values = self._epochs.chosen.values(rollout.final, sampler.final_sequences)
+        final_values = self._epochs.chosen.values(rollout.final, rollout.sampler.final_sequences)
         values, bootstrap = step_values.cpu().numpy(), final_values.cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self._rewards])
         bootstrap[trajectories.terminated[:, None] & zero_at_end] = 0.0
