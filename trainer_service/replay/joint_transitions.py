@@ -24,6 +24,9 @@ from unity_bridge.arrays import Bools, Floats32, Rows
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 
+_SUMMED = "team_rewards"
+"""The column of summed rewards, by its name in saved replay buffers."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSequences:
@@ -89,7 +92,7 @@ class JointSample:
     rewards: Floats32
     """Each agent's own and its group's rewards, the discounted sum over the joint steps. Shape [B, n]."""
 
-    team_rewards: Floats32
+    summed_rewards: Floats32
     """All agents' own rewards and once the group's, the discounted sum over the joint steps. Shape [B]."""
 
     terminated: Bools
@@ -196,7 +199,7 @@ class JointReplay(ReplayBuffer[JointSample]):
             allowed_actions=steps["allowed_actions"][rows],
             next_allowed_actions=successors("allowed_actions"),
             rewards=window.rewards,
-            team_rewards=self._team_rewards(rows),
+            summed_rewards=self._summed_rewards(rows),
             terminated=window.terminated,
             discounts=(self._discount**window.joint_steps).astype(np.float32),
         )
@@ -318,14 +321,14 @@ class JointReplay(ReplayBuffer[JointSample]):
             joint_steps += going
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
 
-    def _team_rewards(self, rows: Rows) -> Floats32:
-        """Discounted sums of the team's rewards from these rows on. [B]"""
+    def _summed_rewards(self, rows: Rows) -> Floats32:
+        """Discounted sums of the group's rewards from these rows on. [B]"""
         steps, at = self._steps, rows
-        total, going = steps["team_rewards"][rows], np.ones(len(rows), np.bool_)
+        total, going = steps[_SUMMED][rows], np.ones(len(rows), np.bool_)
         for offset in range(1, self._n_step):
             going = going & steps["continues"][at]
             at = np.where(going, self._wrap(at + 1), at)
-            total = total + np.where(going, self._discount**offset * steps["team_rewards"][at], 0.0)
+            total = total + np.where(going, self._discount**offset * steps[_SUMMED][at], 0.0)
         return total.astype(np.float32)
 
     def _wrap(self, rows: Rows) -> Rows:
@@ -372,7 +375,7 @@ def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sens
         "discrete_actions": dense(trajectories.discrete_actions),
         "allowed_actions": dense(trajectories.allowed_actions, True),
         "rewards": own + common,
-        "team_rewards": own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
+        _SUMMED: own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
         "terminated": dense(terminated),
         "segment": dense(numbers[segments], -1),
         "ahead": dense(ahead),
@@ -390,7 +393,7 @@ def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
         "discrete_actions": np.empty((rows, num_agents, actions.discrete_size), np.int32),
         "allowed_actions": np.empty((rows, num_agents, actions.mask_size), np.bool_),
         "rewards": np.empty((rows, num_agents), np.float32),
-        "team_rewards": np.empty(rows, np.float32),
+        _SUMMED: np.empty(rows, np.float32),
         "terminated": np.empty((rows, num_agents), np.bool_),
         "segment": np.empty((rows, num_agents), np.int64),
         "ahead": np.empty((rows, num_agents), np.int64),

@@ -72,7 +72,7 @@ class Expected:
     seen: dict[int, int]
     next: dict[int, int]
     rewards: dict[int, float]
-    team_rewards: float
+    summed_rewards: float
     terminated: set[int]
     discounts: dict[int, float]
 
@@ -129,7 +129,7 @@ def check(sample: JointSample, row: int, wanted: Expected) -> None:
     assert not seen[~there].any()
     assert not following[~then].any()
     assert by_agent(there, sample.rewards[row]) == pytest.approx(wanted.rewards)
-    assert sample.team_rewards[row] == pytest.approx(wanted.team_rewards)
+    assert sample.summed_rewards[row] == pytest.approx(wanted.summed_rewards)
     assert set(np.flatnonzero(sample.terminated[row]).tolist()) == wanted.terminated
     assert by_agent(there, sample.discounts[row]) == pytest.approx(wanted.discounts)
     numbers = seen.astype(np.int64)
@@ -212,7 +212,7 @@ def test_full_groups_have_equal_targets_by_agent_and_by_group() -> None:
             if trajectories is not None:
                 replay.add(trajectories)
     one, other = (replay._gather(ordered(replay), None) for replay in both)
-    for name in ("rewards", "team_rewards", "terminated", "discounts", "next_present"):
+    for name in ("rewards", "summed_rewards", "terminated", "discounts", "next_present"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(one.next_observations[0], other.next_observations[0])
 
@@ -236,7 +236,7 @@ def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
         for each in (replay, other):
             each.add(more)
         one, same = (each.sample(64, np.random.default_rng(3), beta=0.4) for each in (replay, other))
-        for name in ("rows", "rewards", "team_rewards", "present", "next_present", "discrete_actions"):
+        for name in ("rows", "rewards", "summed_rewards", "present", "next_present", "discrete_actions"):
             np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
         np.testing.assert_array_equal(one.next_observations[1], same.next_observations[1])
         if alpha is not None:

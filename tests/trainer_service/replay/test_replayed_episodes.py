@@ -56,7 +56,7 @@ def test_replay_holds_what_the_environment_said(
         over = time + ahead == length
         # The rows of an episode lie one below the other.
         returned = sum(GAMMA**step * earned[row + step] for step in range(ahead))
-        assert sample.team_rewards[row] == pytest.approx(returned)
+        assert sample.summed_rewards[row] == pytest.approx(returned)
         assert sample.discounts[row].tolist() == [GAMMA**ahead] * 3
         assert sample.next_present[row].all() == (bootstraps or not over)
         assert sample.terminated[row].all() == (over and not bootstraps)

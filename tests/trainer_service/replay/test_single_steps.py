@@ -114,6 +114,6 @@ def test_rewards_of_groups_add_up_to_those_of_a_sample(capacity: int, how: dict[
     paid[steps.places] = steps.task_rewards
     sums = np.tensordot(GAMMA ** np.arange(3), paid, 1)
     if "team" in how:
-        np.testing.assert_allclose(sums.sum(axis=1), sample.team_rewards, rtol=1e-6)
+        np.testing.assert_allclose(sums.sum(axis=1), sample.summed_rewards, rtol=1e-6)
     else:
         np.testing.assert_allclose(sums, sample.rewards, rtol=1e-6)

@@ -130,11 +130,11 @@ def test_members_of_a_group_earn_what_their_own_steps_pay(trainer_type: str, mod
     )
     if mode == "individual":
         np.testing.assert_allclose(batch.rewards.numpy() - sample.rewards, paid, rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(batch.team_rewards, sample.team_rewards)
+        np.testing.assert_array_equal(batch.summed_rewards, sample.summed_rewards)
     else:
         paid[1, 1] = r[5] / 2  # who comes in the meantime counts for the team
         np.testing.assert_allclose(
-            batch.team_rewards.numpy() - sample.team_rewards, paid.sum(axis=1), rtol=1e-4, atol=1e-5
+            batch.summed_rewards.numpy() - sample.summed_rewards, paid.sum(axis=1), rtol=1e-4, atol=1e-5
         )
 
 

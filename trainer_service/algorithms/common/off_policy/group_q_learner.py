@@ -186,7 +186,7 @@ class GroupQLearner(GroupReplayLearner):
         """Errors against y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'), or with the team's rewards for r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
-            rewards = batch.team_rewards.unsqueeze(1)
+            rewards = batch.summed_rewards.unsqueeze(1)
         targets = td_targets(rewards, batch.discounts, next_values, batch.terminated)
         if now is not None:
             targets = advantage_targets(targets, *now, self._hyper.advantage_learning)
@@ -223,7 +223,7 @@ class GroupQLearner(GroupReplayLearner):
             next_state = self._state(batch.next_observations, batch.next_state, batch.next_present)
             ended = ~batch.next_present.any(dim=1)
             targets = td_targets(
-                batch.team_rewards, batch.discounts[:, 0], target_mixer(next_values, next_state), ended
+                batch.summed_rewards, batch.discounts[:, 0], target_mixer(next_values, next_state), ended
             )
             if now is not None:
                 best, chosen = (target_mixer(each, state) for each in now)

@@ -76,7 +76,7 @@ class GroupReplayLearner(ReplayLearner[JointSample]):
         """The minibatch with what the reward models pay now: to each agent itself, as the task's own rewards."""
         rewards = self._model_rewards(sample.rows, *batch.rewards.shape)
         if self._hyper.reward_mode == "team_sum":
-            return batch._replace(team_rewards=batch.team_rewards + rewards.sum(dim=1))
+            return batch._replace(summed_rewards=batch.summed_rewards + rewards.sum(dim=1))
         return batch._replace(rewards=batch.rewards + rewards)
 
     def _reward_spec(self) -> BehaviorSpec:

@@ -47,7 +47,7 @@ class JointMinibatch(NamedTuple):
     rewards: Tensor
     """Rewards times the strength of their signal, as all rewards here. [B, n]"""
 
-    team_rewards: Tensor
+    summed_rewards: Tensor
     """[B]"""
 
     terminated: Tensor
@@ -126,7 +126,7 @@ class JointMinibatchBuilder:
             allowed=allowed_or_none(sample.allowed_actions, device),
             next_allowed=allowed_or_none(sample.next_allowed_actions, device),
             rewards=self._strength * to_tensor(sample.rewards, device),
-            team_rewards=self._strength * to_tensor(sample.team_rewards, device),
+            summed_rewards=self._strength * to_tensor(sample.summed_rewards, device),
             terminated=to_tensor(sample.terminated, device),
             discounts=to_tensor(sample.discounts, device),
             weights=None if sample.weights is None else to_tensor(sample.weights, device),

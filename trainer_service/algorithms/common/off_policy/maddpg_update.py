@@ -156,7 +156,7 @@ class MADDPGUpdate:
         if not critics.values_absent_agents:
             values = torch.where(batch.next_present, values, _means_of(values, batch.next_present))
         ended = ~batch.next_present.any(dim=1, keepdim=True)
-        return td_targets(batch.team_rewards.unsqueeze(1), batch.discounts, values, ended)
+        return td_targets(batch.summed_rewards.unsqueeze(1), batch.discounts, values, ended)
 
     def _value_mask(self, batch: JointMinibatch) -> Tensor:
         """Whether an agent's value is learned at a joint step. bool [B, n]"""

@@ -78,7 +78,7 @@ def minibatch(**changes: Any) -> JointMinibatch:
         "allowed": None,
         "next_allowed": None,
         "rewards": torch.tensor([[1.0, 2.0]]),
-        "team_rewards": torch.tensor([3.0]),
+        "summed_rewards": torch.tensor([3.0]),
         "terminated": torch.tensor([[False, False]]),
         "discounts": torch.full((1, NUM_AGENTS), 0.95),
         "weights": None,

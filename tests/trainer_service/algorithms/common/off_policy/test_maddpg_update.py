@@ -43,7 +43,7 @@ def batch(**changes: Any) -> JointMinibatch:
         "allowed": None,
         "next_allowed": None,
         "rewards": torch.zeros(ROWS, NUM_AGENTS),
-        "team_rewards": torch.zeros(ROWS),
+        "summed_rewards": torch.zeros(ROWS),
         "terminated": ~there,
         "discounts": torch.full((ROWS, NUM_AGENTS), 0.5),
         "weights": None,
@@ -110,13 +110,13 @@ def test_each_learns_from_its_own_rewards_and_its_own_target() -> None:
     assert targets.tolist() == [[6.0, 2.0]] + [[6.0, 12.0]] * (ROWS - 1)
 
 
-def test_team_rewards_give_dead_agents_value_until_the_group_ends() -> None:
+def test_summed_rewards_give_dead_agents_value_until_the_group_ends() -> None:
     rule = made(reward_mode="team_sum")
     always(rule, 10.0, 20.0)
     there = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
     there[0, 1] = False
     there[1] = False
-    minibatch = batch(team_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
+    minibatch = batch(summed_rewards=torch.full((ROWS,), 3.0), terminated=~there, next_present=there)
     assert rule._targets(minibatch).tolist() == [[8.0, 13.0], [3.0, 3.0]] + [[8.0, 13.0]] * (ROWS - 2)
 
 
