@@ -45,8 +45,10 @@ check-static: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The last line counts what is hard to read; `python tools/check_prose.py` lists it.
 check: check-static
 	$(PYTEST) -q -m "unit and not thorough"
+	$(BIN)/python tools/check_prose.py --counts
 
 # The pages and the reference of the Python API as HTML; every warning is an error. Begins at docs/_build/html/index.html
 docs: $(VENV)/.installed-docs

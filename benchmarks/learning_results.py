@@ -2,7 +2,7 @@
 
     python benchmarks/learning_results.py [--only PATTERN] [--seeds N] [--jobs N] [--resume | --report] [--json]
 
-Without ``--only`` the result is the page docs/learning-results.md; with it, a table on the terminal.
+Without ``--only`` the result is the page docs/results/learning.md; with it, a table on the terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from learning.running import run_case
 from learning.table import page, plain
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-PAGE = CHECKOUT / "docs" / "learning-results.md"
+PAGE = CHECKOUT / "docs" / "results" / "learning.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@
 
 Runs are those of the commands that the page shows, in a folder of their own; finished ones are not repeated. What
 came out replaces that row and seed among the scores in benchmarks/marl/scores.jsonl, and the page of all of them is
-docs/marl-results.md, with curves beside it.
+docs/results/marl.md, with curves beside it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Last checkpoints of one seed play each other, themselves and chance, on either side and greedily. Finished runs are not
 repeated. What came out replaces that task and seed among the games in benchmarks/marl/opponents.jsonl, and the tables
-of all of them stand in docs/marl-results.md.
+of all of them stand in docs/results/opponents.md.
 """
 
 from __future__ import annotations

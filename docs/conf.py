@@ -12,7 +12,7 @@ release = version = __version__
 
 # The root of the repository is the root of the pages, for they link to files all over it.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "examples/**/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4  # as GitHub names them

@@ -34,7 +34,13 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        *REPOSITORY.glob("*.md"),
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs/results").glob("*.md"),
+    ]
+)
 
 LINK = re.compile(r"\[[^]]*]\((?P<target>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)

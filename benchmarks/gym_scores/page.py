@@ -13,10 +13,10 @@ from gym_scores.rows import ROWS
 
 
 def write_page(checkout: Path, scores: Sequence[Score]) -> None:
-    """Writes docs/gym-results.md and its pictures."""
+    """Writes docs/results/gym.md and its pictures."""
     notes = (checkout / "benchmarks" / "gym_scores" / "notes.md").read_text(encoding="utf-8")
     pictures = draw(scores, checkout / "docs" / "images")
-    shown = "\n".join(f"![{path.stem}](images/{path.name})\n" for path in pictures)
+    shown = "\n".join(f"![{path.stem}](../images/{path.name})\n" for path in pictures)
     text = notes.format(
         table=table(scores),
         commands=commands(scores),
@@ -24,7 +24,7 @@ def write_page(checkout: Path, scores: Sequence[Score]) -> None:
         machine=machine(),
         episodes=ROWS[0].episodes,
     )
-    (checkout / "docs" / "gym-results.md").write_text(text, encoding="utf-8")
+    (checkout / "docs" / "results" / "gym.md").write_text(text, encoding="utf-8")
 
 
 def table(scores: Sequence[Score]) -> str:

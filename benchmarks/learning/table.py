@@ -113,35 +113,36 @@ def _line(cells: Sequence[str] | object) -> str:
 
 _TEXT = """# Learning tests
 
-ML-Agents' developers hold their trainers to a set of learning tests: an agent on a line sees, as a vector, a picture or
-a list of things, to which end it shall walk, and must have learned it after a few hundred or thousand steps. These are
-the same tests, rebuilt from what they do: the same worlds, settings and thresholds, each with the seeds {seeds}, which
-nobody picked. Every run is a full `learn` through the real channel, with the world in a process of its own.
+This page shows how this trainer passes the learning tests of ML-Agents' developers. In these tests an agent on a line
+observes the end to which it must walk, as a vector, a picture or a list of entities. It must learn this within a few
+hundred or thousand steps. The tests were rebuilt with the same environments, settings and thresholds, each with the
+seeds {seeds}, without a selection. Every run is a full `learn` through the real channel, with the environment in a
+separate process.
 
-    {command}                    # all of them, and this page
+    {command}                    # all tests, and this page
     {command} --only recurrent   # some; prints the table
-    {command} --resume           # goes on where it was interrupted
+    {command} --resume           # continues an interrupted call
 
-A test is passed if the mean of the last five returns at the end of the run is above the threshold. Returns are those of
-the acting policy, which explores: one unlucky episode among the last five costs a test that had been learned long
-before. *steps until* says when the mean of five was above the threshold for the first time. Where several numbers
-stand, they are those of the seeds in their order.
+A test is passed if the mean of the last five returns at the end of the run is above the threshold. Returns are those
+of the exploring policy: one unlucky episode among the last five fails a test that was learned long before. *steps
+until* is the step at which the mean of five was above the threshold for the first time. Several numbers are those of
+the seeds in their order.
 
 **{passed} of {runs} runs passed.** {complete} of {cases} tests passed with every seed they were run with; there are
 {all_cases} tests. {date}; {versions}.
 
 {fewer}{table}
 
-With *2 agents* both are one group with one goal, and each waits for the other at its end. What counts is the reward
-that each gets for its end, at best 1.06, without what its steps cost. So one wrong end among the last five is a miss.
-Where *none* is the threshold the run shall only come to its end.
+With *2 agents* both are one group with one goal, and each waits for the other at its end. The score is the reward of
+each agent for its end, at best 1.06, without the cost of its steps. So one wrong end among the last five is a miss.
+If the threshold is *none*, the run must only complete.
 
-The *ghost* tests have two sides, each alone on a line of its own, which play each other by way of the trainer only: the
-sign of the last reward says who won. The means are those of both sides as they act, learning or not, counted by the
-world; *steps until* is the later of both, in steps of one side. In the tests that end with *fails* one side must be
-above the threshold and one below: there the side that does not learn acts as a policy that never has, and *steps until*
-is that of the first side. Such a policy still reaches the right end every other time, and now and then, by luck, five
-times in a row.
+The *ghost* tests have two sides, each alone on a separate line, which play against each other through the trainer
+only: the sign of the last reward is the result. The means are those of both sides as they act, learning or not,
+counted by the environment. *steps until* is the later of both, in steps of one side. In the tests that end with
+*fails* one side must be above the threshold and one below. There the side that does not learn acts as an untrained
+policy, and *steps until* is that of the first side. Such a policy still reaches the right end every other time, and
+occasionally, by luck, five times in a row.
 
 ML-Agents has no such test of curiosity or RND; ours (pyramids) are in
 `tests/trainer_service/training/test_learning.py`.

@@ -22,21 +22,21 @@ def require_matplotlib() -> None:
 
 
 def write_page(checkout: Path, scores: Sequence[Score], encounters: Sequence[Encounter]) -> None:
-    """Writes docs/marl-results.md and its pictures."""
-    notes = (checkout / "benchmarks" / "marl" / "notes.md").read_text(encoding="utf-8")
+    """Writes docs/results/marl.md with its pictures, and docs/results/opponents.md."""
+    notes, results = checkout / "benchmarks" / "marl", checkout / "docs" / "results"
     pictures = draw(scores, checkout / "docs" / "images")
-    shown = "\n".join(
-        f"![{task}]({path.relative_to(checkout / 'docs').as_posix()})\n" for task, path in pictures
-    )
-    text = notes.format(
+    shown = "\n".join(f"![{task}](../images/{path.name})\n" for task, path in pictures)
+    text = (notes / "notes.md").read_text(encoding="utf-8")
+    text = text.format(
         table=table(scores),
         commands=commands(scores),
         curves=shown,
-        opponents=tables(encounters),
         machine=machine(),
         spread_episodes=f"{ROWS[0].episodes:,}",
     )
-    (checkout / "docs" / "marl-results.md").write_text(text, encoding="utf-8")
+    (results / "marl.md").write_text(text, encoding="utf-8")
+    text = (notes / "opponents.md").read_text(encoding="utf-8")
+    (results / "opponents.md").write_text(text.format(opponents=tables(encounters)), encoding="utf-8")
 
 
 def table(scores: Iterable[Score]) -> str:

@@ -22,7 +22,7 @@ MIB = 1 << 20
 BEHAVIOR = "3DBall?team=0"
 VISITORS = 6
 LONGEST_WAIT_S = 20.0
-"""The healthy simulator's for one answer: a bound against a standstill; what is measured is in docs/reliability.md."""
+"""The healthy simulator's for one answer: a bound against a standstill; figures are in docs/results/reliability.md."""
 
 
 def handshake() -> list[bytes]:

@@ -1,0 +1,52 @@
+"""The report on headings, sentences and docstrings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import check_prose
+from tools.check_prose import FIRST_LINE, HEADING, SENTENCE, counts, findings_in_module, findings_in_page
+
+PAGE = Path("page.md")
+MODULE = Path("module.py")
+LONG = "word " * 31
+FITS = "word " * 29
+
+
+def kinds_in_page(text: str) -> list[tuple[int, str]]:
+    return [(finding.line, finding.kind) for finding in findings_in_page(PAGE, text)]
+
+
+def test_headings_that_begin_with_a_question_word_are_listed() -> None:
+    assert kinds_in_page("# Groups\n\n## How a team is told\n\n### Whole groups\n") == [(3, HEADING)]
+
+
+def test_sentences_above_thirty_words_are_listed_by_the_line_of_their_block() -> None:
+    assert kinds_in_page(f"{FITS}end. {FITS}end.\n\n- short\n- {LONG}\n  more.\n") == [(4, SENTENCE)]
+
+
+def test_a_cell_of_a_table_is_a_text_of_its_own() -> None:
+    assert kinds_in_page(f"| {FITS} | {FITS} |\n| {LONG} | short |\n") == [(2, SENTENCE)]
+
+
+def test_code_is_not_prose() -> None:
+    fenced = f"```text\n# What is this\n{LONG}\n```\n"
+    assert kinds_in_page(f"{fenced}\n    {LONG}\n\nA `{LONG}` span and a [link](of/{LONG.strip()}).\n") == []
+
+
+def test_docstrings_of_functions_classes_and_attributes_are_listed() -> None:
+    source = f'"""What it is."""\nclass Speed:\n    """The speed."""\n    limit = 1\n    """{LONG}"""\n'
+    found = sorted((finding.line, finding.kind) for finding in findings_in_module(MODULE, source))
+    assert found == [(1, FIRST_LINE), (5, SENTENCE)]
+
+
+def test_one_line_counts_every_kind() -> None:
+    found = [*findings_in_page(PAGE, f"# What\n\n{LONG}\n"), *findings_in_module(MODULE, '"""Who acts."""')]
+    assert [word for word in counts(found).split() if word.isdigit()] == ["1", "1", "0", "30", "1"]
+
+
+def test_the_report_never_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_prose.main(["--counts"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1

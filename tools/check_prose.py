@@ -1,0 +1,120 @@
+"""Lists what is hard to read in README, docs/ and docstrings: a report, not a test.
+
+    python tools/check_prose.py            # a line for each finding, then the counts
+    python tools/check_prose.py --counts   # the counts only
+
+Three findings: a heading that begins with a question word instead of a noun, a sentence of more than 30 words, and a
+docstring whose first line begins with a relative clause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PACKAGES = ("trainer_service", "unity_bridge")
+MOST_WORDS = 30
+HEADING, SENTENCE, FIRST_LINE = ("heading", "long sentence", "docstring")
+
+_QUESTION_HEADING = re.compile(r"#+ (?:What|Who|How|Where)\b")
+_RELATIVE_START = re.compile(r"(?:What|Who|That)\b")
+_NEW_BLOCK = re.compile(r"#|\s*(?:[-*]|\d+\.) |\s*\|")
+_CODE = re.compile(r"``.+?``|`[^`]+`")
+_LINK_TARGET = re.compile(r"\]\([^)]*\)")
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])[*)\"]*\s+")
+
+
+class Finding(NamedTuple):
+    path: Path
+    line: int
+    kind: str
+    text: str
+
+
+def findings_in_page(path: Path, text: str) -> Iterator[Finding]:
+    """Yields the headings and the sentences of a Markdown page that should be rewritten."""
+    for line, block in _blocks(text):
+        if _QUESTION_HEADING.match(block):
+            yield Finding(path, line, HEADING, block.lstrip("# "))
+        for cell in block.split("|") if block.startswith("|") else [block]:
+            yield from _long_sentences(path, line, cell)
+
+
+def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
+    """Yields the docstrings of a Python module that should be rewritten, those of attributes included."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str):
+                first = text.partition("\n")[0]
+                if _RELATIVE_START.match(first):
+                    yield Finding(path, node.lineno, FIRST_LINE, first)
+                for _, block in _blocks("\n".join(map(str.strip, text.splitlines()))):
+                    yield from _long_sentences(path, node.lineno, block)
+
+
+def _blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Yields paragraphs, list items, rows of tables and headings with their lines, without code."""
+    block: list[str] = []
+    start, fenced = 1, False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        fence = line.lstrip().startswith("```")
+        fenced ^= fence
+        skipped = fence or fenced or not line.strip() or (not block and line.startswith("    "))
+        if block and (skipped or _NEW_BLOCK.match(line) or block[0].startswith("#")):
+            yield start, " ".join(block)
+            block = []
+        if not skipped:
+            start = start if block else number
+            block.append(line.strip())
+
+
+def _long_sentences(path: Path, line: int, text: str) -> Iterator[Finding]:
+    """Yields sentences of more than ``MOST_WORDS`` words. A span of code is one word, a colon ends a sentence."""
+    bare = _LINK_TARGET.sub("", _CODE.sub("code", text))
+    for sentence in _SENTENCE_END.split(bare):
+        if len(sentence.split()) > MOST_WORDS:
+            yield Finding(path, line, SENTENCE, sentence)
+
+
+def all_findings(checkout: Path) -> Iterator[Finding]:
+    """Yields the findings of README, the pages in docs/ and both packages, the generated wire code left out."""
+    docs = checkout / "docs"
+    for page in sorted([checkout / "README.md", *docs.glob("*.md"), *docs.glob("results/*.md")]):
+        yield from findings_in_page(page.relative_to(checkout), page.read_text(encoding="utf-8"))
+    for module in sorted(path for name in PACKAGES for path in (checkout / name).rglob("*.py")):
+        if "wire" not in module.parts:
+            yield from findings_in_module(module.relative_to(checkout), module.read_text(encoding="utf-8"))
+
+
+def counts(findings: Sequence[Finding]) -> str:
+    """Returns one line with the number of findings of each kind."""
+    found = Counter((finding.kind, finding.path.suffix) for finding in findings)
+    return (
+        f"prose: {found[HEADING, '.md']} headings begin with a question word, "
+        f"{found[SENTENCE, '.md']} sentences on pages and {found[SENTENCE, '.py']} in docstrings have more than "
+        f"{MOST_WORDS} words, {found[FIRST_LINE, '.py']} docstrings begin with a relative clause"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the report. Returns 0 whatever was found."""
+    parser = argparse.ArgumentParser(description="Headings, sentences and docstrings that are hard to read.")
+    parser.add_argument("--counts", action="store_true", help="print the counts only")
+    arguments = parser.parse_args(argv)
+    findings = list(all_findings(CHECKOUT))
+    for finding in () if arguments.counts else findings:
+        print(f"{finding.path.as_posix()}:{finding.line}: {finding.kind}: {finding.text}")
+    print(counts(findings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
