@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 
+import torch
 from torch import nn
 
 from trainer_service.kernels import fast_paths_allowed
@@ -13,6 +14,9 @@ from trainer_service.kernels.compiled.library import CompiledLibrary, Unavailabl
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import layout_of
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer, FlatParameters
+
+_MOST_THREADS = 4
+"""The compiled kernel has one thread. With more threads than this, autograd is faster on large minibatches."""
 
 _logger = logging.getLogger(__name__)
 
@@ -28,6 +32,8 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | No
         return None
     layout = layout_of(network, optimizer.parameters)
     if layout is None or optimizer.parameters.vector.device.type != "cpu":
+        return None
+    if torch.get_num_threads() > _MOST_THREADS and not layout.lstms:
         return None
     library = compiled_library()
     return None if library is None else CompiledPPO(library, layout, optimizer)
