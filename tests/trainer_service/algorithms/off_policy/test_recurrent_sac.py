@@ -112,8 +112,8 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
                     trunk.step(following, kept)[0][0] for trunk in learner._target_critics.network._trunks()
                 ]
                 for found, wanted in zip((now, after), (expected, expected_after), strict=True):
-                    assert found.has_number is None
-                    assert wanted.has_number is None
+                    assert found.has_continuous is None
+                    assert wanted.has_continuous is None
                     for part, value in zip(found[:3], wanted[:3], strict=True):
                         torch.testing.assert_close(part[step], value[0], atol=1e-5, rtol=0)
                 for found, wanted in zip(critics + targets, sums + sums_after, strict=True):
