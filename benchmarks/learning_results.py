@@ -26,6 +26,7 @@ from learning.cases import Case, cases
 from learning.results import Result, ResultFile
 from learning.running import run_case
 from learning.table import page, plain
+from measuring.terminal import at_least_one
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGE = CHECKOUT / "docs" / "results" / "learning.md"
@@ -63,8 +64,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The arguments, checked."""
     parser = argparse.ArgumentParser(description="ML-Agents' learning tests with our trainer.")
     parser.add_argument("--only", metavar="PATTERN", help="tests whose name holds this, such as 'visual*sac'")
-    parser.add_argument("--seeds", type=_positive, default=3, metavar="N", help="1 to N (default 3)")
-    parser.add_argument("--jobs", type=_positive, default=2, metavar="N", help="runs at once (default 2)")
+    parser.add_argument("--seeds", type=at_least_one, default=3, metavar="N", help="1 to N (default 3)")
+    parser.add_argument("--jobs", type=at_least_one, default=2, metavar="N", help="runs at once (default 2)")
     parser.add_argument("--resume", action="store_true", help="keep the results that are there")
     parser.add_argument("--report", action="store_true", help="run nothing: tell the results that are there")
     parser.add_argument("--json", action="store_true", help="print every result as JSON instead of a table")
@@ -129,13 +130,6 @@ def _said(result: Result) -> str:
     mean = "-" if result.final is None else f"{result.final:.2f}"
     reason = f": {result.failure}" if result.failure else ""
     return f"{verdict}  {mean:>5}  {result.seconds:5.1f} s  {result.case}, seed {result.seed}{reason}"
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
 
 
 if __name__ == "__main__":

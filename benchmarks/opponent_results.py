@@ -9,27 +9,16 @@ of all of them stand in docs/results/opponents.md.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import marl_results
-from marl.opponents import (
-    RANDOM,
-    TASKS,
-    Encounter,
-    Task,
-    encounters_of,
-    merged,
-    read_encounters,
-    write_encounters,
-)
-from marl.page import require_matplotlib, write_page
-from marl.scores import read_scores
-from measuring.terminal import at_least_one
+from marl.opponents import RANDOM, TASKS, Encounter, Task, encounter_of, encounters_of, merged
+from marl.page import ENCOUNTERS, KEPT, write_page
+from measuring.scored_runs import call, parser_of, run_missing, train
+from measuring.scores import read_lines, score_of, write_lines
 
 EPISODES = 200
 """Of each pair: half of them on either side."""
@@ -37,47 +26,27 @@ EPISODES = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the arguments say. Returns 0 where every command came to its end."""
-    arguments = parse(argv)
-    require_matplotlib()
+    parser = parser_of(
+        "Learners of MPE's games against each other.", [task.name for task in TASKS], "opponents"
+    )
+    arguments = parser.parse_args(argv)
     folder: Path = arguments.results_dir
-    folder.mkdir(parents=True, exist_ok=True)
-    chosen = [task for task in TASKS if arguments.only is None or task.name in arguments.only]
-    played = [(task, seed) for seed in arguments.seeds for task in chosen]
-    failed = 0
-    if not arguments.report:
-        training = [
-            partial(train, task, learner, seed, folder) for task, seed in played for learner in task.configs
-        ]
-        failed = marl_results.run_all(training, arguments.jobs)
-        playing = [partial(play, task, seed, folder) for task, seed in played]
-        failed += marl_results.run_all(playing, arguments.jobs)
-    new = [each for task, seed in played for each in read_encounters(kept(task, seed, folder))]
-    known = merged(read_encounters(marl_results.ENCOUNTERS), new)
-    write_encounters(marl_results.ENCOUNTERS, known)
-    write_page(marl_results.CHECKOUT, read_scores(marl_results.KEPT), known)
+    played = [(task, seed) for seed in arguments.seeds for task in TASKS if task.name in arguments.only]
+    training = [
+        partial(learn, task, learner, seed, folder) for task, seed in played for learner in task.configs
+    ]
+    failed = run_missing(arguments, training, [partial(play, task, seed, folder) for task, seed in played])
+    new = [each for task, seed in played for each in read_lines(kept(task, seed, folder), encounter_of)]
+    known = merged(read_lines(ENCOUNTERS, encounter_of), new)
+    write_lines(ENCOUNTERS, known)
+    write_page(read_lines(KEPT, score_of), known)
     return 1 if failed else 0
 
 
-def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked."""
-    parser = argparse.ArgumentParser(description="Learners of MPE's games against each other.")
-    parser.add_argument("--only", nargs="+", choices=[task.name for task in TASKS], help="these alone")
-    parser.add_argument(
-        "--seeds", nargs="+", type=at_least_one, default=[1, 2, 3], metavar="N", help="default 1 2 3"
-    )
-    parser.add_argument("--jobs", type=at_least_one, default=1, metavar="N", help="runs at once (default 1)")
-    parser.add_argument("--report", action="store_true", help="run nothing: write the page of what is there")
-    parser.add_argument(
-        "--results-dir", type=Path, default=marl_results.CHECKOUT / "results" / "opponents", metavar="DIR",
-        help="where runs are (default results/opponents)",
-    )  # fmt: skip
-    return parser.parse_args(argv)
-
-
-def train(task: Task, learner: str, seed: int, folder: Path) -> str:
+def learn(task: Task, learner: str, seed: int, folder: Path) -> str:
     """Trains one run to its end, unless it is there. Returns a line that tells of it."""
     run_id = task.run_id(learner, seed)
-    seconds = marl_results.train(task.learn(learner, seed), run_id, folder)
+    seconds = train(task.learn(learner, seed), run_id, folder)
     return f"{run_id}: trained in {seconds:.0f} s"
 
 
@@ -88,9 +57,9 @@ def play(task: Task, seed: int, folder: Path) -> str:
         return f"{task.name}, seed {seed}: played already"
     found: list[Encounter] = []
     for learner in (*task.configs, RANDOM):
-        said = json.loads(marl_results.call(task.evaluate(learner, seed, EPISODES), folder))
+        said = json.loads(call(task.evaluate(learner, seed, EPISODES), folder))
         found += encounters_of(task, learner, seed, said)
-    write_encounters(path, found)
+    write_lines(path, sorted(found))
     return f"{task.name}, seed {seed}: {len(found)} encounters"
 
 

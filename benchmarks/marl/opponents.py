@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from marl.rows import COMPARED
-from trainer_service.runs.files import write_atomic
 
 RANDOM = "random"
 
@@ -106,15 +104,9 @@ def encounters_of(task: Task, learner: str, seed: int, said: Mapping[str, Any]) 
     return found
 
 
-def read_encounters(path: Path) -> list[Encounter]:
-    """All of a file with a line for each; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [Encounter(**json.loads(line)) for line in lines]
-
-
-def write_encounters(path: Path, encounters: Iterable[Encounter]) -> None:
-    """Replaces the file, whole or not at all."""
-    write_atomic(path, "".join(json.dumps(asdict(each)) + "\n" for each in sorted(encounters)))
+def encounter_of(text: str) -> Encounter:
+    """The one that a JSON object tells of."""
+    return Encounter(**json.loads(text))
 
 
 def merged(known: Iterable[Encounter], new: Iterable[Encounter]) -> list[Encounter]:

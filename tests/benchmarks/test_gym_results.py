@@ -11,7 +11,8 @@ import pytest
 from gym_scores import page
 from gym_scores.peer import PPO, curve
 from gym_scores.rows import ROWS, GymRow
-from marl.scores import Score, read_scores, score_of
+from measuring.scored_runs import RunFailed
+from measuring.scores import Score, read_lines, score_of
 
 from trainer_service.config import load_run_options
 
@@ -56,7 +57,7 @@ def test_the_table_sets_ours_beside_theirs() -> None:
     assert line == (
         "| `hopper` | Hopper-v5, ppo | 1 M | 2300, 2500 | 2400 ± 142 | 2200 | 2410 (v3, 1 M) | 10, 11 | 12 |"
     )
-    assert page.commands(scores).splitlines() == [
+    assert page.commands(ROWS, scores).splitlines() == [
         "mlagents-style learn configs/hopper.yaml --run-id=hopper --env=gym:Hopper-v5 --seed=1",
         "mlagents-style evaluate hopper --env=gym:Hopper-v5 --episodes=100 --json --env-args --agents 10",
     ]
@@ -79,7 +80,7 @@ def test_the_peers_curve_has_means_of_equal_parts() -> None:
 
 def test_every_kept_score_is_of_a_row_or_its_peer() -> None:
     names = {name for row in ROWS for name in (row.name, row.peer)}
-    assert {score.row for score in read_scores(gym_results.KEPT)} <= names
+    assert {score.row for score in read_lines(gym_results.KEPT, score_of)} <= names
 
 
 @pytest.mark.process
@@ -102,5 +103,5 @@ def test_a_run_of_the_peer_is_kept_and_not_repeated(tmp_path: Path, monkeypatch:
 @pytest.mark.process
 def test_a_peer_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gym_results, "PEER", tmp_path / "none.py")
-    with pytest.raises(gym_results.RunFailed, match=r"hopper\+sb3-1 ended with 2"):
+    with pytest.raises(RunFailed, match=r"hopper\+sb3-1 ended with 2"):
         gym_results.run_peer(ROW["hopper"], 1, tmp_path, Path(sys.executable))

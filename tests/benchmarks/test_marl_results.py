@@ -10,9 +10,10 @@ import gym_results
 import marl_results
 import opponent_results
 import pytest
-from marl.page import commands, draw, table
+from marl.page import KEPT, commands, draw, table
 from marl.rows import ROWS, Row
-from marl.scores import CURVE_POINTS, Score, as_line, curve_of, merged, read_scores, write_scores
+from measuring import scored_runs
+from measuring.scores import CURVE_POINTS, Score, as_line, curve_of, merged, read_lines, score_of, write_lines
 
 from trainer_service.cli import main
 from trainer_service.config import load_run_options
@@ -61,7 +62,7 @@ def test_a_configuration_may_have_rows_on_several_tasks() -> None:
         .splitlines()[-1]
         .startswith("| `lbf_vdn` | foraging 15x15-3p-4f, team | 2 M | 0.50 | 0.50 |")
     )
-    train, score = commands(scores).splitlines()
+    train, score = commands(ROWS, scores).splitlines()
     assert (
         "learn configs/lbf_vdn.yaml --run-id=lbf_vdn-15x15-3p-4f --env=gymma:Foraging-15x15-3p-4f-v3" in train
     )
@@ -70,7 +71,7 @@ def test_a_configuration_may_have_rows_on_several_tasks() -> None:
 
 
 def test_commands_are_those_of_rows_that_were_run() -> None:
-    said = commands([Score("switch2_mappo", 1, 8.3, 500_000, 60.0)]).splitlines()
+    said = commands(ROWS, [Score("switch2_mappo", 1, 8.3, 500_000, 60.0)]).splitlines()
     assert said == [
         "mlagents-style learn configs/switch2_mappo.yaml --run-id=switch2_mappo --env=sim:switch2 --seed=1",
         "mlagents-style evaluate switch2_mappo --env=sim:switch2 --episodes=1000 --json",
@@ -80,15 +81,15 @@ def test_commands_are_those_of_rows_that_were_run() -> None:
 def test_a_run_that_is_there_is_not_run_again(tmp_path: Path) -> None:
     score = Score("switch2_mappo", 1, 8.3, 500_000, 60.0)
     (tmp_path / "switch2_mappo-1.json").write_text(as_line(score))
-    assert marl_results.run(ROW["switch2_mappo"], 1, tmp_path) == "switch2_mappo-1: there already"
-    assert marl_results.scores(tmp_path) == [score]
+    assert scored_runs.run(ROW["switch2_mappo"], 1, tmp_path) == "switch2_mappo-1: there already"
+    assert scored_runs.scores(tmp_path) == [score]
 
 
 def test_scores_are_read_as_they_were_written(tmp_path: Path) -> None:
     scores = [Score("spread_ippo", 1, -8.5, 3000, 60.0, ((1000, -20.0), (3000, -9.25)))]
-    assert read_scores(tmp_path / "none.jsonl") == []
-    write_scores(tmp_path / "scores.jsonl", scores)
-    assert read_scores(tmp_path / "scores.jsonl") == scores
+    assert read_lines(tmp_path / "none.jsonl", score_of) == []
+    write_lines(tmp_path / "scores.jsonl", scores)
+    assert read_lines(tmp_path / "scores.jsonl", score_of) == scores
     assert [path.name for path in tmp_path.iterdir()] == ["scores.jsonl"]
 
 
@@ -99,7 +100,7 @@ def test_a_new_score_replaces_that_of_its_row_and_seed_alone() -> None:
 
 
 def test_every_kept_score_is_of_a_row() -> None:
-    kept = read_scores(marl_results.KEPT)
+    kept = read_lines(KEPT, score_of)
     assert kept == merged([], kept)
     assert {score.row for score in kept} <= set(ROW)
 
@@ -143,8 +144,8 @@ def test_without_matplotlib_nothing_is_trained(
 @pytest.mark.process
 def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
     row = Row("no_such_file", "nothing", "sim:basic", "sim:basic", 1, 1)
-    with pytest.raises(marl_results.RunFailed, match=r"no_such_file\.yaml"):
-        marl_results.run(row, 1, tmp_path)
+    with pytest.raises(scored_runs.RunFailed, match=r"no_such_file\.yaml"):
+        scored_runs.run(row, 1, tmp_path)
     assert not list(tmp_path.glob("*.json"))
 
 
@@ -157,9 +158,9 @@ def test_a_run_that_was_stopped_early_has_no_score(tmp_path: Path, monkeypatch: 
         "behaviors: {Basic: {trainer_type: ppo, max_steps: 10000000, hyperparameters: {batch_size: 16, "
         "buffer_size: 64}, network_settings: {hidden_units: 8}}}\nstop: {wall_clock: 1}\n"
     )
-    monkeypatch.setattr(marl_results, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(scored_runs, "CHECKOUT", tmp_path)
     with pytest.raises(
-        marl_results.RunFailed, match=r"early-1: stopped early after \d+ of 10000000 steps, by .+"
+        scored_runs.RunFailed, match=r"early-1: stopped early after \d+ of 10000000 steps, by .+"
     ):
-        marl_results.run(row, 1, tmp_path)
+        scored_runs.run(row, 1, tmp_path)
     assert not list(tmp_path.glob("early-1.*"))

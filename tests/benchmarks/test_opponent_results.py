@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import marl_results
 import opponent_results
 import pytest
 from marl.opponents import (
     TASKS,
     Encounter,
     Task,
+    encounter_of,
     encounters_of,
     merged,
-    read_encounters,
     tables,
-    write_encounters,
 )
+from marl.page import ENCOUNTERS
 from marl.rows import COMPARED, ROWS
+from measuring.scored_runs import CHECKOUT
+from measuring.scores import read_lines, write_lines
 
 from trainer_service.cli import main
 
@@ -28,12 +29,12 @@ ADVERSARY = "simple_adversary_v3_adversary"
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_configuration_is_sound(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(marl_results.CHECKOUT / config)]) == 0
+    assert main(["check", str(CHECKOUT / config)]) == 0
     assert "ok" in capsys.readouterr().out
 
 
 def test_every_configuration_beside_the_benchmarks_is_of_one() -> None:
-    there = {f"{COMPARED}/{path.name}" for path in (marl_results.CHECKOUT / COMPARED).iterdir()}
+    there = {f"{COMPARED}/{path.name}" for path in (CHECKOUT / COMPARED).iterdir()}
     used = {*CONFIGS, *(row.config for row in ROWS)}
     assert there == {path for path in used if path.startswith(COMPARED)}
 
@@ -79,9 +80,9 @@ def test_games_that_were_played_anew_replace_those_of_their_task_and_seed() -> N
 
 def test_encounters_are_read_as_they_were_written(tmp_path: Path) -> None:
     encounters = [Encounter("push", "a", "ippo", "dqn", 1, 500, -1.25)]
-    assert read_encounters(tmp_path / "none.jsonl") == []
-    write_encounters(tmp_path / "some.jsonl", encounters)
-    assert read_encounters(tmp_path / "some.jsonl") == encounters
+    assert read_lines(tmp_path / "none.jsonl", encounter_of) == []
+    write_lines(tmp_path / "some.jsonl", encounters)
+    assert read_lines(tmp_path / "some.jsonl", encounter_of) == encounters
 
 
 def test_a_table_has_means_over_seeds_and_leaves_chance_out_of_the_last_column() -> None:
@@ -99,7 +100,7 @@ def test_a_table_has_means_over_seeds_and_leaves_chance_out_of_the_last_column()
 
 
 def test_kept_games_are_of_the_tasks_learners() -> None:
-    kept = read_encounters(marl_results.ENCOUNTERS)
+    kept = read_lines(ENCOUNTERS, encounter_of)
     assert kept == merged([], kept)
     for each in kept:
         assert {each.learner, each.opponent} <= {*TASK[each.task].configs, "random"}
@@ -116,9 +117,9 @@ def test_a_task_is_trained_played_and_kept(tmp_path: Path, monkeypatch: pytest.M
     config.write_text(f"behaviors: {{{', '.join(behaviors)}}}\n")
     task = Task("push", "pettingzoo:mpe2.simple_push_v3", {"ippo": str(config)})
     monkeypatch.setattr(opponent_results, "EPISODES", 4)
-    assert opponent_results.train(task, "ippo", 1, tmp_path).startswith("push_ippo-1: trained in ")
+    assert opponent_results.learn(task, "ippo", 1, tmp_path).startswith("push_ippo-1: trained in ")
     assert opponent_results.play(task, 1, tmp_path) == "push, seed 1: 6 encounters"
-    found = read_encounters(opponent_results.kept(task, 1, tmp_path))
+    found = read_lines(opponent_results.kept(task, 1, tmp_path), encounter_of)
     pairs = {("ippo", "ippo"), ("ippo", "random"), ("random", "ippo")}
     assert {(each.learner, each.opponent) for each in found} == pairs
     assert opponent_results.play(task, 1, tmp_path) == "push, seed 1: played already"

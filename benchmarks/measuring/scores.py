@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from trainer_service.analysis.run_record import read_run
 from trainer_service.runs.files import write_atomic
+
+T = TypeVar("T")
 
 CURVE_POINTS = 60
 """So many are kept of a curve at most: what a picture shows."""
@@ -31,10 +34,14 @@ class Score:
     """Agent steps, and the acting policy's mean return by then; empty where it was not kept."""
 
 
-def read_scores(path: Path) -> list[Score]:
-    """All scores of a file with a line for each; none where there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [score_of(line) for line in lines]
+def read_lines(path: Path, made_of: Callable[[str], T]) -> list[T]:
+    """The records of a file with a line of JSON for each; none where there is no file."""
+    return list(map(made_of, path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+
+
+def write_lines(path: Path, records: Iterable[Any]) -> None:
+    """Replaces the file, whole or not at all."""
+    write_atomic(path, "".join(map(as_line, records)))
 
 
 def score_of(text: str) -> Score:
@@ -45,20 +52,15 @@ def score_of(text: str) -> Score:
     )
 
 
-def as_line(score: Score) -> str:
-    """The score as one line of JSON."""
-    return json.dumps(asdict(score)) + "\n"
+def as_line(record: Any) -> str:
+    """A dataclass as one line of JSON."""
+    return json.dumps(asdict(record)) + "\n"
 
 
 def merged(known: Iterable[Score], new: Iterable[Score]) -> list[Score]:
     """Known scores and new ones, which replace those of the same row and seed; in the order of their names."""
     by_run = {(score.row, score.seed): score for score in (*known, *new)}
     return [by_run[key] for key in sorted(by_run)]
-
-
-def write_scores(path: Path, scores: Sequence[Score]) -> None:
-    """Replaces the file, whole or not at all."""
-    write_atomic(path, "".join(map(as_line, scores)))
 
 
 def curve_of(run: Path, *, of_group: bool) -> tuple[tuple[int, float], ...]:
