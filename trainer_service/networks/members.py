@@ -73,9 +73,6 @@ def continuous_of_agents(spec: BehaviorSpec) -> Tensor | None:
     return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.continuous)
 
 
-numbers_of_agents = continuous_of_agents
-
-
 def discrete_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
     return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.discrete)

@@ -26,7 +26,7 @@ from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.groups.member_actor_critic import MemberActors
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors
-from trainer_service.networks.members import numbers_of_agents
+from trainer_service.networks.members import continuous_of_agents
 from trainer_service.replay.joint_transitions import JointSample
 from unity_bridge.specs import BehaviorSpec
 
@@ -52,7 +52,7 @@ class MADDPG(GroupReplayLearner):
         )
 
     def _make_actor(self, stream: torch.Generator) -> Actor:
-        hyper, has_number = self._hyper, numbers_of_agents(self._agent_spec)
+        hyper, has_number = self._hyper, continuous_of_agents(self._agent_spec)
         return Actor(
             self._update_rule.actors,
             self._normalizer,
