@@ -3,8 +3,9 @@
     python tools/trace_paths.py configs/3dball.yaml --env=sim:3dball
     python tools/trace_paths.py configs/spread_qmix.yaml --env=sim:spread --plain --files
 
-A tick goes from a simulator's message to its actions, an update is all of ``Behavior.update``. Each is counted once,
-when what is made on the first call is made. ``--plain`` counts the paths without kernels and other fast paths.
+A tick goes from a simulator's message to its actions, an update is all of ``Behavior.update``. Each is counted a few
+times after the first calls, and the smallest count is shown: a busy machine adds messages about progress. ``--plain``
+counts the paths without kernels and other fast paths.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = tuple(str(REPOSITORY / package) + os.sep for package in ("trainer_service", "unity_bridge"))
 WARM = {"tick": 40, "update": 2}
-"""Calls before the one that is counted."""
+"""Calls before those that are counted."""
+COUNTED = {"tick": 5, "update": 2}
+"""Calls that are counted."""
 
 
 @dataclass(slots=True)
@@ -64,25 +67,28 @@ class Trace:
 
 
 def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Trace]:
-    """Runs a configuration until one tick and one update were counted."""
+    """Runs a configuration until some ticks and updates were counted. Returns of each the trace with fewest functions."""
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.cli import main
     from trainer_service.collection.simulators import Simulators
 
-    found = {"tick": Trace(), "update": Trace()}
+    found: dict[str, list[Trace]] = {"tick": [], "update": []}
     counts: Counter[str] = Counter()
 
     def traced(name: str, call: Callable[..., Any], *, is_last: bool = True) -> Callable[..., Any]:
         def counted(*args: Any) -> Any:
+            number = counts[name] - WARM[name]
             counts[name] += is_last
-            if counts[name] != WARM[name] + is_last:
+            if not 0 <= number < COUNTED[name]:
                 return call(*args)
-            sys.setprofile(found[name])
+            if len(found[name]) == number:
+                found[name].append(Trace())
+            sys.setprofile(found[name][number])
             try:
                 return call(*args)
             finally:
                 sys.setprofile(None)
-                if all(counts[each] > warm_calls for each, warm_calls in WARM.items()):
+                if all(counts[each] >= WARM[each] + COUNTED[each] for each in found):
                     os.kill(os.getpid(), signal.SIGINT)  # the run saves and ends
 
         return counted
@@ -111,7 +117,7 @@ def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Tr
     finally:
         for (owner, attribute), function in zip(places, (collect, act, update), strict=True):
             setattr(owner, attribute, function)
-    return found
+    return {name: min(each, key=lambda trace: trace.functions) for name, each in found.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
