@@ -67,7 +67,7 @@ class Trace:
 
 
 def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Trace]:
-    """Runs a configuration until some ticks and updates were counted. Returns of each the trace with fewest functions."""
+    """Runs a configuration until ticks and updates were counted. Returns the traces with the fewest functions."""
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.cli import main
     from trainer_service.collection.simulators import Simulators
