@@ -36,6 +36,14 @@ def with_progress(
         yield minibatch
 
 
+def shuffled(
+    sampler: MinibatchSampler, generator: torch.Generator
+) -> list[tuple[Tensor, Sequences | None, float]]:
+    """The minibatches of one epoch: their steps, how these follow each other, and the weight of their mean."""
+    steps, minibatches = sampler.shuffle(generator)
+    return [(steps[rows], sequences, share) for rows, share, sequences in minibatches]
+
+
 def minibatch_slices(rows: int, batch_size: int) -> list[slice]:
     """Slices of ``batch_size`` that cover all rows; what is left over is a minibatch of its own from half of that on.
 
@@ -58,23 +66,23 @@ class MinibatchSampler:
     """The final observations as sequences of one step; None without memory."""
 
     def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = ALONE) -> None:
-        """device: where the steps are."""
+        """device: where the steps are; shard: the part of each minibatch that is drawn."""
         self._steps = steps
-        self._batch_size = batch_size
-        self._device = device
-        self._shard = shard
+        self.batch_size = batch_size
+        self.device = device
+        self.shard = shard
 
     def shuffle(self, generator: torch.Generator) -> Epoch:
         """One epoch: steps in random order, ``batch_size`` at a time."""
-        order = torch.randperm(self._steps, generator=generator).to(self._device)
+        order = torch.randperm(self._steps, generator=generator).to(self.device)
         return Epoch(
-            order, [self._minibatch(rows) for rows in minibatch_slices(self._steps, self._batch_size)]
+            order, [self._minibatch(rows) for rows in minibatch_slices(self._steps, self.batch_size)]
         )
 
     def _minibatch(self, rows: slice) -> Minibatch:
         count = rows.stop - rows.start
-        first, _, every = self._shard.rows(count).indices(count)
-        return Minibatch(slice(rows.start + first, rows.stop, every), self._shard.part(count).share)
+        first, _, every = self.shard.rows(count).indices(count)
+        return Minibatch(slice(rows.start + first, rows.stop, every), self.shard.part(count).share)
 
 
 class SequenceSampler(MinibatchSampler):
@@ -108,13 +116,13 @@ class SequenceSampler(MinibatchSampler):
         end = 0
         for rows in minibatch_slices(len(ranges), self._sequences_per_minibatch):
             chosen = ranges.select(rows)
-            sequences, part = self._shard.part_of_sequences(chosen.lengths)
+            sequences, part = self.shard.part_of_sequences(chosen.lengths)
             own = chosen.select(sequences)
             steps.append(own.steps())
             start, end = end, end + len(steps[-1])
             minibatches.append(Minibatch(slice(start, end), part.share, self._sequences(own)))
-        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._device), minibatches)
+        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self.device), minibatches)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
         starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
-        return Sequences(self._memories[starts.to(self._device)], filled.to(self._device))
+        return Sequences(self._memories[starts.to(self.device)], filled.to(self.device))

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    GroupRollout,
     all_joint_steps,
     group_advantages,
     individual_advantages,
     joint_step_batches,
     referenced_observations,
 )
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
 from trainer_service.algorithms.on_policy.coma import per_agent_rewards
+from trainer_service.rewards import Experience
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 
@@ -61,11 +63,17 @@ def trajectories(
 def rollout(
     group_rollout: Trajectories, rewards: list[float], common: list[float] | None = None
 ) -> GroupRollout:
-    nothing = torch.empty(0)
+    nothing, cpu = torch.empty(0), torch.device("cpu")
+    joint_steps = find_joint_steps(group_rollout, 2)
     return GroupRollout(
         trajectories=group_rollout,
-        joint_steps=find_joint_steps(group_rollout, 2),
+        experience=Experience(group_rollout, cpu),
+        sampler=MinibatchSampler(len(group_rollout), 1, cpu),
+        joint_steps=joint_steps,
+        members=torch.from_numpy(joint_steps.members),
+        joint_observations=[],
         observations=[],
+        final=[],
         rewards=[np.array(rewards, np.float32)],
         group_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
         continuous_actions=nothing,
