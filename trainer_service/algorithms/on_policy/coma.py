@@ -9,7 +9,6 @@ reward: the sum of theirs, divided by its size.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -30,18 +29,11 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     all_joint_steps,
     group_advantages,
     referenced_observations,
-    shuffled_joint_steps,
 )
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import shuffled, with_progress
-from trainer_service.algorithms.common.on_policy.parts import group_parts, reward_sensors
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, make_group_rollout
-from trainer_service.algorithms.common.on_policy.update import (
-    actor_epoch,
-    actor_report,
-    critic_epoch,
-    mean_reports,
-)
+from trainer_service.algorithms.common.on_policy.parts import group_parts
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
 from trainer_service.algorithms.common.schedules import learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
@@ -52,7 +44,6 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import counterfactual_baseline, explored_log_probs
-from trainer_service.ops.losses import clipped_surrogate_loss
 from trainer_service.ops.returns import standardize
 from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec
@@ -99,7 +90,6 @@ class COMA(OnPolicyLearner):
         super().__init__(
             settings, compute, replace(parts, networks={**parts.networks, "target": self._target})
         )
-        self._reward_sensors = reward_sensors(spec)
         self._critic_steps = 0
 
     def update(self, step: int) -> Metrics:
@@ -109,37 +99,18 @@ class COMA(OnPolicyLearner):
         critic_rate = learning_rate_at(
             hyper, step, self._settings.max_steps, initial=hyper.initial_critic_learning_rate
         )
-        rollout = make_group_rollout(
-            self.buffer.drain(),
-            self.rewards,
-            self.actor.normalizer,
-            self.sampler,
-            reward_sensors=self._reward_sensors,
-            num_agents=hyper.num_agents,
-        )
+        rollout = self.take_group_rollout(hyper.num_agents)
         targets = self.estimate(rollout)
-        reports: list[Tensor] = []
+        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
+        evaluate = partial(self._log_prob_and_entropy, rollout)
+        loss = surrogate(evaluate, rollout, targets.advantages, hyper.ratio_clip, scheduled.beta)
         for epoch in range(hyper.num_epoch):
-            minibatches = shuffled(rollout.sampler, self._shuffling)
-            reports += actor_epoch(
-                self.optimizers["actor_optimizer"],
-                with_progress(minibatches, epoch, 2 * hyper.num_epoch, self._progress),
-                partial(self._actor_loss, rollout, targets.advantages, scheduled.beta),
-                scheduled.learning_rate,
-                hyper.max_grad_norm,
-            )
-        losses: list[Tensor] = []
+            epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        value_loss = partial(self._critic_loss, rollout, targets)
         for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            batches = shuffled_joint_steps(rollout, self._shuffling)
-            losses += critic_epoch(
-                self.optimizers["critic_optimizer"],
-                with_progress(batches, epoch, 2 * hyper.num_epoch, self._progress),
-                partial(self._critic_loss, rollout, targets),
-                critic_rate,
-                hyper.max_grad_norm,
-            )
+            epochs.critic(rollout, value_loss, critic_rate, epoch, 2 * hyper.num_epoch)
         return {
-            **mean_reports(reports, losses, self._shard),
+            **epochs.metrics(),
             "Policy/Exploration Rate": self._exploration.epsilon,
             **targets.metrics,
             **self.finish_update(rollout, scheduled, step),
@@ -170,8 +141,12 @@ class COMA(OnPolicyLearner):
         by_return = self._hyper.action_value == "return"
         taken = targets[joint_steps.of_step, 0] if by_return else q_taken
         advantages = (taken - counterfactual_baseline(q, log_probs)).sum(dim=1)
+        weighing = advantages
+        if self._hyper.advantage_normalization == "global":
+            # Signals have added up, so that their strengths decide how they weigh.
+            weighing = torch.from_numpy(standardize(advantages.cpu().numpy())).to(self._device)
         return CriticTargets(
-            advantages=self._normalized(advantages),
+            advantages=weighing,
             targets=targets,
             mask=torch.from_numpy(joint_steps.steps >= 0).to(self._device),
             old_values=q,
@@ -184,12 +159,6 @@ class COMA(OnPolicyLearner):
             },
             actions=actions,
         )
-
-    def _normalized(self, advantages: Tensor) -> Tensor:
-        """One advantage per step: signals have added up, so that their strengths decide how they weigh."""
-        if self._hyper.advantage_normalization == "none":
-            return advantages
-        return torch.from_numpy(standardize(advantages.cpu().numpy())).to(self._device)
 
     def _joint_values(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
         """Values of joint actions by the target critic, at each joint step: [F, 1, signals].
@@ -239,27 +208,15 @@ class COMA(OnPolicyLearner):
             ]
             return critic.value.raw(torch.cat(chunks))
 
-    def _actor_loss(
-        self,
-        rollout: GroupRollout,
-        advantages: Tensor,
-        beta: float,
-        steps: Tensor,
-        sequences: Sequences | None,
+    def _log_prob_and_entropy(
+        self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
-        """The plain policy gradient's loss, or PPO's where ratios are clipped, and its report."""
+        """Log-probabilities of what was done at these steps by actors that explore, [B], and the actors' entropy."""
         parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
-        allowed, old = rollout.allowed_actions[steps], rollout.old_log_prob[steps]
+        allowed = rollout.allowed_actions[steps]
         log_probs = self._log_probs(parameters, allowed)
         log_prob = dist.categorical_log_prob(log_probs, rollout.discrete_actions[steps])
-        entropy = self._actors.actions.entropy(parameters, allowed).mean()
-        ratio_clip = self._hyper.ratio_clip
-        if ratio_clip is None:
-            policy_loss = -(advantages[steps] * log_prob).mean()
-        else:
-            policy_loss = clipped_surrogate_loss(log_prob, old, advantages[steps], clip_epsilon=ratio_clip)
-        report = actor_report(policy_loss, entropy, log_prob.detach() - old, ratio_clip or math.inf)
-        return policy_loss - beta * entropy, report
+        return log_prob, self._actors.actions.entropy(parameters, allowed).mean()
 
     def _critic_loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
         """The squared error of what was done; of several learner ranks, this one's addend of it."""

@@ -10,26 +10,17 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.central_critic import CentralCritic, make_joint_critic
-from trainer_service.algorithms.common.on_policy.group_rollout import shuffled_joint_steps
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import shuffled, with_progress
-from trainer_service.algorithms.common.on_policy.parts import group_parts, reward_sensors
+from trainer_service.algorithms.common.on_policy.parts import group_parts
 from trainer_service.algorithms.common.on_policy.rollout import (
     decouple,
     log_prob_and_entropy,
-    make_group_rollout,
 )
-from trainer_service.algorithms.common.on_policy.update import (
-    actor_epoch,
-    critic_epoch,
-    mean_reports,
-    surrogate,
-)
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
 from trainer_service.algorithms.common.schedules import learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
@@ -47,7 +38,6 @@ class HAPPO(OnPolicyLearner):
         make_critic = partial(make_joint_critic, spec, settings.network_settings, hyper)
         self._actors, critic, parts = group_parts(spec, settings, compute, make_critic)
         super().__init__(settings, compute, parts)
-        self._reward_sensors = reward_sensors(spec)
         self.critic = CentralCritic(critic, self.rewards, hyper, compute.shard)
         """Makes advantages and the critic's loss."""
 
@@ -58,24 +48,17 @@ class HAPPO(OnPolicyLearner):
         critic_rate = learning_rate_at(
             hyper, step, self._settings.max_steps, initial=hyper.initial_critic_learning_rate
         )
-        rollout = make_group_rollout(
-            self.buffer.drain(),
-            self.rewards,
-            self.actor.normalizer,
-            self.sampler,
-            reward_sensors=self._reward_sensors,
-            num_agents=hyper.num_agents,
-        )
+        rollout = self.take_group_rollout(hyper.num_agents)
         if self._decoupled:
             rollout = decouple(rollout, self._actors)
         targets = self.critic.estimate(rollout, scheduled.epsilon)
+        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
+        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
         weighted = rollout.weighted(targets.advantages).clone()
-        joint_steps, of_step = (
-            rollout.joint_steps,
-            torch.from_numpy(rollout.joint_steps.of_step).to(self._device),
-        )
+        loss = surrogate(evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
+        joint_steps = rollout.joint_steps
+        of_step = torch.from_numpy(joint_steps.of_step).to(self._device)
         factor = torch.ones(len(joint_steps), device=self._device)
-        reports: list[Tensor] = []
         deviations: list[float] = []
         agents = self._agent_order()
         for position, agent in enumerate(agents):
@@ -86,33 +69,18 @@ class HAPPO(OnPolicyLearner):
             # A positive factor may as well stand inside the minimum: it scales both of its sides.
             weighted[rows] *= factor[of_step[rows]]
             sampler = self.sampler(rollout.trajectories.select(segments))
-            loss = surrogate(self._actors, rollout, weighted, scheduled)
             for epoch in range(position * hyper.num_epoch, (position + 1) * hyper.num_epoch):
-                minibatches = shuffled(sampler, self._shuffling)
-                own = [(rows[steps], sequences, share) for steps, sequences, share in minibatches]
-                reports += actor_epoch(
-                    self.optimizers["actor_optimizer"],
-                    with_progress(own, epoch, 2 * len(agents) * hyper.num_epoch, self._progress),
-                    loss,
-                    scheduled.learning_rate,
-                    hyper.max_grad_norm,
-                )
+                total = 2 * len(agents) * hyper.num_epoch
+                epochs.actors(sampler, loss, scheduled.learning_rate, epoch, total, rows)
             with torch.no_grad():
-                log_prob, _ = log_prob_and_entropy(self._actors, rollout, rows, sampler.sequences)
+                log_prob, _ = evaluate(rows, sampler.sequences)
                 factor[of_step[rows]] *= (log_prob - rollout.old_log_prob[rows]).exp()
             deviations.append(float(factor.std(correction=0)))
-        losses: list[Tensor] = []
+        value_loss = partial(self.critic.loss, rollout, targets)
         for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            batches = shuffled_joint_steps(rollout, self._shuffling)
-            losses += critic_epoch(
-                self.optimizers["critic_optimizer"],
-                with_progress(batches, epoch, 2 * hyper.num_epoch, self._progress),
-                partial(self.critic.loss, rollout, targets),
-                critic_rate,
-                hyper.max_grad_norm,
-            )
+            epochs.critic(rollout, value_loss, critic_rate, epoch, 2 * hyper.num_epoch)
         return {
-            **mean_reports(reports, losses, self._shard),
+            **epochs.metrics(),
             "Policy/Factor Deviation": float(np.mean(deviations)),
             **targets.metrics,
             **self.finish_update(rollout, scheduled, step),

@@ -9,22 +9,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from torch import Tensor
-
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.central_critic import CentralCritic, make_joint_critic
-from trainer_service.algorithms.common.on_policy.group_rollout import shuffled_joint_steps
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import shuffled, with_progress
-from trainer_service.algorithms.common.on_policy.parts import group_parts, reward_sensors
-from trainer_service.algorithms.common.on_policy.rollout import decouple, make_group_rollout
-from trainer_service.algorithms.common.on_policy.update import (
-    actor_epoch,
-    critic_epoch,
-    mean_reports,
-    surrogate,
-)
+from trainer_service.algorithms.common.on_policy.parts import group_parts
+from trainer_service.algorithms.common.on_policy.rollout import decouple, log_prob_and_entropy
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
 from trainer_service.algorithms.common.schedules import learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
@@ -42,7 +33,6 @@ class MAPPO(OnPolicyLearner):
         make_critic = partial(make_joint_critic, spec, settings.network_settings, hyper)
         self._actors, critic, parts = group_parts(spec, settings, compute, make_critic)
         super().__init__(settings, compute, parts)
-        self._reward_sensors = reward_sensors(spec)
         self.critic = CentralCritic(critic, self.rewards, hyper, compute.shard)
         """Makes advantages and the critic's loss."""
 
@@ -53,45 +43,27 @@ class MAPPO(OnPolicyLearner):
         critic_rate = learning_rate_at(
             hyper, step, self._settings.max_steps, initial=hyper.initial_critic_learning_rate
         )
-        rollout = make_group_rollout(
-            self.buffer.drain(),
-            self.rewards,
-            self.actor.normalizer,
-            self.sampler,
-            reward_sensors=self._reward_sensors,
-            num_agents=hyper.num_agents,
-        )
+        rollout = self.take_group_rollout(hyper.num_agents)
         if self._decoupled:
             rollout = decouple(rollout, self._actors)
         targets = self.critic.estimate(rollout, scheduled.epsilon)
-        metrics = targets.metrics
-        reports: list[Tensor] = []
-        losses: list[Tensor] = []
-        epochs = 2 * hyper.num_epoch
-        for epoch in range(epochs):
+        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
+        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
+        metrics, total = targets.metrics, 2 * hyper.num_epoch
+        for epoch in range(total):
             # Actors and critic take turns, or all epochs of the actors come first, by the critic as it was.
             if epoch % 2 == 0 if hyper.estimates_every_epoch else epoch < hyper.num_epoch:
                 if epoch and hyper.estimates_every_epoch:
                     targets = self.critic.estimate(rollout, scheduled.epsilon)
-                reports += actor_epoch(
-                    self.optimizers["actor_optimizer"],
-                    with_progress(shuffled(rollout.sampler, self._shuffling), epoch, epochs, self._progress),
-                    surrogate(self._actors, rollout, rollout.weighted(targets.advantages), scheduled),
-                    scheduled.learning_rate,
-                    hyper.max_grad_norm,
+                loss = surrogate(
+                    evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
                 )
+                epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, total)
             else:
-                losses += critic_epoch(
-                    self.optimizers["critic_optimizer"],
-                    with_progress(
-                        shuffled_joint_steps(rollout, self._shuffling), epoch, epochs, self._progress
-                    ),
-                    partial(self.critic.loss, rollout, targets),
-                    critic_rate,
-                    hyper.max_grad_norm,
-                )
+                value_loss = partial(self.critic.loss, rollout, targets)
+                epochs.critic(rollout, value_loss, critic_rate, epoch, total)
         return {
-            **mean_reports(reports, losses, self._shard),
+            **epochs.metrics(),
             **metrics,
             **self.finish_update(rollout, scheduled, step),
         }

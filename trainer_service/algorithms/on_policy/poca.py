@@ -21,18 +21,11 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     JointStepBatch,
     all_joint_steps,
     group_advantages,
-    shuffled_joint_steps,
 )
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.minibatches import shuffled, with_progress
-from trainer_service.algorithms.common.on_policy.parts import group_parts, reward_sensors
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, decouple, make_group_rollout
-from trainer_service.algorithms.common.on_policy.update import (
-    actor_epoch,
-    critic_epoch,
-    mean_reports,
-    surrogate,
-)
+from trainer_service.algorithms.common.on_policy.parts import group_parts
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, decouple, log_prob_and_entropy
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import POCASettings
@@ -66,46 +59,27 @@ class POCA(OnPolicyLearner):
         make_critic = partial(make_poca_critic, spec, settings.network_settings)
         self._actors, self._critic, parts = group_parts(spec, settings, compute, make_critic)
         super().__init__(settings, compute, parts)
-        self._reward_sensors = reward_sensors(spec)
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         hyper = self._hyper
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        rollout = make_group_rollout(
-            self.buffer.drain(),
-            self.rewards,
-            self.actor.normalizer,
-            self.sampler,
-            reward_sensors=self._reward_sensors,
-            num_agents=None,  # attention takes any number
-        )
+        rollout = self.take_group_rollout(None)  # attention takes any number
         if self._decoupled:
             rollout = decouple(rollout, self._actors)
         targets = self.estimate(rollout, scheduled.epsilon)
-        loss = surrogate(self._actors, rollout, rollout.weighted(targets.advantages), scheduled)
-        reports: list[Tensor] = []
+        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
+        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
+        loss = surrogate(
+            evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
+        )
         for epoch in range(hyper.num_epoch):
-            minibatches = shuffled(rollout.sampler, self._shuffling)
-            reports += actor_epoch(
-                self.optimizers["actor_optimizer"],
-                with_progress(minibatches, epoch, 2 * hyper.num_epoch, self._progress),
-                loss,
-                scheduled.learning_rate,
-                hyper.max_grad_norm,
-            )
-        losses: list[Tensor] = []
+            epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        value_loss = partial(self._critic_loss, rollout, targets)
         for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            batches = shuffled_joint_steps(rollout, self._shuffling)
-            losses += critic_epoch(
-                self.optimizers["critic_optimizer"],
-                with_progress(batches, epoch, 2 * hyper.num_epoch, self._progress),
-                partial(self._critic_loss, rollout, targets),
-                scheduled.learning_rate,
-                hyper.max_grad_norm,
-            )
+            epochs.critic(rollout, value_loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
         return {
-            **mean_reports(reports, losses, self._shard),
+            **epochs.metrics(),
             **targets.metrics,
             **self.finish_update(rollout, scheduled, step),
         }

@@ -12,8 +12,6 @@ import torch
 from behavior_worlds import assert_equal_states, flat
 
 from trainer_service.algorithms.common.on_policy import update
-from trainer_service.algorithms.common.on_policy.update import mean_reports
-from trainer_service.algorithms.on_policy.coma import COMA
 from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.policy import Policy
@@ -114,12 +112,14 @@ def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, 
     behavior = make(make_behavior, learner)
     seen: list[torch.Tensor] = []
 
-    def listen(optimizer: Any, minibatches: Any, *others: Any) -> Any:
-        minibatches = list(minibatches)
-        seen.extend(steps for steps, _, _ in minibatches)
-        return update.actor_epoch(optimizer, minibatches, *others)
+    def listening(evaluate: Any, *others: Any) -> Any:
+        def listen(steps: torch.Tensor, sequences: Any) -> Any:
+            seen.append(steps)
+            return evaluate(steps, sequences)
 
-    monkeypatch.setattr(f"{type(behavior.learner).__module__}.actor_epoch", listen)
+        return update.surrogate(listen, *others)
+
+    monkeypatch.setattr(f"{type(behavior.learner).__module__}.surrogate", listening)
     live(behavior, Pairs(), 1)
     passes = 1 if learner == "coma" else 3
     times = torch.bincount(torch.cat(seen), minlength=256)
@@ -216,16 +216,26 @@ def test_one_joint_step_is_enough_to_learn_from(
     assert all(np.isfinite(value) for value in statistics(behavior).values())
 
 
-def test_metrics_are_means_over_all_minibatches() -> None:
-    reports = [torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])]
-    metrics = mean_reports(reports, [torch.tensor(1.0), torch.tensor(4.0)])
-    assert metrics == {
-        "Losses/Policy Loss": -1.0,
-        "Losses/Value Loss": 2.5,
-        "Policy/Entropy": 3.0,
-        "Policy/Clip Fraction": 0.5,
-        "Policy/KL Divergence": 2.0,
-    }
+def test_metrics_are_means_over_all_minibatches(make_behavior, live, monkeypatch) -> None:
+    behavior = make(make_behavior, "mappo")
+    heard: dict[str, list[torch.Tensor]] = {"Losses/Policy Loss": [], "Policy/KL Divergence": []}
+
+    def listening(*given: Any) -> Any:
+        def listen(steps: torch.Tensor, sequences: Any) -> Any:
+            loss, report = learned_from(steps, sequences)
+            heard["Losses/Policy Loss"].append(report[0])
+            heard["Policy/KL Divergence"].append(report[3])
+            return loss, report
+
+        learned_from = update.surrogate(*given)
+        return listen
+
+    monkeypatch.setattr(f"{MAPPO.__module__}.surrogate", listening)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    metrics = statistics(behavior)
+    for tag, reported in heard.items():
+        assert len(reported) == 6
+        assert metrics[tag] == pytest.approx(float(torch.stack(reported).mean()), rel=1e-5)
 
 
 class Stragglers:
@@ -257,16 +267,16 @@ class Stragglers:
 def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, live, monkeypatch) -> None:
     behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
     estimates = spied_estimates(behavior, monkeypatch)
-    lost = spied(sys.modules[COMA.__module__], "critic_epoch", monkeypatch)
     live(behavior, Stragglers(), 1)
-    (((rollout,), critic_targets),), ((_, (loss,)),) = estimates, lost
+    (((rollout,), critic_targets),) = estimates
     mask = critic_targets.mask
     cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
     assert cut_off[mask.any(dim=1).numpy()].any()
     steps = torch.from_numpy(rollout.joint_steps.steps)[mask]
     taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
     targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
-    assert float(loss) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
+    loss = statistics(behavior)["Losses/Value Loss"]  # of the only minibatch
+    assert loss == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 
 def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(

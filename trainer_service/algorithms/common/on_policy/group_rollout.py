@@ -5,7 +5,7 @@ S steps of P trajectories, at F joint steps of G group trajectories.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.minibatches import minibatch_slices
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, minibatch_slices
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, agent_advantages
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.returns import ragged_generalized_advantage
@@ -161,40 +161,31 @@ class JointStepBatch(NamedTuple):
 
 
 def joint_step_batches(
-    joint_steps: JointSteps,
-    count: int,
-    generator: torch.Generator,
-    *,
-    device: torch.device,
-    whole_trajectories: bool,
-    shard: Shard = ALONE,
-) -> Iterator[JointStepBatch]:
-    """One epoch over all joint steps with decisions, in about ``count`` parts, in random order."""
-    if whole_trajectories:
+    joint_steps: JointSteps, sampler: MinibatchSampler, generator: torch.Generator
+) -> list[JointStepBatch]:
+    """One epoch over all joint steps with decisions, in random order; with memory whole group trajectories.
+
+    They are in about as many parts as the sampler makes of the steps.
+    """
+    count, device, shard = (
+        len(minibatch_slices(sampler.steps, sampler.batch_size)),
+        sampler.device,
+        sampler.shard,
+    )
+    if sampler.sequences is not None:
         order = torch.randperm(len(joint_steps.lengths), generator=generator).numpy()
-        for chosen in np.array_split(order, min(count, len(order))):
-            yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
-        return
+        return [
+            group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
+            for chosen in np.array_split(order, min(count, len(order)))
+        ]
     in_time = torch.from_numpy(joint_steps.in_time())
     shuffled = in_time[torch.randperm(len(in_time), generator=generator)].to(device)
+    batches = []
     for chunk in torch.tensor_split(shuffled, min(count, len(shuffled))):
         part = shard.part(len(chunk))
         own = chunk if shard.world == 1 or part.copies > 1 else chunk[part.rows]
-        yield JointStepBatch(own, None, chunk, part.copies)
-
-
-def shuffled_joint_steps(rollout: GroupRollout, generator: torch.Generator) -> list[JointStepBatch]:
-    """One epoch over all joint steps with decisions, in as many minibatches as the actors' steps make."""
-    sampler = rollout.sampler
-    batches = joint_step_batches(
-        rollout.joint_steps,
-        len(minibatch_slices(len(rollout.trajectories), sampler.batch_size)),
-        generator,
-        device=sampler.device,
-        whole_trajectories=sampler.sequences is not None,
-        shard=sampler.shard,
-    )
-    return list(batches)
+        batches.append(JointStepBatch(own, None, chunk, part.copies))
+    return batches
 
 
 def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:

@@ -15,10 +15,16 @@ import torch
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
-from trainer_service.algorithms.common.on_policy.episode_rewards import EpisodeRewards
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.on_policy.parts import Parts
-from trainer_service.algorithms.common.on_policy.rollout import Rollout, weight_metrics
+from trainer_service.algorithms.common.on_policy.rollout import (
+    EpisodeRewards,
+    GroupRollout,
+    Rollout,
+    make_group_rollout,
+    make_rollout,
+    weight_metrics,
+)
 from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
@@ -58,6 +64,7 @@ class OnPolicyLearner(Learner):
         self._shuffling = random_stream(compute.seed + 2)
         self._episode_rewards = EpisodeRewards(self.rewards)
         self._cloning = parts.cloning
+        self._reward_sensors = parts.reward_sensors
 
     @abstractmethod
     def update(self, step: int) -> Metrics:
@@ -89,6 +96,21 @@ class OnPolicyLearner(Learner):
             return MinibatchSampler(len(trajectories), batch_size, self._device, self._shard)
         return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
+    def take_rollout(self) -> Rollout:
+        """The rollout of what was collected, of agents that learn alone. Nothing waits for the next update then."""
+        return make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)
+
+    def take_group_rollout(self, num_agents: int | None) -> GroupRollout:
+        """Likewise of agents that come in groups, of so many each; None for those of the largest that came."""
+        return make_group_rollout(
+            self.buffer.drain(),
+            self.rewards,
+            self.actor.normalizer,
+            self.sampler,
+            reward_sensors=self._reward_sensors,
+            num_agents=num_agents,
+        )
+
     def finish_update(self, rollout: Rollout, scheduled: Scheduled, step: int) -> dict[str, float]:
         """Lets reward models learn, then the policy clone. Returns the metrics that all learners on policy have.
 
@@ -98,20 +120,24 @@ class OnPolicyLearner(Learner):
             "Policy/Learning Rate": scheduled.learning_rate,
             "Policy/Epsilon": scheduled.epsilon,
             "Policy/Beta": scheduled.beta,
-            **weight_metrics(rollout.weights),
             **self._episode_rewards.metrics(rollout.trajectories, rollout.rewards),
-            **reward_models.update(
-                [source for source in self.rewards if source.learns],
+        }
+        if "epsilon" in self._hyper.unused:
+            del metrics["Policy/Epsilon"]
+        if rollout.weights is not None:
+            metrics |= weight_metrics(rollout.weights)
+        if learning := [source for source in self.rewards if source.learns]:
+            metrics |= reward_models.update(
+                learning,
                 rollout.experience,
                 epochs=self._hyper.num_epoch,
                 batch_size=self._hyper.batch_size,
                 generator=self._shuffling,
                 shard=self._shard,
-            ),
-        }
-        if "epsilon" in self._hyper.unused:
-            del metrics["Policy/Epsilon"]
-        return metrics if self._cloning is None else {**metrics, **self._cloning.update(step)}
+            )
+        if self._cloning is not None:
+            metrics |= self._cloning.update(step)
+        return metrics
 
     def state_dict(self) -> dict[str, Any]:
         """Networks, normalizer, optimizers, random streams and what was collected for the next update."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -38,9 +39,6 @@ from unity_bridge.specs import BehaviorSpec
 Policy = TypeVar("Policy", ActorCritic, GroupActors)
 Critic = TypeVar("Critic", bound=nn.Module)
 
-_GROUP_EPSILON = 1e-5
-"""ε of Adam, as MAPPO's authors have it."""
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Parts:
@@ -50,6 +48,9 @@ class Parts:
 
     rewards: Sequence[RewardSource]
     """The reward sources, in the order of the value heads."""
+
+    reward_sensors: Sequence[int] = ()
+    """Numbers of the sensors that reward sources look at, where agents come in groups."""
 
     networks: Mapping[str, nn.Module]
     """Every network, by its key in checkpoints."""
@@ -75,7 +76,7 @@ def agent_parts(
     normalizer = ObservationNormalizer(
         spec.observation_specs, normalize=settings.network_settings.normalize
     ).to(compute.device)
-    optimizer = _optimizer(policy, settings, compute)
+    optimizer = _optimizer(policy, settings, compute, epsilon=1e-8)
     imitators = [Imitator.of_trunk(policy.actor, policy.actions.forward)]
     return policy, Parts(
         actor=_actor(policy, normalizer, optimizer, compute),
@@ -98,11 +99,19 @@ def group_parts(
     make_critic: of a number of reward signals. Returns actors, critic and the parts.
     """
     hyper = require_settings(settings, GroupOnPolicySettings)
-    sensors = reward_sensors(spec)
-    own = with_sensors(spec, sensors)
+    own_sensors = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
+    own = with_sensors(spec, own_sensors)
+    told_apart = hyper.sharing != "full" or bool(spec.members)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(compute.seed)
-        actors = _started(_group_actors(spec, settings, hyper), settings, compute.device)
+        actors = GroupActors(
+            spec,
+            settings.network_settings,
+            agent_sensors=actor_sensors(spec, hyper),
+            index_sensor=len(spec.observation_specs) - 1 if told_apart else None,
+            share=hyper.sharing,
+        )
+        actors = _started(actors, settings, compute.device)
         rewards = make_reward_sources(own, settings, compute.device, compute.shard)
         critic = make_critic(len(rewards)).to(compute.device)
     normalizer = ObservationNormalizer(
@@ -110,43 +119,25 @@ def group_parts(
         normalize=settings.network_settings.normalize,
         has_sensor=sensors_of_agents(spec),
     ).to(compute.device)
-    optimizer = _optimizer(actors, settings, compute, _GROUP_EPSILON)
-
-    def normalize_own(observations: Sequence[Tensor]) -> list[Tensor]:
-        return normalizer.some(sensors, observations)
-
-    return (
-        actors,
-        critic,
-        Parts(
-            actor=_actor(actors, normalizer, optimizer, compute, exploration),
-            rewards=rewards,
-            networks={"actors": actors, "critic": critic},
-            optimizers={
-                "actor_optimizer": optimizer,
-                "critic_optimizer": _optimizer(critic, settings, compute, _GROUP_EPSILON),
-            },
-            cloning=_cloning(
-                own, settings, compute, actors, _imitators(actors, hyper), optimizer, normalize_own
-            ),
-        ),
+    # ε as MAPPO's authors have it.
+    optimizers = [_optimizer(network, settings, compute, epsilon=1e-5) for network in (actors, critic)]
+    # An actor for all with ids learns for each of them, and actors of one each learn alike.
+    shown = hyper.num_agents if hyper.agent_ids and hyper.sharing != "none" else 0
+    imitators = [
+        imitator
+        for each in actors
+        for imitator in Imitator.of_trunk(each.trunk, each.actions.forward).of_each(shown)
+    ]
+    normalize_own = partial(normalizer.some, own_sensors)
+    parts = Parts(
+        actor=_actor(actors, normalizer, optimizers[0], compute, exploration),
+        rewards=rewards,
+        reward_sensors=own_sensors,
+        networks={"actors": actors, "critic": critic},
+        optimizers={"actor_optimizer": optimizers[0], "critic_optimizer": optimizers[1]},
+        cloning=_cloning(own, settings, compute, actors, imitators, optimizers[0], normalize_own),
     )
-
-
-def reward_sensors(spec: BehaviorSpec) -> list[int]:
-    """Numbers of the sensors of a group's agents that reward sources look at."""
-    return sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
-
-
-def _group_actors(spec: BehaviorSpec, settings: TrainerSettings, hyper: GroupOnPolicySettings) -> GroupActors:
-    told_apart = hyper.sharing != "full" or bool(spec.members)
-    return GroupActors(
-        spec,
-        settings.network_settings,
-        agent_sensors=actor_sensors(spec, hyper),
-        index_sensor=len(spec.observation_specs) - 1 if told_apart else None,
-        share=hyper.sharing,
-    )
+    return actors, critic, parts
 
 
 def _started(policy: Policy, settings: TrainerSettings, device: torch.device) -> Policy:
@@ -159,13 +150,11 @@ def _started(policy: Policy, settings: TrainerSettings, device: torch.device) ->
 
 
 def _optimizer(
-    network: nn.Module, settings: TrainerSettings, compute: Compute, epsilon: float = 1e-8
+    network: nn.Module, settings: TrainerSettings, compute: Compute, *, epsilon: float
 ) -> FlatOptimizer:
+    weight_decay = settings.hyperparameters.weight_decay
     return FlatOptimizer(
-        network.parameters(),
-        epsilon=epsilon,
-        weight_decay=settings.hyperparameters.weight_decay,
-        shard=compute.shard,
+        network.parameters(), epsilon=epsilon, weight_decay=weight_decay, shard=compute.shard
     )
 
 
@@ -176,26 +165,9 @@ def _actor(
     compute: Compute,
     exploration: Exploration | None = None,
 ) -> Actor:
-    """The actor, which draws from a stream of its own: shuffling does not depend on how often it decided."""
-    return Actor(
-        policy,
-        normalizer,
-        random_stream(compute.seed + 1),
-        compute.device,
-        exploration=exploration,
-        parameters=optimizer.parameters,
-    )
-
-
-def _imitators(actors: GroupActors, hyper: GroupOnPolicySettings) -> list[Imitator]:
-    """The actors that learn from demonstrations."""
-    # An actor for all with ids learns for each of them, and actors of one each learn alike.
-    shown = hyper.num_agents if hyper.agent_ids and hyper.sharing != "none" else 0
-    return [
-        imitator
-        for actor in actors
-        for imitator in Imitator.of_trunk(actor.trunk, actor.actions.forward).of_each(shown)
-    ]
+    # It draws from a stream of its own: shuffling does not depend on how often it decided.
+    stream, parameters = random_stream(compute.seed + 1), optimizer.parameters
+    return Actor(policy, normalizer, stream, compute.device, exploration=exploration, parameters=parameters)
 
 
 def _cloning(
@@ -209,7 +181,5 @@ def _cloning(
 ) -> BehavioralCloning | None:
     if settings.behavioral_cloning is None:
         return None
-    loss = action_loss(policy.actions)
-    return BehavioralCloning(
-        spec, settings, policy, imitators, loss, optimizer.parameters, normalize, compute
-    )
+    loss, parameters = action_loss(policy.actions), optimizer.parameters
+    return BehavioralCloning(spec, settings, policy, imitators, loss, parameters, normalize, compute)

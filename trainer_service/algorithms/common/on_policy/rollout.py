@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from trainer_service.ops.losses import MAX_WEIGHT, importance_weights
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import Experience, RewardSource
 from trainer_service.rewards.extrinsic import ExtrinsicReward
+from trainer_service.rollout.episode_runs import EpisodeRuns, EpisodeValues
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import AnyFloats
@@ -216,10 +217,8 @@ def parts_in_order(
         yield slice(start, end), Sequences(sequences.memories[chosen], sequences.filled[chosen])
 
 
-def weight_metrics(weights: Tensor | None) -> dict[str, float]:
-    """Mean importance weight, and the share of those that were truncated, by tag; nothing without weights, [S]."""
-    if weights is None:
-        return {}
+def weight_metrics(weights: Tensor) -> dict[str, float]:
+    """Mean importance weight, and the share of those that were truncated, by tag. weights: [S]."""
     return {
         "Policy/Importance Weight": float(weights.mean()),
         "Policy/Clipped Weights": float((weights == MAX_WEIGHT).float().mean()),
@@ -249,3 +248,37 @@ def agent_advantages(
             gae_lambda=gae_lambda,
         )
     return advantages
+
+
+class EpisodeRewards:
+    """Sums of what each reward source paid an agent in its episode, in however many rollouts that lies."""
+
+    def __init__(self, sources: Sequence[RewardSource]) -> None:
+        self._names = [source.name for source in sources]
+        self._sums = EpisodeValues(len(sources))
+
+    def metrics(self, trajectories: Trajectories, rewards: Sequence[NDArray[np.float32]]) -> dict[str, float]:
+        """Adds a rollout, and returns each source's mean sum over the episodes that ended in it, by ML-Agents' tag.
+
+        Nothing where none ended. rewards: of each source, its strength included, at every step. Shapes [S].
+        """
+        runs = EpisodeRuns.of(trajectories)
+        starts = np.cumsum(runs.lengths) - runs.lengths
+        paid = np.stack(rewards, axis=1)[runs.steps].astype(np.float64)
+        sums = self._sums.before(runs) + np.add.reduceat(paid, starts)
+        self._sums.update(runs, sums)
+        if not runs.ended.any():
+            return {}
+        means = sums[runs.ended].mean(axis=0)
+        return {
+            f"Policy/{name.capitalize()} Reward": float(mean)
+            for name, mean in zip(self._names, means, strict=True)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums of episodes that go on."""
+        return self._sums.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from there."""
+        self._sums.load_state_dict(state)

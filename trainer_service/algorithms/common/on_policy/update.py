@@ -5,97 +5,130 @@ An epoch is a loop over minibatches: what is learned from one of them is the alg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch
-from trainer_service.algorithms.common.on_policy.rollout import Rollout, log_prob_and_entropy
-from trainer_service.algorithms.common.schedules import Scheduled
+from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch, joint_step_batches
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, Rollout
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.policies.group_actors import GroupActors
-from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.losses import clipped_surrogate_loss
 
+_T = TypeVar("_T")
+
 ActorLoss = Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]]
-"""Of a minibatch's steps, int64 [B], and how they follow each other: its loss, and its ``actor_report``."""
+"""Of a minibatch's steps, int64 [B], and how they follow each other: its loss, and without gradients a report: policy
+loss, entropy, fraction of clipped ratios and approximate KL divergence, [4]."""
 
 
-def actor_epoch(
-    optimizer: FlatOptimizer,
-    minibatches: Iterable[tuple[Tensor, Sequences | None, float]],
-    loss: ActorLoss,
-    learning_rate: float,
-    max_grad_norm: float | None,
-) -> list[Tensor]:
-    """One gradient step for each minibatch (see ``shuffled``). Returns their reports, times the minibatches' shares."""
-    reports: list[Tensor] = []
-    for steps, sequences, share in minibatches:
-        value, report = loss(steps, sequences)
-        optimizer.minimize(value, learning_rate, max_grad_norm, share)
-        reports.append(optimizer.parameters.shard.weighted(report, share))
-    return reports
+class GroupEpochs:
+    """The epochs of one update, and the means of what their gradient steps report."""
+
+    def __init__(
+        self,
+        optimizers: Mapping[str, FlatOptimizer],
+        generator: torch.Generator,
+        progress: Callable[[int, int], None],
+        max_grad_norm: float | None,
+    ) -> None:
+        """optimizers: of actors and critic, as ``group_parts`` makes them; generator: minibatches are drawn from it.
+
+        progress: as ``Compute`` has it.
+        """
+        self._actors, self._critic = optimizers["actor_optimizer"], optimizers["critic_optimizer"]
+        self._generator = generator
+        self._progress = progress
+        self._max_grad_norm = max_grad_norm
+        self._reports: list[Tensor] = []
+        self._losses: list[Tensor] = []
+
+    def actors(
+        self,
+        sampler: MinibatchSampler,
+        loss: ActorLoss,
+        learning_rate: float,
+        epoch: int,
+        of: int,
+        rows: Tensor | None = None,
+    ) -> None:
+        """One gradient step of the actors for each minibatch, in an epoch of so many.
+
+        rows: which steps of the rollout the sampler's are; None where they are all.
+        """
+        steps, minibatches = sampler.shuffle(self._generator)
+        steps = steps if rows is None else rows[steps]
+        for minibatch, share, sequences in self._announced(minibatches, epoch, of):
+            value, report = loss(steps[minibatch], sequences)
+            self._actors.minimize(value, learning_rate, self._max_grad_norm, share)
+            self._reports.append(sampler.shard.weighted(report, share))
+
+    def critic(
+        self,
+        rollout: GroupRollout,
+        loss: Callable[[JointStepBatch], Tensor],
+        learning_rate: float,
+        epoch: int,
+        of: int,
+    ) -> None:
+        """One gradient step of the critic for each minibatch of joint steps.
+
+        loss: of several learner ranks, this one's addend of it.
+        """
+        batches = joint_step_batches(rollout.joint_steps, rollout.sampler, self._generator)
+        for batch in self._announced(batches, epoch, of):
+            value = loss(batch)
+            self._critic.minimize(value, learning_rate, self._max_grad_norm)
+            self._losses.append(value.detach())
+
+    def metrics(self) -> dict[str, float]:
+        """Means over all gradient steps, by tag."""
+        shard = self._actors.parameters.shard
+        reports = shard.add_up(torch.stack(self._reports).mean(dim=0))
+        policy_loss, entropy, clipped, divergence = reports.tolist()
+        return {
+            "Losses/Policy Loss": policy_loss,
+            "Losses/Value Loss": float(shard.add_up(torch.stack(self._losses).mean())),
+            "Policy/Entropy": entropy,
+            "Policy/Clip Fraction": clipped,
+            "Policy/KL Divergence": divergence,
+        }
+
+    def _announced(self, minibatches: Sequence[_T], epoch: int, of: int) -> Iterator[_T]:
+        for number, minibatch in enumerate(minibatches):
+            self._progress(epoch * len(minibatches) + number, of * len(minibatches))
+            yield minibatch
 
 
-def critic_epoch(
-    optimizer: FlatOptimizer,
-    batches: Iterable[JointStepBatch],
-    loss: Callable[[JointStepBatch], Tensor],
-    learning_rate: float,
-    max_grad_norm: float | None,
-) -> list[Tensor]:
-    """One gradient step for each minibatch of joint steps. Returns their losses.
+def surrogate(
+    evaluate: Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]],
+    rollout: Rollout,
+    advantages: Tensor,
+    clip_epsilon: float | None,
+    beta: float,
+) -> ActorLoss:
+    """The loss −L − β H of actors without a critic: L^CLIP of PPO, or the plain policy gradient's E[A ln π].
 
-    loss: of several learner ranks, this one's addend of it.
+    evaluate: log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy.
+    advantages: of every step, [S]; clip_epsilon: how far from 1 a ratio may move; None for the plain gradient.
     """
-    losses: list[Tensor] = []
-    for batch in batches:
-        value = loss(batch)
-        optimizer.minimize(value, learning_rate, max_grad_norm)
-        losses.append(value.detach())
-    return losses
-
-
-def surrogate(actors: GroupActors, rollout: Rollout, advantages: Tensor, scheduled: Scheduled) -> ActorLoss:
-    """PPO's loss of actors without a critic, −L^CLIP − β H. advantages: of every step, [S]."""
 
     def loss(steps: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
-        log_prob, entropy = log_prob_and_entropy(actors, rollout, steps, sequences)
-        old = rollout.old_log_prob[steps]
-        policy_loss = clipped_surrogate_loss(log_prob, old, advantages[steps], clip_epsilon=scheduled.epsilon)
-        report = actor_report(policy_loss, entropy, log_prob.detach() - old, scheduled.epsilon)
-        return policy_loss - scheduled.beta * entropy, report
+        log_prob, entropy = evaluate(steps, sequences)
+        old, advantage = rollout.old_log_prob[steps], advantages[steps]
+        if clip_epsilon is None:
+            policy_loss = -(advantage * log_prob).mean()
+        else:
+            policy_loss = clipped_surrogate_loss(log_prob, old, advantage, clip_epsilon=clip_epsilon)
+        with torch.no_grad():
+            log_ratio = log_prob - old
+            ratio = log_ratio.exp()
+            clipped = ((ratio - 1.0).abs() > (clip_epsilon or math.inf)).float().mean()
+            report = torch.stack([policy_loss, entropy, clipped, (ratio - 1.0 - log_ratio).mean()])
+        return policy_loss - beta * entropy, report
 
     return loss
-
-
-def actor_report(policy_loss: Tensor, entropy: Tensor, log_ratio: Tensor, clip_epsilon: float) -> Tensor:
-    """Policy loss, entropy, fraction of clipped ratios and approximate KL of one gradient step. [4]
-
-    log_ratio: how the log-probability of what was done has moved since it was done, [B].
-    clip_epsilon: how far from 1 a ratio counts as clipped.
-    """
-    with torch.no_grad():
-        ratio = log_ratio.exp()
-        clipped = ((ratio - 1.0).abs() > clip_epsilon).float().mean()
-        divergence = (ratio - 1.0 - log_ratio).mean()
-        return torch.stack([policy_loss, entropy, clipped, divergence]).detach()
-
-
-def mean_reports(
-    reports: Sequence[Tensor], losses: Sequence[Tensor], shard: Shard = ALONE
-) -> dict[str, float]:
-    """Means over gradient steps of the actors' reports and the critic's losses, by tag.
-
-    shard: adds up what each learner rank has of them.
-    """
-    policy_loss, entropy, clipped, divergence = shard.add_up(torch.stack(list(reports)).mean(dim=0)).tolist()
-    return {
-        "Losses/Policy Loss": policy_loss,
-        "Losses/Value Loss": float(shard.add_up(torch.stack(list(losses)).mean())),
-        "Policy/Entropy": entropy,
-        "Policy/Clip Fraction": clipped,
-        "Policy/KL Divergence": divergence,
-    }
