@@ -132,7 +132,7 @@ def test_imitators_report_under_ml_agents_tags(make, live, trainer: str) -> None
 
 def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: pytest.MonkeyPatch) -> None:
     behavior, world = make("ppo"), Toss()
-    source = behavior.learner._rewards[1]
+    source = behavior.learner.rewards[1]
     record, seen = source.record, []
 
     def spy(experience: Any) -> np.ndarray:

@@ -102,8 +102,8 @@ def test_the_critic_values_as_the_original_does(name: str) -> None:
     ppo = PPO(SPECS[name], settings_of(name), Compute(torch.device("cpu"), 0))
     ppo.load_state_dict(converted(name).algorithm)
     with torch.inference_mode():
-        seen = ppo._normalizer([torch.from_numpy(expected[f"obs_{i}"]) for i in range(2)])
-        values = ppo._policy.values(seen).numpy()[:, 0]
+        seen = ppo.actor.normalizer([torch.from_numpy(expected[f"obs_{i}"]) for i in range(2)])
+        values = ppo.actor.network.values(seen).numpy()[:, 0]
     np.testing.assert_allclose(values, expected["value"], atol=1e-5)
 
 
@@ -141,7 +141,7 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
     ppo = PPO(SPECS["Hybrid"], settings_of("Hybrid"), Compute(torch.device("cpu"), 0))
     ppo.load_state_dict(state)
     start, seen = 0, {}
-    for name, parameter in ppo._policy.named_parameters():
+    for name, parameter in ppo.actor.network.named_parameters():
         seen[name] = slice(start, start := start + parameter.numel())
     assert start == len(state["optimizer"]["mean"])
     for name, expected in numbers.items():

@@ -67,7 +67,7 @@ def test_the_recurrent_critic_equals_the_original_over_a_sequence(expected) -> N
     by_agent = torch.from_numpy(expected["obs"].transpose(1, 0, 2).reshape(steps * agents, -1).copy())
     sequences = Sequences(torch.zeros(agents, ppo.memory_size), torch.ones(agents, steps, dtype=torch.bool))
     with torch.inference_mode():
-        _, values = ppo._policy.policy_and_values(ppo._normalizer([by_agent]), sequences)
+        _, values = ppo.actor.network.policy_and_values(ppo.actor.normalizer([by_agent]), sequences)
     np.testing.assert_allclose(values.numpy().reshape(agents, steps).T, expected["value"], atol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_adams_moments_of_memories_are_mapped_to_their_tensors() -> None:
     state = converted().algorithm
     ppo = PPO(SPEC, settings(), Compute(torch.device("cpu"), 0))
     start, places = 0, {}
-    for name, parameter in ppo._policy.named_parameters():
+    for name, parameter in ppo.actor.network.named_parameters():
         places[name] = slice(start, start := start + parameter.numel())
     # Six constants, two tensors of the body, then W, U, b and b' of the actor's memory.
     for number, name in enumerate(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), start=8):

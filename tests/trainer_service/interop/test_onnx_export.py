@@ -382,7 +382,7 @@ def test_continuous_actions_are_drawn_around_the_mean() -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(2))
     ppo = made(spec)
     with torch.no_grad():
-        ppo._policy.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
+        ppo.actor.network.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
     rows = 20_000
     observations = [np.repeat(random_observations(spec, 1, seed=2)[0] / 10, rows, axis=0)]
     onnxruntime.set_seed(11)
@@ -397,7 +397,7 @@ def test_drawn_actions_stay_in_bounds() -> None:
     spec = BehaviorSpec((VECTOR,), ActionSpec(1))
     ppo = made(spec)
     with torch.no_grad():
-        ppo._policy.actions.log_sigma.fill_(3.0)
+        ppo.actor.network.actions.log_sigma.fill_(3.0)
     drawn = run(model_of(ppo, spec), random_observations(spec, 500, seed=2), np.ones((500, 0)))[
         "continuous_actions"
     ]
@@ -444,7 +444,7 @@ def test_exporting_does_not_change_the_learner() -> None:
     drawn, undisturbed = (each.actor.act(ActRequest(observations, allowed, nothing)) for each in (one, other))
     np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
     np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
-    assert all(each.requires_grad and each.grad is not None for each in one._policy.parameters())
+    assert all(each.requires_grad and each.grad is not None for each in one.actor.network.parameters())
 
 
 def test_later_updates_do_not_change_an_exported_network() -> None:
@@ -452,7 +452,7 @@ def test_later_updates_do_not_change_an_exported_network() -> None:
     network = ppo.actor.policy_network()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     with torch.no_grad():
-        ppo._optimizer.parameters.vector.add_(1.0)
+        ppo.optimizers["optimizer"].parameters.vector.add_(1.0)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name])
 

@@ -24,7 +24,14 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 SPEC = BehaviorSpec((ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,))), ActionSpec(2, (3, 4)))
 
 
-def learner(spec: BehaviorSpec = SPEC, *, seed: int = 1, normalize: bool = True, **network: Any) -> PPO:
+def learner(
+    spec: BehaviorSpec = SPEC,
+    *,
+    seed: int = 1,
+    normalize: bool = True,
+    kind: type[PPO] = PPO,
+    **network: Any,
+) -> PPO:
     settings = TrainerSettings.model_validate(
         {
             "trainer_type": "ppo",
@@ -32,7 +39,7 @@ def learner(spec: BehaviorSpec = SPEC, *, seed: int = 1, normalize: bool = True,
             "network_settings": {"hidden_units": 16, "num_layers": 2, "normalize": normalize, **network},
         }
     )
-    return PPO(spec, settings, Compute(torch.device("cpu"), seed))
+    return kind(spec, settings, Compute(torch.device("cpu"), seed))
 
 
 def pair(
@@ -117,7 +124,7 @@ def test_decisions_are_those_of_the_modules_bit_for_bit(
     with torch.no_grad():
         for algorithm in (fast, slow):
             torch.manual_seed(3)
-            for parameter in algorithm._policy.parameters():
+            for parameter in algorithm.actor.network.parameters():
                 parameter.normal_()
     assert_decides_alike(fast, slow, spec, agents)
 
@@ -192,12 +199,12 @@ def test_a_learner_with_an_exploration_of_its_own_is_left_to_it(monkeypatch: pyt
             return heads.most_likely
 
     class Greedy(PPO):
-        def _make_exploration(self) -> Exploration:
-            return NoExploration()
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            self.actor.exploration = NoExploration()
 
     monkeypatch.delenv(SLOW, raising=False)
-    usual = learner()
-    greedy = Greedy(SPEC, usual._settings, Compute(torch.device("cpu"), 1))
+    usual, greedy = learner(), learner(kind=Greedy)
     greedy.prepare(0)
     observations, allowed = seen(SPEC, 4)
     assert_same(

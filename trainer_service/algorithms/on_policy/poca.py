@@ -6,120 +6,147 @@ is the return less a baseline that knows what all others saw and did.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.observation_selection import sensors_except
-from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.algorithms.common.on_policy.group_rollout import (
     CriticTargets,
-    GroupRollout,
     JointStepBatch,
     all_joint_steps,
     group_advantages,
 )
-from trainer_service.algorithms.common.schedules import Scheduled
+from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
+from trainer_service.algorithms.common.on_policy.parts import group_parts
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, decouple, log_prob_and_entropy
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
+from trainer_service.algorithms.common.schedules import scheduled_at
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import POCASettings
+from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.poca_critic import POCACritic
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.ops.losses import clipped_value_loss
 from trainer_service.ops.returns import standardize
 from trainer_service.rollout.sensor_roles import SensorRole
-from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
 
 _CHUNK = 1024
 _BASELINE_WEIGHT = 0.5
 
 
-class POCA(GroupLearner):
+def make_poca_critic(spec: BehaviorSpec, network: NetworkSettings, signals: int) -> POCACritic:
+    """The critic's network, with a value for each of so many reward signals."""
+    # Agents of one behavior are interchangeable to the critic; those of a team are not.
+    hidden = {SensorRole.GLOBAL_STATE} if spec.members else {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE}
+    return POCACritic(spec, network, agent_sensors=sensors_except(spec, hidden), signals=signals)
+
+
+class POCA(OnPolicyLearner):
     """PPO with a critic by attention, and counterfactual baselines."""
 
-    _settings_type = POCASettings
     _hyper: POCASettings
-    _critic: POCACritic
 
-    def _make_critic(self, signals: int) -> POCACritic:
-        # Agents of one behavior are interchangeable to the critic; those of a team are not.
-        hidden = (
-            {SensorRole.GLOBAL_STATE}
-            if self._spec.members
-            else {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE}
-        )
-        agent_sensors = sensors_except(self._spec, hidden)
-        return POCACritic(
-            self._spec, self._settings.network_settings, agent_sensors=agent_sensors, signals=signals
-        )
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        require_settings(settings, POCASettings)
+        make_critic = partial(make_poca_critic, spec, settings.network_settings)
+        self._actors, self._critic, parts = group_parts(spec, settings, compute, make_critic)
+        super().__init__(settings, compute, parts)
 
-    def _estimate_advantages(self, rollout: GroupRollout, scheduled: Scheduled) -> CriticTargets:
+    def update(self, step: int) -> Metrics:
+        """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
+        hyper = self._hyper
+        scheduled = scheduled_at(hyper, step, self._settings.max_steps)
+        rollout = self.take_group_rollout(None)  # attention takes any number
+        if self._decoupled:
+            rollout = decouple(rollout, self._actors)
+        targets = self.estimate(rollout, scheduled.epsilon)
+        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
+        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
+        loss = surrogate(
+            evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
+        )
+        for epoch in range(hyper.num_epoch):
+            epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        value_loss = partial(self._critic_loss, rollout, targets)
+        for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
+            epochs.critic(rollout, value_loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        return {
+            **epochs.metrics(),
+            **targets.metrics,
+            **self.finish_update(rollout, scheduled, step),
+        }
+
+    def estimate(self, rollout: GroupRollout, clip_epsilon: float) -> CriticTargets:
+        """Advantages by the critic as it is before the update, and what it shall learn."""
         values, baselines = self._values_and_baselines(rollout)
         estimate = group_advantages(
-            rollout, self._rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
+            rollout, self.rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
         )
         joint_steps = rollout.joint_steps
         returns = estimate.returns[joint_steps.of_step, 0]
         agent_baselines = baselines.cpu().numpy()[joint_steps.of_step, joint_steps.agent_of_step]
         advantages = standardize((returns - agent_baselines).sum(axis=1).astype(np.float32))
-        targets = self._tensor(estimate.returns.astype(np.float32))
-        return_range = self._tensor(np.ptp(estimate.returns[estimate.mask], axis=0).astype(np.float32))
+        return_range = np.ptp(estimate.returns[estimate.mask], axis=0).astype(np.float32)
         return CriticTargets(
-            advantages=self._tensor(advantages.astype(np.float32)),
-            targets=targets,
-            mask=self._tensor(joint_steps.steps >= 0),
+            advantages=torch.from_numpy(advantages.astype(np.float32)).to(self._device),
+            targets=torch.from_numpy(estimate.returns.astype(np.float32)).to(self._device),
+            mask=torch.from_numpy(joint_steps.steps >= 0).to(self._device),
             old_values=torch.cat([values.unsqueeze(1), baselines], dim=1),
-            clip_range=scheduled.epsilon * return_range,
+            clip_range=clip_epsilon * torch.from_numpy(return_range).to(self._device),
             metrics=self._value_metrics(estimate.mask, values, agent_baselines),
         )
 
-    def _group_size_of(self, trajectories: Trajectories) -> int:
-        """Agents of the largest group: attention takes any number."""
-        group_index = trajectories.group_index
-        return 1 if group_index is None else int(group_index.agent_indices.max(initial=0)) + 1
-
     def _values_and_baselines(self, rollout: GroupRollout) -> tuple[Tensor, Tensor]:
         """Values of all joint steps, [F, signals], and baselines, [F, n, signals]."""
-        members, actions = self._tensor(rollout.joint_steps.members), self._actions_taken(rollout)
+        members, actions, seen = rollout.members, self._actions_taken(rollout), rollout.joint_observations
         with torch.no_grad():
             if self._critic.memory is not None:
                 batch = all_joint_steps(rollout.joint_steps, self._device)
-                return self._critic.forward(rollout.observations, actions, members, batch.filled)
+                return self._critic.forward(seen, actions, members, batch.filled)
             chunks = [
-                self._critic.forward(rollout.observations, actions, members[chunk])
+                self._critic.forward(seen, actions, members[chunk])
                 for chunk in in_chunks(len(members), _CHUNK)
             ]
         values, baselines = zip(*chunks, strict=True)
         return torch.cat(values), torch.cat(baselines)
 
-    def _critic_loss(
-        self, rollout: GroupRollout, critic_targets: CriticTargets, batch: JointStepBatch
-    ) -> Tensor:
+    def _critic_loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
         """The loss of values, plus half that of baselines. Both learn the group's returns."""
-        members = self._tensor(rollout.joint_steps.members)[batch.indices]
         values, baselines = self._critic.forward(
-            rollout.observations, self._actions_taken(rollout), members, batch.filled
+            rollout.joint_observations,
+            self._actions_taken(rollout),
+            rollout.members[batch.indices],
+            batch.filled,
         )
-        returns, old = critic_targets.targets[batch.indices], critic_targets.old_values[batch.indices]
-        mask = critic_targets.mask[batch.indices]
-        of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=critic_targets.clip_range)
+        returns, old = targets.targets[batch.indices], targets.old_values[batch.indices]
+        mask = targets.mask[batch.indices]
+        of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=targets.clip_range)
         of_baselines = clipped_value_loss(
             baselines[mask],
             old[:, 1:][mask],
             returns.expand_as(baselines)[mask],
-            clip_range=critic_targets.clip_range,
+            clip_range=targets.clip_range,
         )
         # A joint step has one value, but a baseline for each agent that is there: means over different numbers.
         of_values = self._shard.weighted(of_values, batch.share())
-        of_baselines = self._shard.weighted(of_baselines, batch.share(critic_targets.mask))
+        of_baselines = self._shard.weighted(of_baselines, batch.share(targets.mask))
         return of_values + _BASELINE_WEIGHT * of_baselines
 
     def _actions_taken(self, rollout: GroupRollout) -> Tensor:
         """Actions of every step as the critic sees them; zeros for ends. [S + P, continuous + choices]"""
         ends = len(rollout.trajectories.lengths)
         choices = rollout.continuous_actions.new_zeros(
-            (len(rollout.trajectories), self._spec.action_spec.mask_size)
+            (len(rollout.trajectories), sum(self._actors.actions.branches))
         )
-        choices.scatter_(1, rollout.discrete_actions + self._policy.actions.offsets, 1.0)
+        choices.scatter_(1, rollout.discrete_actions + self._actors.actions.offsets, 1.0)
         actions_taken = torch.cat([rollout.continuous_actions, choices], dim=1)
         return torch.cat([actions_taken, actions_taken.new_zeros((ends, actions_taken.shape[1]))])
 
@@ -128,7 +155,7 @@ class POCA(GroupLearner):
     ) -> dict[str, float]:
         predicted = values.cpu().numpy()[mask[:, 0]]
         metrics: dict[str, float] = {}
-        for signal, source in enumerate(self._rewards):
+        for signal, source in enumerate(self.rewards):
             label = source.name.capitalize()
             metrics[f"Policy/{label} Value Estimate"] = float(predicted[:, signal].mean())
             metrics[f"Policy/{label} Baseline Estimate"] = float(baselines[:, signal].mean())

@@ -160,7 +160,7 @@ def test_a_sequence_starts_from_what_the_policy_would_remember_there(write_demo,
     cloning = cloning_of(learner)
     noted = cloning._recompute_memories(cloning.demonstrations.read(), 6)
     assert not noted[[0, 3, 4]].any()
-    trunk = learner._policy.actor
+    trunk = learner.actor.network.actor
     for episode, first, numbers in ((0, 0, (1, 2)), (2, 4, (5,))):
         memories = torch.zeros((1, 8))
         for at in range(3 * len(numbers)):
@@ -178,7 +178,7 @@ def test_short_sequences_are_padded_and_masked(write_demo, shown, monkeypatch) -
     )
     learner = make("ppo", spec, demo, memory={"memory_size": 8, "sequence_length": 4})
     met: list[torch.Tensor] = []
-    memory = learner._policy.actor.memory
+    memory = learner.actor.network.actor.memory
     assert memory is not None
     unroll = memory.unroll
 
@@ -256,16 +256,16 @@ def test_the_learning_rate_of_cloning_falls_to_zero(
 @pytest.mark.parametrize("settings", [{"steps": 1000}, {"strength": 0.0}], ids=["over", "weightless"])
 def test_finished_cloning_changes_no_weights(demo: Path, settings: dict[str, Any]) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo, **settings)
-    before = learner._optimizer.parameters.vector.clone()
+    before = learner.optimizers["optimizer"].parameters.vector.clone()
     assert cloning_of(learner).update(1000) == {}
-    assert torch.equal(learner._optimizer.parameters.vector, before)
+    assert torch.equal(learner.optimizers["optimizer"].parameters.vector, before)
 
 
 def test_cloning_does_not_change_the_critic(demo: Path) -> None:
     learner = make("ppo", BehaviorSpec((VECTOR,), BOTH), demo)
-    before = {name: value.clone() for name, value in learner._policy.state_dict().items()}
+    before = {name: value.clone() for name, value in learner.actor.network.state_dict().items()}
     clone(learner, 2)
-    after = learner._policy.state_dict()
+    after = learner.actor.network.state_dict()
     moved = {name.partition(".")[0] for name, value in after.items() if not torch.equal(value, before[name])}
     assert moved == {"actor", "actions"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
 
-from trainer_service.algorithms.common.group_metrics import mean_actor_metrics
+from trainer_service.algorithms.common.on_policy import update
+from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -81,19 +83,24 @@ class Pairs:
         return concatenate(self.rows(earned, self.group, **ended), self.begin())
 
 
-def spied(behavior: Behavior, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
-    """Arguments and results of a method of the behavior's learner, from now on."""
+def spied(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Arguments and results of a method, or of a module's function, from now on."""
     heard: list[tuple[Any, Any]] = []
-    learner = behavior.learner
-    method = getattr(learner, name)
+    method = getattr(owner, name)
 
     def listen(*arguments: Any) -> Any:
         result = method(*arguments)
         heard.append((arguments, result))
         return result
 
-    monkeypatch.setattr(learner, name, listen)
+    monkeypatch.setattr(owner, name, listen)
     return heard
+
+
+def spied_estimates(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Arguments and results of the learner's estimates of advantages: its central critic's, or its own."""
+    learner: Any = behavior.learner
+    return spied(getattr(learner, "critic", learner), "estimate", monkeypatch)
 
 
 def statistics(behavior: Behavior) -> dict[str, float]:
@@ -104,14 +111,15 @@ def statistics(behavior: Behavior) -> dict[str, float]:
 def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)
     seen: list[torch.Tensor] = []
-    method = behavior.learner._log_prob_and_entropy
 
-    def listen(rollout: Any, steps: torch.Tensor, sequences: Any) -> Any:
-        if torch.is_grad_enabled():
+    def listening(evaluate: Any, *others: Any) -> Any:
+        def listen(steps: torch.Tensor, sequences: Any) -> Any:
             seen.append(steps)
-        return method(rollout, steps, sequences)
+            return evaluate(steps, sequences)
 
-    monkeypatch.setattr(behavior.learner, "_log_prob_and_entropy", listen)
+        return update.surrogate(listen, *others)
+
+    monkeypatch.setattr(f"{type(behavior.learner).__module__}.surrogate", listening)
     live(behavior, Pairs(), 1)
     passes = 1 if learner == "coma" else 3
     times = torch.bincount(torch.cat(seen), minlength=256)
@@ -124,7 +132,7 @@ def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
 ) -> None:
     """The first agent earns 1, the second 2, their group 10."""
     behavior = make(make_behavior, learner)
-    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
+    estimates = spied_estimates(behavior, monkeypatch)
     live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
     ((_, critic_targets),) = estimates
     expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
@@ -137,22 +145,22 @@ def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
 def test_actors_learn_from_advantages_by_the_newest_critic_if_asked(
     make_behavior, live, monkeypatch, asked: str, times: int
 ) -> None:
-    """Three epochs of two minibatches."""
+    """Three epochs."""
     behavior = make(make_behavior, "mappo", advantage_estimates=asked)
-    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
-    taken = spied(behavior, "_actor_step", monkeypatch)
+    estimates = spied_estimates(behavior, monkeypatch)
+    taken = spied(sys.modules[MAPPO.__module__], "surrogate", monkeypatch)
     live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
     values = torch.stack([critic_targets.old_values.mean() for _, critic_targets in estimates])
     assert len(values.unique()) == times
-    used = [arguments[1] for arguments, _ in taken]
-    newest = [estimates[min(step // 2, times - 1)][1].advantages for step in range(6)]
+    used = [arguments[2] for arguments, _ in taken]
+    newest = [estimates[min(epoch, times - 1)][1].advantages for epoch in range(3)]
     assert all(torch.equal(advantages, due) for advantages, due in zip(used, newest, strict=True))
 
 
 @learners
 def test_the_critic_bootstraps_past_a_time_limit(make_behavior, live, monkeypatch, learner: str) -> None:
     behavior = make(make_behavior, learner)
-    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
+    estimates = spied_estimates(behavior, monkeypatch)
     live(behavior, Pairs(ends="truncated", own=1.0), 2)
     (_, first), (_, critic_targets) = estimates
     # All see the same before and after, so what follows is worth what the critic says of now.
@@ -208,14 +216,26 @@ def test_one_joint_step_is_enough_to_learn_from(
     assert all(np.isfinite(value) for value in statistics(behavior).values())
 
 
-def test_metrics_are_means_over_all_minibatches() -> None:
-    metrics = mean_actor_metrics([torch.tensor([1.0, 2.0, 0.0, 4.0]), torch.tensor([-3.0, 4.0, 1.0, 0.0])])
-    assert metrics == {
-        "Losses/Policy Loss": -1.0,
-        "Policy/Entropy": 3.0,
-        "Policy/Clip Fraction": 0.5,
-        "Policy/KL Divergence": 2.0,
-    }
+def test_metrics_are_means_over_all_minibatches(make_behavior, live, monkeypatch) -> None:
+    behavior = make(make_behavior, "mappo")
+    heard: dict[str, list[torch.Tensor]] = {"Losses/Policy Loss": [], "Policy/KL Divergence": []}
+
+    def listening(*given: Any) -> Any:
+        def listen(steps: torch.Tensor, sequences: Any) -> Any:
+            loss, report = learned_from(steps, sequences)
+            heard["Losses/Policy Loss"].append(report[0])
+            heard["Policy/KL Divergence"].append(report[3])
+            return loss, report
+
+        learned_from = update.surrogate(*given)
+        return listen
+
+    monkeypatch.setattr(f"{MAPPO.__module__}.surrogate", listening)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    metrics = statistics(behavior)
+    for tag, reported in heard.items():
+        assert len(reported) == 6
+        assert metrics[tag] == pytest.approx(float(torch.stack(reported).mean()), rel=1e-5)
 
 
 class Stragglers:
@@ -246,17 +266,17 @@ class Stragglers:
 
 def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, live, monkeypatch) -> None:
     behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
-    estimates = spied(behavior, "_estimate_advantages", monkeypatch)
-    lost = spied(behavior, "_critic_loss", monkeypatch)
+    estimates = spied_estimates(behavior, monkeypatch)
     live(behavior, Stragglers(), 1)
-    (((rollout, _), critic_targets),), ((_, loss),) = estimates, lost
+    (((rollout,), critic_targets),) = estimates
     mask = critic_targets.mask
     cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
     assert cut_off[mask.any(dim=1).numpy()].any()
     steps = torch.from_numpy(rollout.joint_steps.steps)[mask]
     taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
     targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
-    assert float(loss.detach()) == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
+    loss = statistics(behavior)["Losses/Value Loss"]  # of the only minibatch
+    assert loss == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
 
 
 def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(
@@ -268,10 +288,10 @@ def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(
     uniform = {"exploration_initial": 1.0, "exploration_final": 1.0}
     plain = make(make_behavior, "coma", action_value="return", **uniform)
     standard = make(make_behavior, "coma", action_value="return", advantage_normalization="global", **uniform)
-    heard = [spied(behavior, "_estimate_advantages", monkeypatch) for behavior in (plain, standard)]
+    heard = [spied_estimates(behavior, monkeypatch) for behavior in (plain, standard)]
     for behavior in (plain, standard):
         live(behavior, Pairs(own=choice), 1)
-    ((rollout, _), critic_targets), ((_, _), standardized) = heard[0][0], heard[1][0]
+    ((rollout,), critic_targets), ((_,), standardized) = heard[0][0], heard[1][0]
     # Episodes of one step: the return is half of what both earned, and every choice was as likely.
     earned = np.bincount(rollout.joint_steps.of_step, weights=rollout.discrete_actions[:, 0].numpy()) / 2
     expected = earned[rollout.joint_steps.of_step] - critic_targets.old_values[..., 0].mean(dim=1).numpy()

@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from trainer_service.algorithms import Compute, make_learner
+from trainer_service.algorithms.common.on_policy.rollout import decouple, make_rollout
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
 from trainer_service.networks.encoders.encoder import ObservationEncoder
-from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.rewards import Experience
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -80,7 +79,7 @@ def encoders_in(network: nn.Module) -> list[ObservationEncoder]:
 def encoders_of(behavior: Behavior) -> list[ObservationEncoder]:
     algorithm = behavior.learner
     assert isinstance(algorithm, PPO)
-    return encoders_in(algorithm._policy)
+    return encoders_in(algorithm.networks["network"])
 
 
 def collect(behavior: Behavior) -> None:
@@ -99,10 +98,10 @@ def largest_ratio(behavior: Behavior) -> float:
     """How far from 1 the ratios are of the probabilities that learning and acting find for what was done."""
     algorithm = behavior.learner
     assert isinstance(algorithm, PPO)
-    collected = algorithm._buffer.peek()
+    collected = algorithm.buffer.peek()
     assert collected is not None
-    rollout = algorithm._make_rollout(Experience(collected, torch.device("cpu"), clip_actions))
-    weights = algorithm._decouple(rollout)[0].weights
+    rollout = make_rollout(collected, algorithm.rewards, algorithm.actor.normalizer, algorithm.sampler)
+    weights = decouple(rollout, algorithm.networks["network"]).weights
     assert weights is not None
     return float((weights - 1.0).abs().max())
 
@@ -139,9 +138,9 @@ def test_bfloat16_stays_inside_of_the_encoders() -> None:
         exact, model, acting = (
             network.policy(seen).mean
             for network in (
-                single.learner._policy,
+                single.learner.actor.network,
                 half.learner.actor.policy_network().network,
-                half.learner._policy,
+                half.learner.actor.network,
             )
         )
     assert torch.equal(model, exact)
@@ -155,8 +154,8 @@ def test_rewards_see_pictures_in_single_precision() -> None:
     )
     algorithm = make_learner(SPEC, settings, Compute(torch.device("cpu"), 1, precision="bfloat16"))
     assert isinstance(algorithm, PPO)
-    assert {each.precision for each in encoders_in(algorithm._policy)} == {"bfloat16"}
-    assert {each.precision for each in encoders_in(algorithm._rewards[0]._network)} == {"float32"}
+    assert {each.precision for each in encoders_in(algorithm.networks["network"])} == {"bfloat16"}
+    assert {each.precision for each in encoders_in(algorithm.rewards[0]._network)} == {"float32"}
 
 
 @pytest.mark.parametrize(("spec", "estimates"), [(SPEC, 1), (WITHOUT_PICTURES, EPOCHS)])
@@ -164,8 +163,8 @@ def test_values_of_pictures_are_estimated_once(
     spec: BehaviorSpec, estimates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     behavior, calls = behavior_of(spec=spec), []
-    estimate = PPO._estimate_advantages
-    monkeypatch.setattr(PPO, "_estimate_advantages", lambda *given: calls.append(1) or estimate(*given))
+    estimate = PPO.estimate_advantages
+    monkeypatch.setattr(PPO, "estimate_advantages", lambda *given: calls.append(1) or estimate(*given))
     collect(behavior)
     behavior.update()
     assert len(calls) == estimates

@@ -107,7 +107,7 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
         batch = world.step(behavior.act()[0])
     ppo = behavior.learner
     assert isinstance(ppo, PPO)
-    trajectories = ppo._buffer.peek()
+    trajectories = ppo.buffer.peek()
     assert trajectories is not None
     return ppo, trajectories
 
@@ -122,7 +122,7 @@ def test_unrolled_sequences_equal_the_steps_that_were_taken(
     behavior = walker(memory, time_horizon=time_horizon, shared_critic=shared_critic)
     ppo, trajectories = collected(behavior, Corridor(1, lengths=(3, 8)), ticks=50)
     order = SequenceSampler(trajectories, sequence_length, 64, torch.device("cpu"))
-    network, observations = ppo._policy, [torch.from_numpy(trajectories.observations[0])]
+    network, observations = ppo.actor.network, [torch.from_numpy(trajectories.observations[0])]
     with torch.inference_mode():
         parameters, values = network.policy_and_values(observations, order.sequences)
         log_probs = network.actions.log_prob(
@@ -146,10 +146,14 @@ def test_the_final_value_of_a_segment_uses_its_final_memory(walker) -> None:
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
     order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
     ends = batched_values(
-        ppo._policy, [torch.from_numpy(trajectories.final_observations[0])], sequences=order.final_sequences
+        ppo.actor.network,
+        [torch.from_numpy(trajectories.final_observations[0])],
+        sequences=order.final_sequences,
     )
     starts = SequenceSampler(trajectories, 1, 64, torch.device("cpu")).sequences
-    values = batched_values(ppo._policy, [torch.from_numpy(trajectories.observations[0])], sequences=starts)
+    values = batched_values(
+        ppo.actor.network, [torch.from_numpy(trajectories.observations[0])], sequences=starts
+    )
     # Where a segment was cut, the next of the same agent begins with what the last one ended with.
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
     compared = 0

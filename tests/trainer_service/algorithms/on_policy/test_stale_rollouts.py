@@ -55,7 +55,7 @@ class Signs:
 def delay(behavior: Behavior, lag: int) -> None:
     """Lets a behavior learn from the rollout before the last ``lag`` ones, or the first there was."""
     waiting: deque[Trajectories] = deque()
-    buffer: Any = behavior.learner._buffer  # type: ignore[attr-defined]
+    buffer: Any = behavior.learner.buffer  # type: ignore[attr-defined]
     drain = buffer.drain
 
     def stale() -> Trajectories:

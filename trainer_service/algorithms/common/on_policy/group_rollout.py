@@ -1,11 +1,11 @@
-"""The experience of groups, ready to be learned from.
+"""Joint steps of a rollout of groups: their advantages, and minibatches of them.
 
 S steps of P trajectories, at F joint steps of G group trajectories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,39 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, minibatch_slices
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, agent_advantages
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
 from trainer_service.rollout.joint_steps import JointSteps
-from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import AnyFloats
-
-
-class GroupRollout(NamedTuple):
-    """The rollout of groups that one update learns from."""
-
-    trajectories: Trajectories
-    joint_steps: JointSteps
-
-    observations: Sequence[Tensor]
-    """Normalized: of all steps, then of all trajectories' ends; one per sensor. Shapes [S + P, …]."""
-
-    rewards: Sequence[NDArray[np.float32]]
-    """Rewards of each source, its strength included. Shapes [S]."""
-
-    group_rewards: Sequence[NDArray[np.float32]]
-    """The part of ``rewards`` that every member of the group got, and that the group got once. Shapes [S]."""
-
-    continuous_actions: Tensor
-    discrete_actions: Tensor
-    allowed_actions: Tensor
-    old_log_prob: Tensor
-
-    @property
-    def step_observations(self) -> list[Tensor]:
-        """Observations of the steps alone. Shapes [S, …]."""
-        steps = len(self.trajectories)
-        return [sensor[:steps] for sensor in self.observations]
 
 
 class CriticTargets(NamedTuple):
@@ -71,6 +45,11 @@ class CriticTargets(NamedTuple):
     actions: Tensor | None = None
     """Actions that the old values depend on, for a critic of actions: one-hot, [S + P, A]."""
 
+    def returns(self, indices: Tensor) -> Tensor:
+        """The returns to learn at some joint steps, one for each agent with a target, end to end. [targets, signals]"""
+        mask = self.mask[indices]
+        return self.targets[indices].expand(*mask.shape, -1)[mask]
+
 
 class AdvantageEstimate(NamedTuple):
     """Advantages, and the returns that they and the values add up to."""
@@ -88,29 +67,19 @@ class AdvantageEstimate(NamedTuple):
 def individual_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438), by a critic of all.
+    """Every agent's own advantages (``agent_advantages``), by a critic of all.
 
     values: of every joint step and agent, [F, n, signals].
     """
     joint_steps, trajectories = rollout.joint_steps, rollout.trajectories
     step_values = values[joint_steps.of_step, joint_steps.agent_of_step]
-    bootstrap = values[joint_steps.of_final, joint_steps.agent_of_segment]
-    bootstrap[joint_steps.of_final < 0] = 0.0
-    ends = np.cumsum(trajectories.lengths) - 1
-    advantages = np.empty_like(step_values)
-    for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
-        next_values = bootstrap[:, signal]
-        if source.ignores_end:
-            # Nothing was seen after the end; what was seen before it stands for that.
-            next_values = np.where(trajectories.terminated, step_values[ends, signal], next_values)
-        advantages[:, signal] = ragged_generalized_advantage(
-            rewards,
-            step_values[:, signal],
-            next_values,
-            trajectories.lengths,
-            discount=source.gamma,
-            gae_lambda=gae_lambda,
-        )
+    next_values = values[joint_steps.of_final, joint_steps.agent_of_segment]
+    next_values[joint_steps.of_final < 0] = 0.0
+    # Nothing was seen after the end; what was seen before it stands for that.
+    goes_on = np.array([source.ignores_end for source in sources])
+    last_values = step_values[np.cumsum(trajectories.lengths) - 1]
+    next_values = np.where(trajectories.terminated[:, None] & goes_on, last_values, next_values)
+    advantages = agent_advantages(rollout, sources, step_values, next_values, gae_lambda=gae_lambda)
     returns = np.zeros_like(values)
     returns[joint_steps.of_step, joint_steps.agent_of_step] = advantages + step_values
     return AdvantageEstimate(advantages, returns, joint_steps.steps >= 0)
@@ -192,26 +161,31 @@ class JointStepBatch(NamedTuple):
 
 
 def joint_step_batches(
-    joint_steps: JointSteps,
-    count: int,
-    generator: torch.Generator,
-    *,
-    device: torch.device,
-    whole_trajectories: bool,
-    shard: Shard = ALONE,
-) -> Iterator[JointStepBatch]:
-    """One epoch over all joint steps with decisions, in about ``count`` parts, in random order."""
-    if whole_trajectories:
+    joint_steps: JointSteps, sampler: MinibatchSampler, generator: torch.Generator
+) -> list[JointStepBatch]:
+    """One epoch over all joint steps with decisions, in random order; with memory whole group trajectories.
+
+    They are in about as many parts as the sampler makes of the steps.
+    """
+    count, device, shard = (
+        len(minibatch_slices(sampler.steps, sampler.batch_size)),
+        sampler.device,
+        sampler.shard,
+    )
+    if sampler.sequences is not None:
         order = torch.randperm(len(joint_steps.lengths), generator=generator).numpy()
-        for chosen in np.array_split(order, min(count, len(order))):
-            yield group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
-        return
+        return [
+            group_trajectory_batch(joint_steps, chosen, joint_steps.lengths[chosen], device, shard)
+            for chosen in np.array_split(order, min(count, len(order)))
+        ]
     in_time = torch.from_numpy(joint_steps.in_time())
     shuffled = in_time[torch.randperm(len(in_time), generator=generator)].to(device)
+    batches = []
     for chunk in torch.tensor_split(shuffled, min(count, len(shuffled))):
         part = shard.part(len(chunk))
         own = chunk if shard.world == 1 or part.copies > 1 else chunk[part.rows]
-        yield JointStepBatch(own, None, chunk, part.copies)
+        batches.append(JointStepBatch(own, None, chunk, part.copies))
+    return batches
 
 
 def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,26 +12,6 @@ from trainer_service.kernels.ppo_steps import Minibatch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.shard import ALONE, Shard
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
-
-_T = TypeVar("_T")
-
-
-class Epoch(NamedTuple):
-    """One pass over S steps: see ``minibatch_slices``."""
-
-    steps: Tensor
-    """Every step once, in the order of the minibatches; with memory only those of this rank. int64 [S]"""
-
-    minibatches: list[Minibatch]
-
-
-def with_progress(
-    minibatches: Sequence[_T], epoch: int, epochs: int, progress: Callable[[int, int], None]
-) -> Iterator[_T]:
-    """The minibatches of one of several epochs, each announced to ``progress`` before it comes."""
-    for number, minibatch in enumerate(minibatches):
-        progress(epoch * len(minibatches) + number, epochs * len(minibatches))
-        yield minibatch
 
 
 def minibatch_slices(rows: int, batch_size: int) -> list[slice]:
@@ -58,23 +36,22 @@ class MinibatchSampler:
     """The final observations as sequences of one step; None without memory."""
 
     def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = ALONE) -> None:
-        """device: where the steps are."""
-        self._steps = steps
-        self._batch_size = batch_size
-        self._device = device
-        self._shard = shard
+        """device: where the steps are; shard: the part of each minibatch that is drawn."""
+        self.steps = steps
+        self.batch_size = batch_size
+        self.device = device
+        self.shard = shard
 
-    def shuffle(self, generator: torch.Generator) -> Epoch:
-        """One epoch: steps in random order, ``batch_size`` at a time."""
-        order = torch.randperm(self._steps, generator=generator).to(self._device)
-        return Epoch(
-            order, [self._minibatch(rows) for rows in minibatch_slices(self._steps, self._batch_size)]
-        )
-
-    def _minibatch(self, rows: slice) -> Minibatch:
-        count = rows.stop - rows.start
-        first, _, every = self._shard.rows(count).indices(count)
-        return Minibatch(slice(rows.start + first, rows.stop, every), self._shard.part(count).share)
+    def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
+        """One epoch: all steps in random order, and which of these are each minibatch: ``batch_size`` at a time."""
+        order = torch.randperm(self.steps, generator=generator).to(self.device)
+        minibatches = []
+        for whole in minibatch_slices(self.steps, self.batch_size):
+            count = whole.stop - whole.start
+            first, _, every = self.shard.rows(count).indices(count)
+            rows = slice(whole.start + first, whole.stop, every)
+            minibatches.append(Minibatch(rows, self.shard.part(count).share))
+        return order, minibatches
 
 
 class SequenceSampler(MinibatchSampler):
@@ -100,21 +77,21 @@ class SequenceSampler(MinibatchSampler):
         ends = torch.from_numpy(trajectories.final_memories).to(device)
         self.final_sequences = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
 
-    def shuffle(self, generator: torch.Generator) -> Epoch:
-        """One epoch: sequences in random order, their steps in the order of time."""
+    def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
+        """One epoch: sequences in random order, their steps in the order of time; of these only those of this rank."""
         order = torch.randperm(len(self._ranges), generator=generator)
         ranges = self._ranges.select(order.numpy())
         minibatches, steps = [], []
         end = 0
         for rows in minibatch_slices(len(ranges), self._sequences_per_minibatch):
             chosen = ranges.select(rows)
-            sequences, part = self._shard.part_of_sequences(chosen.lengths)
+            sequences, part = self.shard.part_of_sequences(chosen.lengths)
             own = chosen.select(sequences)
             steps.append(own.steps())
             start, end = end, end + len(steps[-1])
             minibatches.append(Minibatch(slice(start, end), part.share, self._sequences(own)))
-        return Epoch(torch.from_numpy(np.concatenate(steps)).to(self._device), minibatches)
+        return (torch.from_numpy(np.concatenate(steps)).to(self.device), minibatches)
 
     def _sequences(self, ranges: StepRanges) -> Sequences:
         starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
-        return Sequences(self._memories[starts.to(self._device)], filled.to(self._device))
+        return Sequences(self._memories[starts.to(self.device)], filled.to(self.device))

@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from trainer_service.algorithms.common.on_policy.group_rollout import (
-    GroupRollout,
     all_joint_steps,
     group_advantages,
     individual_advantages,
     joint_step_batches,
     referenced_observations,
 )
+from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
 from trainer_service.algorithms.on_policy.coma import per_agent_rewards
+from trainer_service.rewards import Experience
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 
@@ -61,11 +63,17 @@ def trajectories(
 def rollout(
     group_rollout: Trajectories, rewards: list[float], common: list[float] | None = None
 ) -> GroupRollout:
-    nothing = torch.empty(0)
+    nothing, cpu = torch.empty(0), torch.device("cpu")
+    joint_steps = find_joint_steps(group_rollout, 2)
     return GroupRollout(
         trajectories=group_rollout,
-        joint_steps=find_joint_steps(group_rollout, 2),
+        experience=Experience(group_rollout, cpu),
+        sampler=MinibatchSampler(len(group_rollout), 1, cpu),
+        joint_steps=joint_steps,
+        members=torch.from_numpy(joint_steps.members),
+        joint_observations=[],
         observations=[],
+        final=[],
         rewards=[np.array(rewards, np.float32)],
         group_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
         continuous_actions=nothing,
@@ -150,12 +158,14 @@ def test_an_epoch_sees_every_joint_step_with_decisions_once(whole_trajectories: 
         [3, 3, 2, 1, 4], [False, False, True, True, False], [0, 0, 1, 2, 3], [0, 1, 0, 0, 0]
     )
     joint_steps = find_joint_steps(group_rollout, 2)
-    generator = torch.Generator().manual_seed(3)
-    batches = list(
-        joint_step_batches(
-            joint_steps, 3, generator, device=torch.device("cpu"), whole_trajectories=whole_trajectories
-        )
+    generator, cpu = torch.Generator().manual_seed(3), torch.device("cpu")
+    # 13 steps make three minibatches, whatever the order.
+    sampler = (
+        SequenceSampler(group_rollout, 8, 5, cpu)
+        if whole_trajectories
+        else MinibatchSampler(len(group_rollout), 5, cpu)
     )
+    batches = joint_step_batches(joint_steps, sampler, generator)
     assert len(batches) == 3
     indices = torch.cat([batch.indices for batch in batches]).tolist()
     assert sorted(indices) == sorted(joint_steps.in_time().tolist())

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from trainer_service.algorithms.common.on_policy.importance import parts_in_order
+from trainer_service.algorithms.common.on_policy import rollout as rollouts
+from trainer_service.algorithms.common.on_policy.rollout import Rollout, parts_in_order
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
@@ -82,7 +83,7 @@ def networks(behavior: Behavior) -> torch.Tensor:
     return torch.cat(
         [
             weights.detach().flatten()
-            for network in learner._networks().values()
+            for network in learner.networks.values()
             for weights in network.parameters()
         ]
     ).clone()
@@ -99,35 +100,29 @@ def collect(behavior: Behavior, world: Pairs) -> None:
 def turn(behavior: Behavior, *probabilities: float) -> None:
     """Gives all actors these probabilities of either choice, whatever they see."""
     learner: Any = behavior.learner
-    policy = learner._policy
+    policy = learner.actor.network
     for heads in (policy.actions,) if hasattr(policy, "critic") else (actor.actions for actor in policy):
         with torch.no_grad():
             heads.logits.weight.zero_()
             heads.logits.bias.copy_(torch.tensor(probabilities).log())
 
 
-def decoupling_class(algorithm: Any) -> type:
-    """The class that ``_decouple`` comes from."""
-    return next(each for each in type(algorithm).__mro__ if "_decouple" in vars(each))
+def decoupled_in_an_update(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) -> list[Rollout]:
+    """Lets a behavior update. Returns what ``decouple`` made of its rollouts."""
+    heard: list[Rollout] = []
 
-
-def decoupled_in_an_update(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
-    """Lets a behavior update. Returns what ``_decouple`` returned each time."""
-    algorithm: Any = behavior.learner
-    decouple, heard = algorithm._decouple, []
-
-    def listen(rollout: Any) -> Any:
-        heard.append(decouple(rollout))
+    def listen(*given: Any) -> Rollout:
+        heard.append(rollouts.decouple(*given))
         return heard[-1]
 
-    monkeypatch.setattr(algorithm, "_decouple", listen)
+    monkeypatch.setattr(f"{type(behavior.learner).__module__}.decouple", listen)
     behavior.update()
     return heard
 
 
 def actors(behavior: Behavior) -> torch.Tensor:
     """The weights that the actors' loss alone moves."""
-    policy: Any = behavior.learner._policy  # type: ignore[attr-defined]
+    policy: Any = behavior.learner.actor.network
     trunk = policy.actor if hasattr(policy, "critic") else policy
     return torch.cat([weights.detach().flatten() for weights in trunk.parameters()]).clone()
 
@@ -159,10 +154,10 @@ def test_a_learner_without_the_correction_refuses_stale_rollouts(pairs) -> None:
 
 
 @learners
-def test_without_the_switch_nothing_is_computed_or_reported(pairs, live, monkeypatch, learner: str) -> None:
+def test_without_the_switch_nothing_is_computed_or_reported(pairs, monkeypatch, learner: str) -> None:
     behavior = pairs(learner, decoupled=False)
-    monkeypatch.delattr(decoupling_class(behavior.learner), "_decouple")
-    live(behavior, Pairs(behavior), 1)
+    collect(behavior, Pairs(behavior))
+    assert decoupled_in_an_update(behavior, monkeypatch) == []
     assert not {tag for tag in statistics(behavior) if "Weight" in tag}
 
 
@@ -175,15 +170,15 @@ def test_stale_steps_are_weighed_and_the_present_policy_becomes_the_old_one(
     algorithm: Any = behavior.learner
     turn(behavior, 0.5, 0.5)
     collect(behavior, Pairs(behavior))
-    chosen = algorithm._buffer.peek().discrete_actions[:, 0]
+    chosen = algorithm.buffer.peek().discrete_actions[:, 0]
     turn(behavior, 0.75, 0.25)
-    ((rollout, weights),) = decoupled_in_an_update(behavior, monkeypatch)
-    weights = rollout.weights if learner == "ppo" else weights
+    (rollout,) = decoupled_in_an_update(behavior, monkeypatch)
     torch.testing.assert_close(
         rollout.old_log_prob, torch.from_numpy(np.where(chosen == 0, 0.75, 0.25).astype(np.float32)).log()
     )
     expected = np.where(chosen == 0, 1.5, 0.5)
-    assert weights.numpy() == pytest.approx(expected, rel=1e-5)
+    assert rollout.weights is not None
+    assert rollout.weights.numpy() == pytest.approx(expected, rel=1e-5)
     metrics = statistics(behavior)
     assert metrics["Policy/Importance Weight"] == pytest.approx(expected.mean(), rel=1e-5)
     assert metrics["Policy/Clipped Weights"] == 0.0
@@ -197,10 +192,12 @@ def test_advantages_carry_the_weights(pairs, monkeypatch, learner: str) -> None:
     learned = []
     for weight in (1.0, 0.0):
         behavior = pairs(learner, beta=0.0)
-        algorithm: Any = behavior.learner
         collect(behavior, Pairs(behavior))
-        module = f"{decoupling_class(algorithm).__module__}.importance_weights"
-        monkeypatch.setattr(module, lambda log_ratio, weight=weight: torch.full_like(log_ratio, weight))
+        monkeypatch.setattr(
+            rollouts,
+            "importance_weights",
+            lambda log_ratio, weight=weight: torch.full_like(log_ratio, weight),
+        )
         before = actors(behavior)
         behavior.update()
         learned.append(float((actors(behavior) - before).abs().max()))
@@ -240,10 +237,7 @@ def test_any_number_of_rows_at_once_gives_the_same_log_probabilities(
     behavior = pairs(learner, memory=memory, continuous=1, learning_rate=1e-12)
     algorithm: Any = behavior.learner
     collect(behavior, Pairs(behavior))
-    stored = torch.from_numpy(algorithm._buffer.peek().log_probs.copy())
-    if learner == "ppo":
-        algorithm._policy.chunk = 7
-    else:
-        monkeypatch.setattr(f"{decoupling_class(algorithm).__module__}.rows_at_once", lambda network: 7)
-    ((rollout, _),) = decoupled_in_an_update(behavior, monkeypatch)
+    stored = torch.from_numpy(algorithm.buffer.peek().log_probs.copy())
+    monkeypatch.setattr(rollouts, "rows_at_once", lambda network: 7)
+    (rollout,) = decoupled_in_an_update(behavior, monkeypatch)
     torch.testing.assert_close(rollout.old_log_prob, stored, atol=1e-5, rtol=0)

@@ -1,0 +1,145 @@
+"""The central critic of MAPPO and HAPPO: values of each agent by what all of its group see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of
+from trainer_service.algorithms.common.on_policy.group_rollout import (
+    AdvantageEstimate,
+    CriticTargets,
+    JointStepBatch,
+    all_joint_steps,
+    group_advantages,
+    individual_advantages,
+    referenced_observations,
+)
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.critics.joint_critic import JointCritic
+from trainer_service.networks.encoders.layers import in_chunks
+from trainer_service.networks.shard import Shard
+from trainer_service.ops.losses import huber, squared
+from trainer_service.ops.returns import standardize
+from trainer_service.rewards import RewardSource
+from trainer_service.rollout.sensor_roles import SensorRole
+from unity_bridge.specs import BehaviorSpec
+
+_CHUNK = 4096
+
+
+def make_joint_critic(
+    spec: BehaviorSpec, network: NetworkSettings, hyper: MAPPOSettings, signals: int
+) -> JointCritic:
+    """The network of a central critic. signals: how many reward signals there are."""
+    if hyper.state == "environment":
+        state_sensors = sensors_of(spec, SensorRole.GLOBAL_STATE)
+    else:
+        state_sensors = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
+    return JointCritic(
+        spec,
+        network,
+        state_sensors=state_sensors,
+        state=hyper.state,
+        num_agents=hyper.num_agents,
+        signals=signals,
+        members=1 if hyper.reward_mode == "team_sum" else hyper.num_agents,
+        scaling=hyper.value_normalization,
+    )
+
+
+class CentralCritic:
+    """What a joint critic makes of a rollout: advantages, targets, and its loss on these."""
+
+    def __init__(
+        self, network: JointCritic, sources: Sequence[RewardSource], hyper: MAPPOSettings, shard: Shard
+    ) -> None:
+        """sources: in the order of the network's values; shard: the part of each minibatch that is computed here."""
+        self._network = network
+        self._sources = sources
+        self._hyper = hyper
+        self._shard = shard
+
+    def estimate(self, rollout: GroupRollout, clip_epsilon: float) -> CriticTargets:
+        """Advantages by the critic as it is now, and what it shall learn.
+
+        clip_epsilon: how far values may move from the present ones.
+        """
+        old = self._values(rollout)
+        values = self._network.value.raw(old).cpu().numpy()
+        advantages_of = group_advantages if self._hyper.reward_mode == "team_sum" else individual_advantages
+        estimate = advantages_of(rollout, self._sources, values, gae_lambda=self._hyper.lambd)
+        advantages = self._normalized(rollout, estimate)
+        return CriticTargets(
+            advantages=torch.from_numpy(advantages).to(old.device),
+            targets=torch.from_numpy(estimate.returns).to(old.device),
+            mask=torch.from_numpy(estimate.mask).to(old.device),
+            old_values=old,
+            clip_range=old.new_full((len(self._sources),), clip_epsilon),
+            metrics=self._value_metrics(values, estimate),
+        )
+
+    def loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
+        """The loss on some joint steps; of several learner ranks, this one's addend of it. A scalar."""
+        network, hyper = self._network, self._hyper
+        mask = targets.mask[batch.indices]
+        returns = targets.returns(batch.indices)
+        network.value.update(returns if batch.undivided else targets.returns(batch.all_indices))
+        members = rollout.members[batch.indices]
+        inputs = (
+            (rollout.joint_observations, members)
+            if batch.filled is not None
+            else referenced_observations(rollout.joint_observations, members)
+        )
+        values = network.forward(*inputs, batch.filled)[mask]
+        scaled = network.value.scaled(returns)
+        cost = huber if hyper.value_loss == "huber" else squared
+        loss = cost(values - scaled, hyper.huber_delta)
+        if hyper.clip_value:
+            old_values = targets.old_values[batch.indices][mask]
+            clipped = old_values + torch.clamp(values - old_values, -targets.clip_range, targets.clip_range)
+            loss = torch.maximum(loss, cost(clipped - scaled, hyper.huber_delta))
+        return self._shard.weighted(loss.mean(), batch.share(targets.mask))
+
+    def _values(self, rollout: GroupRollout) -> Tensor:
+        """Values of every joint step, in the critic's units: [F, members, signals]."""
+        network, members, seen = self._network, rollout.members, rollout.joint_observations
+        with torch.inference_mode():
+            if network.memory is not None:
+                batch = all_joint_steps(rollout.joint_steps, members.device)
+                return network.forward(seen, members, batch.filled).clone()
+            chunks = [
+                network.forward(*referenced_observations(seen, members[chunk]))
+                for chunk in in_chunks(len(members), _CHUNK)
+            ]
+        return torch.cat(chunks).clone()
+
+    def _normalized(self, rollout: GroupRollout, estimate: AdvantageEstimate) -> NDArray[np.float32]:
+        """One advantage per step: signals add up first, so that their strengths decide how they weigh."""
+        advantages: NDArray[np.float32] = estimate.advantages.sum(axis=1).astype(np.float32)
+        if self._hyper.advantage_normalization == "global":
+            return standardize(advantages).astype(np.float32)
+        if self._hyper.advantage_normalization == "per_agent":
+            agent_indices = rollout.joint_steps.agent_of_step
+            for agent_index in np.unique(agent_indices):
+                own = agent_indices == agent_index
+                advantages[own] = standardize(advantages[own])
+        return advantages
+
+    def _value_metrics(self, values: NDArray[np.float32], estimate: AdvantageEstimate) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for signal, source in enumerate(self._sources):
+            predicted, returns = (column[..., signal][estimate.mask] for column in (values, estimate.returns))
+            label = source.name.capitalize()
+            metrics[f"Policy/{label} Value Estimate"] = float(predicted.mean())
+            variance = float(returns.var(dtype=np.float64))
+            metrics[f"Policy/{label} Explained Variance"] = (
+                1.0 - float((returns - predicted).var(dtype=np.float64)) / variance if variance > 0 else 0.0
+            )
+        return metrics

@@ -1,0 +1,185 @@
+"""What learners on policy are made of, built in the order in which random weights are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.algorithms.common.actor import Actor
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.exploration import Exploration
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.observation_selection import (
+    actor_sensors,
+    sensors_except,
+    with_sensors,
+)
+from trainer_service.algorithms.common.on_policy.rollout import ActingNetwork
+from trainer_service.algorithms.common.reward_models import make_reward_sources
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings, OnPolicyHyperparameters
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import FlatOptimizer
+from trainer_service.networks.members import sensors_of_agents
+from trainer_service.networks.policies.action_heads import set_log_std
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.policies.group_actors import GroupActors
+from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.random_streams import random_stream
+from trainer_service.rewards import RewardSource
+from trainer_service.rollout.sensor_roles import SensorRole
+from unity_bridge.specs import BehaviorSpec
+
+Policy = TypeVar("Policy", ActorCritic, GroupActors)
+Critic = TypeVar("Critic", bound=nn.Module)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Parts:
+    """What every learner on policy has, whatever its update is."""
+
+    actor: Actor
+
+    rewards: Sequence[RewardSource]
+    """The reward sources, in the order of the value heads."""
+
+    reward_sensors: Sequence[int] = ()
+    """Numbers of the sensors that reward sources look at, where agents come in groups."""
+
+    networks: Mapping[str, nn.Module]
+    """Every network, by its key in checkpoints."""
+
+    optimizers: Mapping[str, FlatOptimizer]
+    """Every optimizer, by its key in checkpoints."""
+
+    cloning: BehavioralCloning | None = None
+    """Learning from demonstrations beside rewards."""
+
+
+def agent_parts(
+    spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, make_policy: Callable[[], ActorCritic]
+) -> tuple[ActorCritic, Parts]:
+    """The parts of a learner whose agents learn alone: one network that decides and has the value heads.
+
+    Returns that network, and the parts.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(compute.seed)
+        policy = _started(make_policy(), settings, compute.device)
+        rewards = make_reward_sources(spec, settings, compute.device, compute.shard)
+    normalizer = ObservationNormalizer(
+        spec.observation_specs, normalize=settings.network_settings.normalize
+    ).to(compute.device)
+    optimizer = _optimizer(policy, settings, compute, epsilon=1e-8)
+    imitators = [Imitator.of_trunk(policy.actor, policy.actions.forward)]
+    return policy, Parts(
+        actor=_actor(policy, normalizer, optimizer, compute),
+        rewards=rewards,
+        networks={"network": policy},
+        optimizers={"optimizer": optimizer},
+        cloning=_cloning(spec, settings, compute, policy, imitators, optimizer, normalizer.forward),
+    )
+
+
+def group_parts(
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    compute: Compute,
+    make_critic: Callable[[int], Critic],
+    exploration: Exploration | None = None,
+) -> tuple[GroupActors, Critic, Parts]:
+    """The parts of a learner of groups: actors that decide alone, and a critic that sees the group.
+
+    make_critic: of a number of reward signals. Returns actors, critic and the parts.
+    """
+    hyper = require_settings(settings, GroupOnPolicySettings)
+    own_sensors = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
+    own = with_sensors(spec, own_sensors)
+    told_apart = hyper.sharing != "full" or bool(spec.members)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(compute.seed)
+        actors = GroupActors(
+            spec,
+            settings.network_settings,
+            agent_sensors=actor_sensors(spec, hyper),
+            index_sensor=len(spec.observation_specs) - 1 if told_apart else None,
+            share=hyper.sharing,
+        )
+        actors = _started(actors, settings, compute.device)
+        rewards = make_reward_sources(own, settings, compute.device, compute.shard)
+        critic = make_critic(len(rewards)).to(compute.device)
+    normalizer = ObservationNormalizer(
+        spec.observation_specs,
+        normalize=settings.network_settings.normalize,
+        has_sensor=sensors_of_agents(spec),
+    ).to(compute.device)
+    # ε as MAPPO's authors have it.
+    optimizers = [_optimizer(network, settings, compute, epsilon=1e-5) for network in (actors, critic)]
+    # An actor for all with ids learns for each of them, and actors of one each learn alike.
+    shown = hyper.num_agents if hyper.agent_ids and hyper.sharing != "none" else 0
+    imitators = [
+        imitator
+        for each in actors
+        for imitator in Imitator.of_trunk(each.trunk, each.actions.forward).of_each(shown)
+    ]
+    normalize_own = partial(normalizer.some, own_sensors)
+    parts = Parts(
+        actor=_actor(actors, normalizer, optimizers[0], compute, exploration),
+        rewards=rewards,
+        reward_sensors=own_sensors,
+        networks={"actors": actors, "critic": critic},
+        optimizers={"actor_optimizer": optimizers[0], "critic_optimizer": optimizers[1]},
+        cloning=_cloning(own, settings, compute, actors, imitators, optimizers[0], normalize_own),
+    )
+    return actors, critic, parts
+
+
+def _started(policy: Policy, settings: TrainerSettings, device: torch.device) -> Policy:
+    """The policy on its device, with the first deviations that the settings ask for."""
+    policy = policy.to(device)
+    log_std = require_settings(settings, OnPolicyHyperparameters).log_std_init
+    if log_std is not None:
+        set_log_std(policy, log_std)
+    return policy
+
+
+def _optimizer(
+    network: nn.Module, settings: TrainerSettings, compute: Compute, *, epsilon: float
+) -> FlatOptimizer:
+    weight_decay = settings.hyperparameters.weight_decay
+    return FlatOptimizer(
+        network.parameters(), epsilon=epsilon, weight_decay=weight_decay, shard=compute.shard
+    )
+
+
+def _actor(
+    policy: ActingNetwork,
+    normalizer: ObservationNormalizer,
+    optimizer: FlatOptimizer,
+    compute: Compute,
+    exploration: Exploration | None = None,
+) -> Actor:
+    # It draws from a stream of its own: shuffling does not depend on how often it decided.
+    stream, parameters = random_stream(compute.seed + 1), optimizer.parameters
+    return Actor(policy, normalizer, stream, compute.device, exploration=exploration, parameters=parameters)
+
+
+def _cloning(
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    compute: Compute,
+    policy: ActingNetwork,
+    imitators: Sequence[Imitator],
+    optimizer: FlatOptimizer,
+    normalize: Callable[[Sequence[Tensor]], list[Tensor]],
+) -> BehavioralCloning | None:
+    if settings.behavioral_cloning is None:
+        return None
+    loss, parameters = action_loss(policy.actions), optimizer.parameters
+    return BehavioralCloning(spec, settings, policy, imitators, loss, parameters, normalize, compute)
