@@ -20,8 +20,8 @@ from behavior_worlds import assert_equal_states, flat
 from unlike_agents import concatenated
 
 from trainer_service.algorithms import Compute
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.behavior_tick import BehaviorTick
@@ -190,20 +190,19 @@ def elsewhere(seen: GroupInput, present: torch.Tensor) -> GroupInput:
     return seen._replace(histories=seen.histories._replace(selected=selected))
 
 
-def overwrite_replayed(learner: GroupReplayLearner) -> None:
+def overwrite_replayed(learner: ReplayLearner[JointMinibatch]) -> None:
     """Overwrites what belongs to absent agents in all that the learner draws from now on."""
-    step, minibatch = learner._gradient_step, learner._minibatch
+    minibatch = learner.minibatch
 
     def changed(sample: JointSample) -> JointMinibatch:
-        batch = minibatch(sample)
+        batch = minibatch(overwritten(sample))
         if batch.recurrent is None:
             return batch
         now, then = batch.recurrent
         places = elsewhere(now, batch.present), elsewhere(then, batch.next_present)
         return batch._replace(recurrent=places)
 
-    learner._minibatch = changed  # type: ignore[method-assign]
-    learner._gradient_step = lambda sample, rate: step(overwritten(sample), rate)  # type: ignore[method-assign]
+    learner.minibatch = changed
 
 
 def without_the_dead(trajectories: Trajectories) -> Trajectories:
@@ -228,7 +227,7 @@ def test_what_stands_for_absent_agents_moves_nothing(
         behavior = make(trainer_type, team, given, memory)
         live(behavior, 40)
         learner = behavior.learner
-        if changes and isinstance(learner, GroupReplayLearner):
+        if changes and isinstance(learner, ReplayLearner):
             overwrite_replayed(learner)
         elif changes:
             assert isinstance(learner, GroupLearner)
