@@ -9,15 +9,15 @@ from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.random_policy import RandomPolicy
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
-from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
-from trainer_service.algorithms.off_policy.dqn_share import DQNShare
-from trainer_service.algorithms.off_policy.idqn import IDQN
+from trainer_service.algorithms.off_policy.dqn_consensus import make_dqn_consensus as DQNConsensus
+from trainer_service.algorithms.off_policy.dqn_share import make_dqn_share as DQNShare
+from trainer_service.algorithms.off_policy.idqn import make_idqn as IDQN
 from trainer_service.algorithms.off_policy.maddpg import MADDPG
-from trainer_service.algorithms.off_policy.qmix import QMIX
+from trainer_service.algorithms.off_policy.qmix import make_qmix as QMIX
 from trainer_service.algorithms.off_policy.sac import SAC
-from trainer_service.algorithms.off_policy.sic import SIC
+from trainer_service.algorithms.off_policy.sic import make_sic as SIC
 from trainer_service.algorithms.off_policy.td3 import TD3
-from trainer_service.algorithms.off_policy.vdn import VDN
+from trainer_service.algorithms.off_policy.vdn import make_vdn as VDN
 from trainer_service.algorithms.on_policy.coma import COMA
 from trainer_service.algorithms.on_policy.happo import HAPPO
 from trainer_service.algorithms.on_policy.mappo import MAPPO

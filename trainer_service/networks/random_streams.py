@@ -8,13 +8,22 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds the random numbers that networks begin with; all others go on afterwards as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def random_stream(seed: int) -> torch.Generator:

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
+from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from unlike_agents import concatenated
 
 from trainer_service.algorithms import Compute
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
-from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
@@ -190,20 +190,19 @@ def elsewhere(seen: GroupInput, present: torch.Tensor) -> GroupInput:
     return seen._replace(histories=seen.histories._replace(selected=selected))
 
 
-def overwrite_replayed(learner: GroupReplayLearner) -> None:
+def overwrite_replayed(learner: ReplayLearner[JointMinibatch]) -> None:
     """Overwrites what belongs to absent agents in all that the learner draws from now on."""
-    step, minibatch = learner._gradient_step, learner._minibatch
+    minibatch = learner.minibatch
 
     def changed(sample: JointSample) -> JointMinibatch:
-        batch = minibatch(sample)
+        batch = minibatch(overwritten(sample))
         if batch.recurrent is None:
             return batch
         now, then = batch.recurrent
         places = elsewhere(now, batch.present), elsewhere(then, batch.next_present)
         return batch._replace(recurrent=places)
 
-    learner._minibatch = changed  # type: ignore[method-assign]
-    learner._gradient_step = lambda sample, rate: step(overwritten(sample), rate)  # type: ignore[method-assign]
+    learner.minibatch = changed
 
 
 def without_the_dead(trajectories: Trajectories) -> Trajectories:
@@ -228,12 +227,12 @@ def test_what_stands_for_absent_agents_moves_nothing(
         behavior = make(trainer_type, team, given, memory)
         live(behavior, 40)
         learner = behavior.learner
-        if changes and isinstance(learner, GroupReplayLearner):
+        if changes and isinstance(learner, ReplayLearner):
             overwrite_replayed(learner)
         elif changes:
-            assert isinstance(learner, OnPolicyLearner)
-            collected = learner.buffer.drain()
-            learner.buffer.add(without_the_dead(collected))
+            assert isinstance(learner, GroupLearner)
+            collected = learner._buffer.drain()
+            learner._buffer.add(without_the_dead(collected))
         before = flat(copy.deepcopy(learner.state_dict()))
         told.append(learner.update(0))
         learned.append(flat(learner.state_dict()))

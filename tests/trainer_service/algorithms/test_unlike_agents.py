@@ -231,7 +231,7 @@ def test_a_state_that_one_member_is_shown_serves_all(live, trainer_type: str) ->
 def test_what_a_critic_of_actions_is_given_of_absent_branches() -> None:
     """A branch that an agent lacks adds nothing to the value of what it chooses."""
     behavior = make_team(Choosers.members, **settings_of("vdn"))
-    network = behavior.learner._online.network  # type: ignore[attr-defined]
+    network = behavior.learner.networks["network"].network  # type: ignore[attr-defined]
     q = network.group_q_values([torch.randn(4, 2, 2), torch.randn(4, 2, 1)])
     assert q.shape == (4, 2, 5)
     assert not q[:, 0, 3:].any()

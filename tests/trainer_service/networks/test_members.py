@@ -19,7 +19,7 @@ from trainer_service.networks.groups.group_q_network import (
     SeparateQNetworks,
     SharedQNetwork,
 )
-from trainer_service.networks.groups.histories import Histories
+from trainer_service.networks.groups.histories import GroupInput, Histories
 from trainer_service.networks.groups.member_actor_critic import MemberActors, MemberCritics
 from trainer_service.networks.groups.stacked_actor_critic import StackedCritics
 from trainer_service.networks.members import (
@@ -356,7 +356,7 @@ def test_deterministic_actions_that_an_agent_lacks_are_0(share: Sharing) -> None
     actors = MemberActors(AGENT_SPEC, NORMED, agent_sensors=[EYES, CLOCK, FEET], share=share, ids=False)
     observations = group_observations()
     rows, order = rows_of(observations)
-    together, alone = actors.group_policy(observations), actors.policy(rows)
+    together, alone = actors.group_policy(GroupInput(observations)), actors.policy(rows)
     torch.testing.assert_close(together.mean.flatten(0, 1)[order], alone.mean)
     torch.testing.assert_close(together.logits.flatten(0, 1)[order], alone.logits)
     assert torch.equal(together.mean != 0, torch.tensor([[1, 1], [1, 0], [1, 0]]).bool().expand(GROUPS, 3, 2))
@@ -372,7 +372,7 @@ def test_critics_do_not_see_padding(share: Sharing) -> None:
     present = torch.ones(GROUPS, 3, dtype=torch.bool)
     actions = torch.randn(GROUPS, 1, 3, 7, requires_grad=True)
     observations = [sensor.requires_grad_() for sensor in group_observations()]
-    values = critics.forward(observations, present, actions)
+    values = critics.forward(GroupInput(observations), present, actions)
     assert values.shape == (GROUPS, 3)
     values.sum().backward()
     assert actions.grad is not None
@@ -390,19 +390,19 @@ def test_critics_do_not_see_padding(share: Sharing) -> None:
 def test_a_critic_of_a_member_gives_the_values_of_its_agents() -> None:
     critics = MemberCritics(AGENT_SPEC, SETTINGS)
     present, actions = torch.ones(GROUPS, 3, dtype=torch.bool), torch.randn(GROUPS, 3, 3, 7)
-    before = critics.forward(group_observations(), present, actions)
+    before = critics.forward(GroupInput(group_observations()), present, actions)
     with torch.no_grad():
         for parameter in critics.members[0].parameters():
             parameter.add_(1.0)
     observations = group_observations()
     torch.manual_seed(3)
-    after = critics.forward(observations, present, actions)
+    after = critics.forward(GroupInput(observations), present, actions)
     assert after.shape == before.shape
     torch.manual_seed(9)
     same = group_observations()
     first, second = (
-        critics.forward(same, present, actions),
-        critics.forward(same, present, actions.roll(1, 0)),
+        critics.forward(GroupInput(same), present, actions),
+        critics.forward(GroupInput(same), present, actions.roll(1, 0)),
     )
     assert not torch.allclose(first, second)
 

@@ -44,7 +44,7 @@ def test_replay_holds_what_the_environment_said(
         (actions,) = behavior.act()
         said = scene.step({name: actions})
 
-    buffer = behavior.learner._replay.buffer
+    buffer = behavior.learner.replay.buffer
     sample = buffer._gather(np.arange(len(buffer)), None)
     length = steps or LIMIT
     earned = sample.discrete_actions[:, :, 0].sum(axis=1) + 3

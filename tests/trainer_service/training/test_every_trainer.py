@@ -16,12 +16,14 @@ import torch
 from every_trainer import scene_of, settings_of
 from exported_models import assert_model_acts_as_policy
 
-from trainer_service.algorithms import ALGORITHMS, VDN, Compute
-from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
-from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
+from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import (
+    GroupOffPolicySettings,
+    MADDPGSettings,
+    VDNSettings,
+)
 from trainer_service.policy import load_policy
 from trainer_service.runs import lent_rows
 from trainer_service.runs.checkpoint import load_checkpoint
@@ -49,14 +51,10 @@ def metrics_of(trainer_type: str) -> set[str]:
     names |= {name for key, its in METRICS.items() if key in type(hyper).model_fields for name in its}
     if "replay" in settings["hyperparameters"]:
         names |= PRIORITIES
-    if learns_as(trainer_type, GroupReplayLearner) and not learns_as(trainer_type, VDN):
+    # A mixer knows the error of the whole group alone.
+    if isinstance(hyper, GroupOffPolicySettings) and not isinstance(hyper, VDNSettings):
         names |= AGENT_LOSSES
     return names
-
-
-def learns_as(trainer_type: str, *bases: type) -> bool:
-    made = ALGORITHMS[trainer_type]
-    return isinstance(made, type) and issubclass(made, bases)
 
 
 def counts(replay: Path) -> np.ndarray:
@@ -94,7 +92,8 @@ def test_it_is_trained_resumed_scored_and_exported(
     scene, name = scene_of(trainer_type)
     settings = settings_of(trainer_type)
     replays = "save_replay_buffer" in settings["hyperparameters"]
-    groups = TrainerSettings.model_validate(settings).hyperparameters.learns_by_group
+    hyper = TrainerSettings.model_validate(settings).hyperparameters
+    groups = hyper.learns_by_group
     run = (
         "--run-id=run",
         f"--env=sim:{scene}",
@@ -131,5 +130,6 @@ def test_it_is_trained_resumed_scored_and_exported(
     assert score["episodes"] == 4
     assert (score["mean_group_return"] is not None) == groups
     if trainer_type != "random":  # its actions are drawn, whatever is asked for
-        draws = not learns_as(trainer_type, TransitionLearner, GroupQLearner)
-        assert_model_acts_as_policy(folder / f"{name}.onnx", load_policy(folder), draws=draws)
+        # Models of maddpg draw choices, as its actors do while they learn.
+        policy, draws = load_policy(folder), hyper.draws_actions or isinstance(hyper, MADDPGSettings)
+        assert_model_acts_as_policy(folder / f"{name}.onnx", policy, draws=draws)

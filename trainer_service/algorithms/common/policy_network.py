@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from trainer_service.networks.encoders.encoder import ObservationEncoder
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.groups.member_actor_critic import MemberActors
-from trainer_service.networks.groups.stacked_actor_critic import StackedActors
+from trainer_service.networks.groups.stacked_actor_critic import DecentralizedActors
 from trainer_service.networks.policies.action_heads import ActionParameters, clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.deterministic_actor import DeterministicActor
@@ -25,8 +24,7 @@ ActorNetwork = (
     | SoftActor
     | GroupActors
     | DeterministicActor
-    | StackedActors
-    | MemberActors
+    | DecentralizedActors
     | GreedyNetwork
     | UniformNetwork
 )

@@ -9,106 +9,118 @@ sequences that begin with the memory which the agent had then. For discrete acti
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.algorithms.common.actor import Actor, bounded_actions
-from trainer_service.algorithms.common.checks import require_discrete
+from trainer_service.algorithms.common.checks import require_discrete, require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
 from trainer_service.algorithms.common.exploration import EpsilonGreedy
-from trainer_service.algorithms.common.learner import Compute
-from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
+from trainer_service.algorithms.common.learner import Compute, Metrics
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.transition_minibatch import (
+    TransitionMinibatch,
+    transition_parts,
+)
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
+from trainer_service.algorithms.common.reward_models import make_reward_sources
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
-from trainer_service.networks.encoders.memory import EncoderInput
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import QNetwork
-from trainer_service.ops import q_learning
-from trainer_service.replay.transitions import Sample
+from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.ops.q_learning import (
+    advantage_targets,
+    best_value,
+    chosen_value,
+    double_q_value,
+    td_loss,
+    td_targets,
+)
+from unity_bridge.specs import BehaviorSpec
 
 
-class DQN(TransitionLearner):
+class DQN(ReplayLearner[TransitionMinibatch]):
     """A learner of action values, with their target and its replay buffer."""
 
-    _settings_type = DQNSettings
-    _hyper: DQNSettings
-    _tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Extrinsic Reward")
-
-    def _make_networks(self) -> None:
-        require_discrete("dqn", self._spec.action_spec)
-        self._branches = self._spec.action_spec.discrete_branches
-        network = QNetwork(self._spec, self._settings.network_settings, dueling=self._hyper.dueling)
-        self._network = network.to(self._device)
-        self._target = TargetNetwork(self._network)
-        self._optimizer = self._optimizer_of(self._network)
-        self._replay_metrics: dict[str, float] = {}
-
-    def _make_actor(self, stream: torch.Generator) -> Actor:
-        return Actor(
-            self._network,
-            self._normalizer,
-            stream,
-            self._device,
-            exploration=EpsilonGreedy(self._hyper),
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError where the behavior has sensors or actions that do not fit."""
+        hyper = require_settings(settings, DQNSettings)
+        require_discrete("dqn", spec.action_spec)
+        device, network_settings = compute.device, settings.network_settings
+        with seeded(compute.seed):
+            network = QNetwork(spec, network_settings, dueling=hyper.dueling).to(device)
+            sources = make_reward_sources(spec, settings, device, compute.shard)
+        target = TargetNetwork(network)
+        optimizer = FlatOptimizer(network.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard)
+        normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
+        actor = Actor(
+            network,
+            normalizer.to(device),
+            random_stream(compute.seed + 1),
+            device,
+            exploration=EpsilonGreedy(hyper),
             env_actions=bounded_actions,
             model=GreedyPolicyNetwork,
         )
+        cloning = None
+        self._branches = spec.action_spec.discrete_branches
+        if settings.behavioral_cloning is not None:
+            imitator, loss = Imitator.of_trunk(network.trunk, network.decide), margin_loss(self._branches)
+            cloning = BehavioralCloning(
+                spec, settings, network, [imitator], loss, optimizer.parameters, normalizer.forward, compute
+            )
+        self._hyper = hyper
+        self._network, self._target, self._optimizer = network, target, optimizer
+        super().__init__(
+            settings,
+            hyper,
+            compute,
+            actor=actor,
+            parts=transition_parts(spec, settings, hyper, compute, sources, normalizer, network.memory_size),
+            cloning=cloning,
+            networks={"network": network, "target": target.network},
+            optimizers={"optimizer": optimizer},
+        )
 
-    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        imitator = Imitator.of_trunk(self._network.trunk, self._network.decide)
-        loss = margin_loss(self._branches)
-        return self._cloning_of(self._network, [imitator], loss, self._optimizer, compute)
-
-    @property
-    def _policy(self) -> QNetwork:
-        return self._network
-
-    def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
-        self._replay_metrics = self._replay.metrics()
-        inputs, next_inputs = self._encoder_inputs(sample)
-        actions = to_tensor(sample.discrete_actions, self._device)
-        targets = self._widened(self._targets(sample, next_inputs), sample, inputs, actions)
-        q = self._network.encoded_q_values(inputs)
-        chosen = q_learning.chosen_value(q, actions, self._branches)
-        errors = chosen - targets
-        loss = q_learning.td_loss(errors, self._importance_weights(sample))
-        self._minimize(self._optimizer, loss, rate)
-        absolute = errors.detach().abs()
-        self._replay.finish_update(absolute)
-        self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
-        task_reward = self._task_rewards(sample).mean()
-        return torch.stack([loss.detach(), absolute.mean(), chosen.detach().mean(), task_reward])
-
-    def _targets(self, sample: Sample, next_inputs: EncoderInput) -> Tensor:
-        """Targets r + γ Q'(o', a') of the actions' values. [B]"""
-        rewards = self._rewards(sample)
-        with torch.no_grad():
-            allowed = allowed_or_none(sample.next_allowed_actions, self._device)
-            q = self._target.network.encoded_q_values(next_inputs)
-            online_q = self._network.encoded_q_values(next_inputs) if self._hyper.double else q
-            values = q_learning.double_q_value(online_q, q, allowed, self._branches)
-            terminated = to_tensor(sample.terminated, self._device)
-            return q_learning.td_targets(rewards, self._discounts(sample), values, terminated)
+    def update(self, step: int) -> Metrics:
+        """Makes the gradient steps that were earned: Q(o, a) moves towards r + γ Q'(o', a')."""
+        updates = self.begin_update(step)
+        replay: Metrics = {}
+        for batch in updates.minibatches():
+            # As they were when the last minibatch was drawn; none where none was.
+            replay = self.replay.metrics()
+            targets = self.targets(batch)
+            q = chosen_value(
+                self._network.encoded_q_values(batch.inputs), batch.discrete_actions, self._branches
+            )
+            errors = q - targets
+            loss = td_loss(errors, batch.weights)
+            updates.minimize(self._optimizer, loss)
+            absolute = errors.detach().abs()
+            means = {
+                "Losses/Value Loss": loss,
+                "Losses/TD Error": absolute.mean(),
+                "Policy/Mean Q": q.detach().mean(),
+                "Policy/Extrinsic Reward": batch.task_rewards.mean(),
+            }
+            updates.report(means, absolute)
+            tau = target_tau(self._hyper, self.replay.updates)
+            self._target.soft_update(self._optimizer.parameters, tau)
+        return updates.metrics({**updates.means(), **replay})
 
     @torch.no_grad()
-    def _widened(self, targets: Tensor, sample: Sample, inputs: EncoderInput, actions: Tensor) -> Tensor:
-        """Targets with the gap between actions that ``advantage_learning`` asks for. [B]"""
+    def targets(self, batch: TransitionMinibatch) -> Tensor:
+        """Targets r + γ Q'(o', a') of the actions' values, with the gap that ``advantage_learning`` asks for. [B]"""
+        q = self._target.network.encoded_q_values(batch.next_inputs)
+        online_q = self._network.encoded_q_values(batch.next_inputs) if self._hyper.double else q
+        values = double_q_value(online_q, q, batch.next_allowed_or_none, self._branches)
+        targets = td_targets(batch.rewards, batch.discounts, values, batch.terminated)
         if not (alpha := self._hyper.advantage_learning):
             return targets
-        q = self._target.network.encoded_q_values(inputs)
-        best = q_learning.best_value(q, allowed_or_none(sample.allowed_actions, self._device), self._branches)
-        chosen = q_learning.chosen_value(q, actions, self._branches)
-        return q_learning.advantage_targets(targets, best, chosen, alpha)
-
-    def _own_metrics(self) -> dict[str, float]:
-        # As they were when the last minibatch was drawn; none where none was.
-        metrics, self._replay_metrics = self._replay_metrics, {}
-        return metrics
-
-    def _weights(self) -> dict[str, nn.Module]:
-        return {"network": self._network, "target": self._target.network}
-
-    def _optimizers(self) -> dict[str, FlatOptimizer]:
-        return {"optimizer": self._optimizer}
+        q = self._target.network.encoded_q_values(batch.inputs)
+        best = best_value(q, batch.allowed_or_none, self._branches)
+        chosen = chosen_value(q, batch.discrete_actions, self._branches)
+        return advantage_targets(targets, best, chosen, alpha)

@@ -5,19 +5,24 @@ The shared features of the next joint step's targets are those of the target net
 
 from __future__ import annotations
 
-from trainer_service.algorithms.common.off_policy.communicating_learner import CommunicatingLearner
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_replay import GroupView
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
-from trainer_service.networks.groups.group_q_network import GroupQNetwork
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
+from unity_bridge.specs import BehaviorSpec
 
 
-class DQNShare(CommunicatingLearner):
-    """A learner of features that are averaged around a ring, see SharedFeaturesNetwork."""
+def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
+    """A learner of features that are averaged around a ring, see SharedFeaturesNetwork.
 
-    _settings_type = ShareSettings
-    _hyper: ShareSettings
+    Raises ValueError where the behavior has sensors or actions that do not fit.
+    """
+    hyper = require_settings(settings, ShareSettings)
 
-    def _make_network(self) -> GroupQNetwork:
-        return SharedFeaturesNetwork(
-            self._agent_spec, self._settings.network_settings, self._hyper, self._num_agents
-        )
+    def network(view: GroupView) -> SharedFeaturesNetwork:
+        return SharedFeaturesNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
+
+    return GroupQLearner(spec, settings, hyper, compute, make_network=network)

@@ -2,91 +2,270 @@
 
 Top to bottom as in the paper's algorithm 1: act alone, remember joint steps, and for every few steps one gradient
 step of the critics, which see all agents, one of the actors, and a step of their targets. Discrete actions are
-relaxed by the Gumbel-softmax where a gradient must pass through them.
+relaxed by the Gumbel-softmax where a gradient must pass through them. B joint steps, n agents; an action is C numbers
+and K choices, one-hot by branch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.algorithms.common.actor import Actor, bounded_actions
+from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.exploration import ActionNoise
-from trainer_service.algorithms.common.learner import Compute
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
-from trainer_service.algorithms.common.off_policy.maddpg_update import MADDPGUpdate
+from trainer_service.algorithms.common.learner import Compute, Metrics
+from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
+from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
-from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.groups.member_actor_critic import MemberActors
-from trainer_service.networks.groups.stacked_actor_critic import StackedActors
-from trainer_service.networks.members import continuous_of_agents
-from trainer_service.replay.joint_transitions import JointSample
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.groups.member_actor_critic import make_actors, make_critics
+from trainer_service.networks.members import actions_of_agents, continuous_of_agents
+from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
+from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
 
 
-class MADDPG(GroupReplayLearner):
-    """A learner of actors by central critics, for agents that come in groups, with its targets and replay buffer."""
+class CriticErrors(NamedTuple):
+    """Errors of the critics on a minibatch, before their step."""
 
-    _settings_type = MADDPGSettings
-    _hyper: MADDPGSettings
-    _tags = (
-        "Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Mean Target", "Losses/Policy Loss",
-    )  # fmt: skip
+    loss: Tensor
+    """The loss that is minimized."""
+
+    squared: Tensor
+    """δ², the mean over agents and joint steps."""
+
+    squared_by_agent: Tensor
+    """δ², the mean over joint steps. [n]"""
+
+    absolute: Tensor
+    """|δ|, the mean over agents. [B]"""
+
+    value: Tensor
+    """Mean value of the actions taken."""
+
+    target: Tensor
+    """Mean target."""
+
+
+class MADDPG(ReplayLearner[JointMinibatch]):
+    """A learner of actors by central critics, for agents that come in groups, with its targets and replay buffer.
+
+    Actors and critics have an optimizer each: an actor's loss passes through the critics, and must not move them.
+    """
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that do not fit. spec: see GroupReplayLearner."""
-        super().__init__(spec, settings, compute)
-        self._relaxing = self._make_generator("relaxing", 2)
-
-    def _make_networks(self) -> None:
-        network, sensors = self._settings.network_settings, self._agent_sensors
-        self._update_rule = MADDPGUpdate(
-            self._agent_spec, network, self._hyper, sensors, self._num_agents, self._device, self._shard
+        """Raises ValueError where the behavior has sensors or actions that do not fit. spec: see GroupView."""
+        hyper = require_settings(settings, MADDPGSettings)
+        view, device, shard = GroupView.of(spec, hyper), compute.device, compute.shard
+        agent_spec, network, agents, share = (
+            view.agent_spec,
+            settings.network_settings,
+            view.num_agents,
+            hyper.sharing,
         )
-
-    def _make_actor(self, stream: torch.Generator) -> Actor:
-        hyper, has_number = self._hyper, continuous_of_agents(self._agent_spec)
-        return Actor(
-            self._update_rule.actors,
-            self._normalizer,
-            stream,
-            self._device,
-            exploration=ActionNoise(hyper, self._spec.action_spec.continuous_size, hyper.buffer_init_steps),
+        with seeded(compute.seed):
+            self._actors = make_actors(
+                agent_spec,
+                network,
+                agent_sensors=view.agent_sensors,
+                num_agents=agents,
+                share=share,
+                ids=hyper.agent_ids,
+            ).to(device)
+            self._critics = make_critics(agent_spec, network, num_agents=agents, share=share).to(device)
+            sources = make_reward_sources(agent_spec, settings, device, shard)
+        self._target_actors, self._target_critics = TargetNetwork(self._actors), TargetNetwork(self._critics)
+        self._actor_optimizer, self._critic_optimizer = (
+            FlatOptimizer(networks.parameters(), weight_decay=hyper.weight_decay, shard=shard)
+            for networks in (self._actors, self._critics)
+        )
+        self._hyper = hyper
+        self._branches = agent_spec.action_spec.discrete_branches
+        self._num_agents = agents
+        has_action = actions_of_agents(agent_spec)
+        self._own_outputs = None if has_action is None else has_action.mean(dim=1).to(device)
+        """Share of an actor's outputs that are not padding. [n]; None where all are."""
+        self._learns_present_only = (
+            hyper.reward_mode == "individual" or not self._critics.values_absent_agents
+        )
+        """Whether only values of agents that are there are learned."""
+        self._relaxing = random_stream(compute.seed + 2)
+        normalizer = view.make_normalizer(settings).to(device)
+        has_continuous = continuous_of_agents(agent_spec)
+        actor = Actor(
+            self._actors,
+            normalizer,
+            random_stream(compute.seed + 1),
+            device,
+            exploration=ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps),
             env_actions=bounded_actions,
             model=SquashedPolicyNetwork,
-            own_actions=None if has_number is None else has_number.numpy(),
+            own_actions=None if has_continuous is None else has_continuous.numpy(),
+        )
+        cloning = None
+        if settings.behavioral_cloning is not None:
+            cloning = BehavioralCloning(
+                agent_spec,
+                settings,
+                self._actors,
+                self._actors.imitators(),
+                action_loss(self._actors.actions),
+                self._actor_optimizer.parameters,
+                view.normalize_own(normalizer),
+                compute,
+            )
+        super().__init__(
+            settings,
+            hyper,
+            compute,
+            actor=actor,
+            parts=joint_parts(view, settings, hyper, compute, sources, normalizer, self._actors.memory_size),
+            cloning=cloning,
+            networks={
+                "actors": self._actors,
+                "critics": self._critics,
+                "target_actors": self._target_actors.network,
+                "target_critics": self._target_critics.network,
+            },
+            optimizers={
+                "actor_optimizer": self._actor_optimizer,
+                "critic_optimizer": self._critic_optimizer,
+            },
+            streams={"relaxing": self._relaxing},
         )
 
-    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        rule, actors = self._update_rule, self._update_rule.actors
-        loss = action_loss(actors.actions)
-        return self._cloning_of(actors, actors.imitators(), loss, rule.actor_optimizer, compute)
+    def update(self, step: int) -> Metrics:
+        """Makes the gradient steps that were earned: of the critics, the actors and their targets."""
+        updates = self.begin_update(step)
+        for batch in updates.minibatches():
+            errors = self.critic_errors(batch)
+            updates.minimize(self._critic_optimizer, errors.loss)
+            policy_loss = self.policy_loss(batch, partial(updates.exponential, generator=self._relaxing))
+            updates.minimize(self._actor_optimizer, policy_loss)
+            means = {
+                "Losses/Value Loss": errors.squared,
+                "Losses/TD Error": errors.absolute.mean(),
+                "Policy/Mean Q": errors.value,
+                "Policy/Mean Target": errors.target,
+                "Losses/Policy Loss": policy_loss.detach() / self._num_agents,
+                "Losses/Agent {} Value Loss": errors.squared_by_agent,
+            }
+            updates.report(means, errors.absolute)
+            tau = target_tau(self._hyper, self.replay.updates)
+            self._target_actors.soft_update(self._actor_optimizer.parameters, tau)
+            self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
+        return updates.metrics()
 
-    @property
-    def _policy(self) -> StackedActors | MemberActors:
-        return self._update_rule.actors
+    def critic_errors(self, batch: JointMinibatch) -> CriticErrors:
+        """Errors of the critics against r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
+        targets = self.targets(batch)
+        values = self._critics.forward(batch.inputs, batch.present, self._taken(batch).unsqueeze(1))
+        mask, counts = batch.present, batch.decisions
+        if not self._learns_present_only:
+            mask, counts = torch.ones_like(mask), torch.full_like(counts, float(len(mask)))
+        learned = mask.to(targets.dtype)
+        errors = (values - targets) * learned
+        squared = errors.square()
+        if batch.weights is not None:
+            squared = squared * batch.weights.unsqueeze(1)
+        loss = _sum_of_means(squared, counts, batch.share)
+        with torch.no_grad():
+            count = counts.sum().clamp(min=batch.share)
+            return CriticErrors(
+                loss=loss,
+                squared=errors.square().sum() / count,
+                squared_by_agent=errors.square().sum(dim=0) / counts.clamp(min=batch.share),
+                absolute=errors.abs().sum(dim=1) / learned.sum(dim=1).clamp(min=1.0),
+                value=(values * learned).sum() / count,
+                target=(targets * learned).sum() / count,
+            )
 
-    def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
-        rule, batch = self._update_rule, self._minibatch(sample)
-        allowed = allowed_or_none(sample.allowed_actions, self._device)
-        noise = partial(self._shard.exponential, part=self._replay.part, generator=self._relaxing)
-        actions = rule.joint_actions(to_tensor(sample.continuous_actions, self._device), batch.actions)
-        report = rule.update_critics(batch, actions, rate)
-        policy_loss = rule.update_actors(batch, actions, allowed, rate, noise)
-        self._replay.finish_update(report.absolute)
-        rule.soft_update_targets(target_tau(self._hyper, self._replay.updates))
-        means = (report.squared, report.absolute.mean(), report.value, report.target, policy_loss)
-        return torch.cat([torch.stack(means), report.squared_by_agent])
+    @torch.no_grad()
+    def targets(self, batch: JointMinibatch) -> Tensor:
+        """Targets of the critics' values. [B, n]"""
+        critics, actions = self._target_critics.network, self.next_actions(batch)
+        values = critics.forward(batch.next_inputs, batch.next_present, actions.unsqueeze(1))
+        if self._hyper.reward_mode == "individual":
+            return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
+        # A dead agent is still worth what the others earn, for as long as one of them is left.
+        if not critics.values_absent_agents:
+            values = torch.where(batch.next_present, values, _means_of(values, batch.next_present))
+        ended = ~batch.next_present.any(dim=1, keepdim=True)
+        return td_targets(batch.summed_rewards.unsqueeze(1), batch.discounts, values, ended)
 
-    def _weights(self) -> dict[str, nn.Module]:
-        return self._update_rule.weights()
+    def next_actions(self, batch: JointMinibatch) -> Tensor:
+        """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
+        parameters = self._target_actors.network.group_policy(batch.next_inputs)
+        numbers = torch.tanh(parameters.mean)
+        if not self._branches:
+            return numbers
+        return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
 
-    def _optimizers(self) -> dict[str, FlatOptimizer]:
-        return self._update_rule.optimizers()
+    def policy_loss(self, batch: JointMinibatch, noise: Callable[[Tensor], Tensor]) -> Tensor:
+        """The loss by which each actor moves towards what its critic values more, given what all others did.
+
+        noise: draws of an exponential distribution, in the shape of what it is given.
+        """
+        parameters = self._actors.group_policy(batch.inputs)
+        own = torch.eye(self._num_agents, dtype=torch.bool, device=batch.present.device).unsqueeze(-1)
+        # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
+        now = self._relaxed(parameters, batch.allowed, noise).unsqueeze(1)
+        actions = torch.where(own, now, self._taken(batch).unsqueeze(1))
+        values = self._critics.forward(batch.inputs, batch.present, actions)
+        size = torch.cat([parameters.mean, parameters.logits], dim=2).square().mean(dim=2)
+        penalty = self._hyper.logits_penalty * (
+            size if self._own_outputs is None else size / self._own_outputs
+        )
+        return _sum_of_means(
+            (penalty - values) * batch.present.to(values.dtype), batch.decisions, batch.share
+        )
+
+    def _taken(self, batch: JointMinibatch) -> Tensor:
+        """The actions of all agents. [B, n, C + K]"""
+        if not self._branches:
+            return batch.continuous_actions
+        return torch.cat([batch.continuous_actions, one_hot_choices(batch.actions, self._branches)], dim=2)
+
+    def _relaxed(
+        self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """The actors' actions as of now, with a gradient: choices are relaxed. [B, n, C + K]"""
+        numbers, logits, hyper = torch.tanh(parameters.mean), parameters.logits, self._hyper
+        if not self._branches:
+            return numbers
+        choices = gumbel_softmax(
+            logits,
+            gumbel_noise(noise(logits)),
+            allowed,
+            self._branches,
+            temperature=hyper.gumbel_temperature,
+            hard=hyper.hard_gumbel,
+        )
+        return torch.cat([numbers, choices], dim=2)
+
+
+def _means_of(values: Tensor, there: Tensor) -> Tensor:
+    """The mean value of the agents that are there; 0 where nobody is. [B, n] to [B, 1]"""
+    counted = there.to(values.dtype)
+    return (values * counted).sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp(min=1.0)
+
+
+def _sum_of_means(parts: Tensor, counts: Tensor, share: float) -> Tensor:
+    """Sum over agents of the mean over the joint steps of each, so that a rare agent learns as fast.
+
+    parts: [B, n]; counts: joint steps of each agent, [n]; share: what stands for one joint step in ``counts``.
+    """
+    return (parts.sum(dim=0) / counts.clamp(min=share)).sum()

@@ -1,118 +1,214 @@
 """Soft actor-critic, Haarnoja et al. 2018 (arXiv:1812.05905), with ML-Agents' settings.
 
 Top to bottom as in the paper's algorithm 1: act, remember, and for every few steps one gradient step of the critics,
-the policy, the temperatures and the critics' targets. For continuous and discrete actions, and both at once.
+the policy, the temperatures and the critics' targets. For continuous and discrete actions, and both at once. B rows,
+S reward signals; the parts of an action are its branches, and then all its numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.actor import Actor, bounded_actions
+from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
-from trainer_service.algorithms.common.off_policy.sac_minibatch import SACMinibatchBuilder
-from trainer_service.algorithms.common.off_policy.sac_update import SACUpdate
-from trainer_service.algorithms.common.off_policy.transition_learner import make_transition_replay
-from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, ReplayUpdate
+from trainer_service.algorithms.common.off_policy.transition_minibatch import (
+    TransitionMinibatch,
+    transition_parts,
+)
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.deterministic_actor import RememberingActor
 from trainer_service.networks.policies.imitator import Imitator
-from trainer_service.networks.policies.soft_actor import SoftActor
-from trainer_service.replay.transitions import Sample, TransitionReplay
+from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
+from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.ops import soft_actor_critic as soft
+from trainer_service.rewards import RewardSource
 from unity_bridge.specs import BehaviorSpec
 
 
-class SAC(ReplayLearner[Sample]):
+class SAC(ReplayLearner[TransitionMinibatch]):
     """A learner of a stochastic policy by soft critics, with its temperatures and replay buffer."""
-
-    _settings_type = SACSettings
-    _hyper: SACSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
-        super().__init__(spec, settings, compute)
-        offsets = self._update_rule.actor.actions.offsets
-        self._minibatches = SACMinibatchBuilder(self._normalizer, self._reward_sources, offsets, self._device)
-        self._learning = self._make_generator("learning", 2)
-
-    def _make_models(self) -> None:
-        """Builds reward sources, then networks: the critics have a value for each."""
-        self._make_reward_sources()
-        self._make_networks()
-
-    def _make_networks(self) -> None:
-        discounts = torch.tensor([source.gamma for source in self._reward_sources], device=self._device)
-        self._update_rule = SACUpdate(self._spec, self._settings, self._hyper, discounts, self._shard)
-
-    def _make_schedules(self) -> list[UpdateSchedule]:
-        # Its saved replay buffers have always had both.
-        return [super()._make_schedules()[0], self._reward_schedule]
-
-    def _make_buffer(self) -> TransitionReplay:
-        return make_transition_replay(self._spec, self._hyper, self._update_rule.acting.memory_size)
-
-    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        actor = self._update_rule.actor
-        imitator = Imitator.of_trunk(actor.actor, actor.actions.forward)
-        optimizer = self._update_rule.actor_optimizer
-        return self._cloning_of(actor, [imitator], action_loss(actor.actions), optimizer, compute)
-
-    def _make_actor(self, stream: torch.Generator) -> Actor:
-        return Actor(
-            self._update_rule.acting,
-            self._normalizer,
-            stream,
-            self._device,
+        hyper = require_settings(settings, SACSettings)
+        device, network_settings = compute.device, settings.network_settings
+        self._hyper = hyper
+        self._branches = spec.action_spec.discrete_branches
+        self._continuous_size = spec.action_spec.continuous_size
+        sources = self._build(spec, settings, compute)
+        policy, critics = self._policy, self._critics
+        normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
+        acting = RememberingActor(policy, critics) if critics.memory_size else policy
+        actor = Actor(
+            acting,
+            normalizer.to(device),
+            random_stream(compute.seed + 1),
+            device,
             env_actions=bounded_actions,
             model=SquashedPolicyNetwork,
-            exported=self._update_rule.actor,
+            exported=policy,
+        )
+        cloning = None
+        if settings.behavioral_cloning is not None:
+            imitator, loss = (
+                Imitator.of_trunk(policy.actor, policy.actions.forward),
+                action_loss(policy.actions),
+            )
+            parameters = self._policy_optimizer.parameters
+            cloning = BehavioralCloning(
+                spec, settings, policy, [imitator], loss, parameters, normalizer.forward, compute
+            )
+        self._drawing = random_stream(compute.seed + 2)
+        super().__init__(
+            settings,
+            hyper,
+            compute,
+            actor=actor,
+            parts=transition_parts(
+                spec,
+                settings,
+                hyper,
+                compute,
+                sources,
+                normalizer,
+                acting.memory_size,
+                value_heads=True,
+            ),
+            cloning=cloning,
+            networks={
+                "actor": policy,
+                "critics": critics,
+                "target_critics": self._target_critics.network,
+            },
+            optimizers={
+                "actor_optimizer": self._policy_optimizer,
+                "critic_optimizer": self._critic_optimizer,
+                "alpha_optimizer": self._alpha_optimizer,
+            },
+            streams={"learning": self._drawing},
         )
 
-    @property
-    def _policy(self) -> RememberingActor | SoftActor:
-        return self._update_rule.acting
+    def _build(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> list[RewardSource]:
+        """Builds reward sources, then networks with a value for each, targets and optimizers. Returns the sources."""
+        device, shard, hyper = compute.device, compute.shard, self._hyper
+        with seeded(compute.seed):
+            sources = reward_models.make_reward_sources(spec, settings, device, shard)
+            heads = len(sources)
+            self._policy = SoftActor(spec, settings.network_settings).to(device)
+            self._critics = SoftCritics(spec, settings.network_settings, value_heads=heads).to(device)
+        self._discounts = torch.tensor([source.gamma for source in sources], device=device)
+        self._bootstraps_end = torch.tensor(
+            [float(not source.ignores_end) for source in sources], device=device
+        )
+        self._target_critics = TargetNetwork(self._critics)
+        parts = len(self._branches) + (self._continuous_size > 0)
+        self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
+        decay = hyper.weight_decay
+        self._policy_optimizer = FlatOptimizer(self._policy.parameters(), weight_decay=decay, shard=shard)
+        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
+        self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
+        return sources
 
-    def _gradient_step(self, sample: Sample, rate: float) -> Tensor:
-        part = self._replay.part
-        result = self._update_rule.gradient_step(self._minibatches.build(sample), part, rate, self._learning)
-        self._replay.finish_update(result.errors)
-        return result.report()
+    def update(self, step: int) -> Metrics:
+        """Makes the gradient steps that were earned: of the critics, the policy, the temperatures and the targets."""
+        updates = self.begin_update(step)
+        for batch in updates.minibatches():
+            noise = partial(updates.normal, generator=self._drawing)
+            alpha = self._log_alpha.detach().exp()
+            # The critics move towards the soft targets.
+            targets = self.targets(batch, updates)
+            q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
+            taken = batch.discrete_actions + self._policy.actions.offsets
+            errors = soft.taken_values(q, taken) - targets
+            losses = soft.critic_loss(errors, batch.weights)
+            updates.minimize(self._critic_optimizer, losses.sum())
+            # The policy moves towards larger soft values.
+            parameters = self._policy.policy_from(batch.inputs)
+            drawn = self._policy.actions.draw(parameters, batch.allowed_or_none, noise)
+            with torch.no_grad():
+                features = self._critics.encode(batch.inputs)
+            values = soft.soft_values(
+                self._critics.values(features, drawn.continuous), drawn, alpha, self._branches
+            )
+            policy_loss = -values.sum(dim=1).mean()
+            updates.minimize(self._policy_optimizer, policy_loss)
+            with torch.no_grad():
+                entropy = soft.entropies(drawn, self._branches)
+                wanted = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
+                gradient = soft.temperature_gradient(entropy, wanted)
+                self._alpha_optimizer.apply_gradient(gradient, updates.rate, updates.share)
+            means = {
+                "Losses/Critic {} Loss": losses,
+                "Losses/Policy Loss": policy_loss,
+                "Policy/Entropy": entropy.sum(dim=1).mean(),
+                "Policy/Entropy Coeff {}": alpha,
+                "Policy/Signal {} Value": values.mean(dim=0),
+                "Policy/Signal {} Reward": batch.rewards.mean(dim=0),
+            }
+            updates.report(means, errors.detach().abs().mean(dim=(0, 2)))
+            self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
+        return updates.metrics(self._named(updates.means()))
 
-    def _reported(self, means: list[float]) -> Metrics:
-        return self._update_rule.metrics(means, reward_models.names(self._reward_sources))
+    @torch.no_grad()
+    def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:
+        """Targets r + γ V'(o') of each signal, V' the soft value of what the policy would do next. [B, S]"""
+        noise = partial(updates.normal, generator=self._drawing)
+        parameters = self._policy.policy_from(batch.next_inputs)
+        drawn = self._policy.actions.draw(parameters, batch.next_allowed_or_none, noise)
+        target = self._target_critics.network
+        q = target.values(target.encode(batch.next_inputs), drawn.continuous)
+        values = soft.soft_values(q, drawn, self._log_alpha.exp(), self._branches)
+        continues = 1.0 - batch.terminated.unsqueeze(-1) * self._bootstraps_end
+        return soft.soft_targets(batch.rewards, continues, values, self._discounts)
 
-    def _own_metrics(self) -> dict[str, float]:
-        return {}
-
-    def _reward_minibatches(self, rng: np.random.Generator) -> Iterator[Sample]:
-        # Runs of earlier versions drew them from one stream with all others, and go on as they were.
-        for _ in range(self._reward_schedule.due):
-            yield self._replay.sample(rng)
-            self._reward_schedule.updates += 1
-            self._replay.updates += 1
+    def _named(self, means: Metrics) -> Metrics:
+        """Metrics by the tags of ML-Agents. means: of what updates reported; of none where nothing was."""
+        if not means:
+            return {}
+        first, second = (means[f"Losses/Critic {number} Loss"] for number in range(2))
+        branches = len(self._branches)
+        alpha = [means[f"Policy/Entropy Coeff {part}"] for part in range(len(self._log_alpha))]
+        named = {
+            "Losses/Policy Loss": means["Losses/Policy Loss"],
+            "Losses/Value Loss": (first + second) / 2.0,
+            "Losses/Q1 Loss": first,
+            "Losses/Q2 Loss": second,
+            "Policy/Entropy": means["Policy/Entropy"],
+        }
+        if branches:
+            named["Policy/Discrete Entropy Coeff"] = sum(alpha[:branches]) / branches
+        if self._continuous_size:
+            named["Policy/Continuous Entropy Coeff"] = alpha[-1]
+        for number, name in enumerate(reward_models.names(self.rewards.sources)):
+            for what in ("Value", "Reward"):
+                named[f"Policy/{name.capitalize()} {what}"] = means[f"Policy/Signal {number} {what}"]
+        return named
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``replay_state``."""
-        return {**super().state_dict(), **self._update_rule.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
-        super().load_state_dict(state)
-        self._update_rule.load_state_dict(state)
+        return {**super().state_dict(), "log_alpha": self._log_alpha.detach()}
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes reward signals by their names: what the state does not know of begins anew."""
         known = reward_models.names_in_checkpoint(state)
-        names = reward_models.names(self._reward_sources)
+        names = reward_models.names(self.rewards.sources)
         heads = [known.index(name) if name in known else None for name in names]
-        self._update_rule.load_weights(state, heads, len(known))
-        super().load_weights(state)
+        critics = {
+            key: {**state[key], **own.heads_from(state[key], heads, len(known))}
+            for key, own in (("critics", self._critics), ("target_critics", self._target_critics.network))
+        }
+        super().load_weights({**state, **critics})
+        with torch.no_grad():
+            self._log_alpha.copy_(state["log_alpha"])

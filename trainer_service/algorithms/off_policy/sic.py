@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from trainer_service.algorithms.common.off_policy.communicating_learner import CommunicatingLearner
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_replay import GroupView
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import SICSettings
-from trainer_service.networks.groups.group_q_network import GroupQNetwork
 from trainer_service.networks.groups.messages import MessageNetwork
+from unity_bridge.specs import BehaviorSpec
 
 
-class SIC(CommunicatingLearner):
-    """A learner of agents that read all messages of their group, see MessageNetwork."""
+def make_sic(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
+    """A learner of agents that read all messages of their group, see MessageNetwork.
 
-    _settings_type = SICSettings
-    _hyper: SICSettings
+    Raises ValueError where the behavior has sensors or actions that do not fit.
+    """
+    hyper = require_settings(settings, SICSettings)
 
-    def _make_network(self) -> GroupQNetwork:
-        return MessageNetwork(
-            self._agent_spec, self._settings.network_settings, self._hyper, self._num_agents
-        )
+    def network(view: GroupView) -> MessageNetwork:
+        return MessageNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
+
+    return GroupQLearner(spec, settings, hyper, compute, make_network=network)

@@ -6,18 +6,19 @@ alone: the best choices of all make the largest sum.
 
 from __future__ import annotations
 
-from torch import nn
-
+from trainer_service.algorithms.common.checks import require_settings
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import VDNSettings
 from trainer_service.networks.groups.mixers import SumMixer
+from unity_bridge.specs import BehaviorSpec
 
 
-class VDN(GroupQLearner):
-    """A learner of values that add up to the group's."""
+def make_vdn(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
+    """A learner of values that add up to the group's.
 
-    _settings_type = VDNSettings
-    _hyper: VDNSettings
-
-    def _make_mixer(self) -> nn.Module:
-        return SumMixer()
+    Raises ValueError where the behavior has sensors or actions that do not fit.
+    """
+    hyper = require_settings(settings, VDNSettings)
+    return GroupQLearner(spec, settings, hyper, compute, make_mixer=SumMixer)

@@ -11,9 +11,14 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
-from trainer_service.networks.groups.histories import Histories
+from trainer_service.networks.groups.histories import GroupInput
 from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors, RecurrentCritics
-from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
+from trainer_service.networks.groups.stacked_actor_critic import (
+    CentralCritics,
+    DecentralizedActors,
+    StackedActors,
+    StackedCritics,
+)
 from trainer_service.networks.members import MemberNetworks, MemberView, action_columns, member_views
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.deterministic_actor import DirectActions
@@ -21,7 +26,7 @@ from trainer_service.networks.policies.imitator import Imitator
 from unity_bridge.specs import BehaviorSpec
 
 
-class MemberActors(nn.Module):
+class MemberActors(DecentralizedActors):
     """Actors for each behavior of a heterogeneous group, or for each agent. Missing actions are 0, before tanh too."""
 
     def __init__(
@@ -41,17 +46,8 @@ class MemberActors(nn.Module):
         self.actions = DirectActions(agent_spec.action_spec)
 
         def of_member(view: MemberView) -> StackedActors:
-            make = StackedActors
-            if settings.memory is not None:
-                make = cast(type[StackedActors], partial(RecurrentActors, memory=settings.memory))
-            return make(
-                view.spec,
-                settings,
-                agent_sensors=range(len(view.sensors)),
-                num_agents=view.agents.stop - view.agents.start,
-                shared=share == "group",
-                ids=ids,
-            )
+            own, count = range(len(view.sensors)), view.agents.stop - view.agents.start
+            return _stacked_actors(view.spec, settings, own, count, shared=share == "group", ids=ids)
 
         columns = partial(action_columns, agent_spec.action_spec)
         self.members = MemberNetworks(agent_spec, agent_sensors, of_member, columns, self.actions.size)
@@ -59,25 +55,24 @@ class MemberActors(nn.Module):
         self.memory_size = self.policy_memory_size = first.memory_size
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """As that of StackedActors."""
+        """Implements DecentralizedActors."""
         outputs = self.members.of_agents(observations, lambda actors, own: actors.outputs(own))
         return self.actions.forward(outputs)
 
-    def group_policy(
-        self, observations: Sequence[Tensor], histories: Histories | None = None
-    ) -> ActionParameters:
-        """As that of StackedActors."""
+    def group_policy(self, seen: GroupInput) -> ActionParameters:
+        """Implements DecentralizedActors."""
 
         def of_member(view: MemberView, actors: StackedActors, inputs: list[Tensor]) -> Tensor:
-            own_histories = None if histories is None else histories.of(view.agents)
-            if histories is not None and own_histories is None:
-                return inputs[0].new_zeros((len(histories.selected), inputs[0].shape[1], actors.actions.size))
-            return actors.group_outputs(inputs, own_histories)
+            histories = None if seen.histories is None else seen.histories.of(view.agents)
+            if seen.histories is not None and histories is None:
+                rows, agents = len(seen.histories.selected), inputs[0].shape[1]
+                return inputs[0].new_zeros((rows, agents, actors.actions.size))
+            return actors.group_outputs(GroupInput(inputs, histories))
 
-        return self.actions.forward(self.members.of_groups(observations, of_member))
+        return self.actions.forward(self.members.of_groups(seen.observations, of_member))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """As that of RecurrentActors."""
+        """Implements DecentralizedActors."""
         outputs, next_memories = self.members.step(
             observations, lambda actors, own: actors.step_outputs(own, memories)
         )
@@ -88,33 +83,77 @@ class MemberActors(nn.Module):
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
-class MemberCritics(nn.Module):
+class MemberCritics(CentralCritics):
     """A critic for each behavior of a heterogeneous group, which is given the agent's id among those that it serves."""
 
     def __init__(self, agent_spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """agent_spec: as for the actors."""
         super().__init__()
         views = member_views(agent_spec, ())
-        make: Callable[..., StackedCritics | RecurrentCritics] = StackedCritics
-        if settings.memory is not None:
-            make = partial(RecurrentCritics, memory=settings.memory)
         everyone = views[-1].agents.stop
         each = [
-            make(agent_spec, settings, num_agents=everyone, shared=True, critics=view.agents)
+            _stacked_critics(agent_spec, settings, everyone, shared=True, critics=view.agents)
             for view in views
         ]
         self.members = nn.ModuleList(each)
         self.values_absent_agents = each[0].values_absent_agents
-        """Whether the values of absent agents mean anything."""
 
-    def forward(
-        self,
-        observations: Sequence[Tensor],
-        present: Tensor,
-        actions: Tensor,
-        histories: Histories | None = None,
-    ) -> Tensor:
-        """Values [B, n]; arguments as for StackedCritics."""
-        return torch.cat(
-            [each.forward(observations, present, actions, histories) for each in self.members], dim=1
-        )
+    def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
+        """Implements CentralCritics."""
+        return torch.cat([each.forward(seen, present, actions) for each in self.members], dim=1)
+
+
+def make_actors(
+    agent_spec: BehaviorSpec,
+    settings: NetworkSettings,
+    *,
+    agent_sensors: Sequence[int],
+    num_agents: int,
+    share: Sharing,
+    ids: bool,
+) -> DecentralizedActors:
+    """Actors as the settings ask for them. Arguments as for StackedActors.
+
+    Raises ValueError where a sensor is no vector.
+    """
+    if agent_spec.members and share != "full":
+        return MemberActors(agent_spec, settings, agent_sensors=agent_sensors, share=share, ids=ids)
+    return _stacked_actors(agent_spec, settings, agent_sensors, num_agents, shared=share != "none", ids=ids)
+
+
+def make_critics(
+    agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, share: Sharing
+) -> CentralCritics:
+    """Critics as the settings ask for them."""
+    if agent_spec.members and share == "group":
+        return MemberCritics(agent_spec, settings)
+    return _stacked_critics(agent_spec, settings, num_agents, shared=share != "none")
+
+
+def _stacked_actors(
+    spec: BehaviorSpec,
+    settings: NetworkSettings,
+    agent_sensors: Sequence[int],
+    num_agents: int,
+    *,
+    shared: bool,
+    ids: bool,
+) -> StackedActors:
+    make: Callable[..., StackedActors] = StackedActors
+    if settings.memory is not None:
+        make = partial(RecurrentActors, memory=settings.memory)
+    return make(spec, settings, agent_sensors=agent_sensors, num_agents=num_agents, shared=shared, ids=ids)
+
+
+def _stacked_critics(
+    spec: BehaviorSpec,
+    settings: NetworkSettings,
+    num_agents: int,
+    *,
+    shared: bool,
+    critics: slice = slice(None),
+) -> CentralCritics:
+    make: Callable[..., CentralCritics] = StackedCritics
+    if settings.memory is not None:
+        make = partial(RecurrentCritics, memory=settings.memory)
+    return make(spec, settings, num_agents=num_agents, shared=shared, critics=critics)

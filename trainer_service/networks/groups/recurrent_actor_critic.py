@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.config.network import MemorySettings, NetworkSettings
-from trainer_service.networks.groups.histories import Histories, StackedMemory
+from trainer_service.networks.groups.histories import GroupInput, Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.groups.stacked_actor_critic import JointInputs, StackedActors, each_through
+from trainer_service.networks.groups.stacked_actor_critic import (
+    CentralCritics,
+    JointInputs,
+    StackedActors,
+    each_through,
+)
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from unity_bridge.specs import BehaviorSpec
@@ -46,17 +51,17 @@ class RecurrentActors(StackedActors):
         self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
+        """Implements DecentralizedActors."""
         outputs, next_memories = self.step_outputs(observations, memories)
         return self.actions.forward(outputs), next_memories
 
-    def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
+    def group_outputs(self, seen: GroupInput) -> Tensor:
         """Continuous actions before tanh and logits, side by side, after all that came before. [B, n, C + K]
 
         Raises ValueError without histories.
         """
-        histories = _required(histories)
-        inputs = torch.cat(list(observations), dim=2)
+        histories = _required(seen.histories)
+        inputs = torch.cat(list(seen.observations), dim=2)
         features = each_through(self.body, inputs, self._shared, self._ids)
         remembered = self.memory.unroll(histories.places(features), histories)[histories.selected]
         outputs = each_through(self.output, remembered, self._shared)
@@ -81,15 +86,15 @@ class RecurrentActors(StackedActors):
         return replace(super()._imitator(agent), memory=self.memory.of(agent))
 
 
-class RecurrentCritics(nn.Module):
-    """Critics Q_i(x, a) with a memory of everyone's observations while agent i was present.
+class RecurrentCritics(CentralCritics):
+    """Critics with a memory of everyone's observations while agent i was present.
 
     What was seen is summed up first, and one more layer joins that with the actions. No agent sees what a critic sees
     while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.
     """
 
     values_absent_agents = False
-    """Whether the values of absent agents mean anything: they have no memory of their own to be valued after."""
+    """They have no memory of their own to be valued after."""
 
     def __init__(
         self,
@@ -113,20 +118,14 @@ class RecurrentCritics(nn.Module):
         self.joined = make_stacked_body(count, self.memory.output_size + self.joint.acted_size, single)
         self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
 
-    def forward(
-        self,
-        observations: Sequence[Tensor],
-        present: Tensor,
-        actions: Tensor,
-        histories: Histories | None = None,
-    ) -> Tensor:
-        """Values [B, critics]; arguments as for StackedCritics. Raises ValueError without histories."""
-        histories = _required(histories)
+    def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
+        """Implements CentralCritics. Raises ValueError without histories."""
+        histories = _required(seen.histories)
         acted = self.joint.acted(actions, present, self._critics)
         own = histories.of(self._critics)
         if own is None:
             return acted.new_zeros(acted.shape[:2])
-        observed = self.joint.observed(observations, histories.present)
+        observed = self.joint.observed(seen.observations, histories.present)
         everyone = observed.unsqueeze(1).expand(-1, acted.shape[1], -1)
         features = own.places(each_through(self.body, everyone, self._shared, self._shared))
         remembered = self.memory.unroll(features, own.without_memories(self.memory.size))

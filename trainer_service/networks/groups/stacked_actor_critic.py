@@ -5,6 +5,7 @@ All agents are computed at once, be it by networks of their own or by one that s
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
-from trainer_service.networks.groups.histories import Histories
+from trainer_service.networks.groups.histories import GroupInput
 from trainer_service.networks.groups.stacked import (
     StackedBody,
     StackedLinear,
@@ -27,11 +28,48 @@ from trainer_service.networks.policies.imitator import Imitator
 from unity_bridge.specs import BehaviorSpec
 
 
-class StackedActors(nn.Module):
-    """Actors μ_i(o_i): continuous actions before tanh, and logits of discrete ones."""
+class DecentralizedActors(nn.Module, ABC):
+    """Actors of the agents of a group, each of which sees what its own agent sees."""
 
-    memory_size = policy_memory_size = 0
-    """They remember nothing: see RecurrentActors."""
+    actions: DirectActions
+    memory_size: int = 0
+    """Floats that an agent remembers."""
+    policy_memory_size: int = 0
+
+    @abstractmethod
+    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
+        """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
+
+    @abstractmethod
+    def group_policy(self, seen: GroupInput) -> ActionParameters:
+        """Returns the parameters of whole groups' actions, [B, n, …]."""
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
+        raise ValueError("there is no memory to step on")
+
+    @abstractmethod
+    def imitators(self) -> list[Imitator]:
+        """The actors, for learning from single agents' demonstrations. Raises ValueError where they cannot."""
+
+
+class CentralCritics(nn.Module, ABC):
+    """Critics Q_i(x, a): the value of a group's actions to each of its agents."""
+
+    values_absent_agents: bool
+    """Whether the values of absent agents mean anything."""
+
+    @abstractmethod
+    def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
+        """Values [B, critics].
+
+        present: which agents act at the joint steps, bool [B, n]; actions: everyone's, as each critic gets them,
+        continuous and one-hot discrete: [B, n critics or 1, n, C + K].
+        """
+
+
+class StackedActors(DecentralizedActors):
+    """Actors μ_i(o_i): continuous actions before tanh, and logits of discrete ones."""
 
     has_action: Tensor | None
     """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
@@ -66,14 +104,12 @@ class StackedActors(nn.Module):
         self.register_buffer("has_action", actions_of_agents(agent_spec), persistent=False)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns the parameters of M single agents' actions, from normalized observations, one [M, …] per sensor."""
+        """Implements DecentralizedActors."""
         return self.actions.forward(self.outputs(observations))
 
-    def group_policy(
-        self, observations: Sequence[Tensor], histories: Histories | None = None
-    ) -> ActionParameters:
-        """Returns the parameters of whole groups' actions, [B, n, …]. observations, histories: see GroupInput."""
-        return self.actions.forward(self.group_outputs(observations, histories))
+    def group_policy(self, seen: GroupInput) -> ActionParameters:
+        """Implements DecentralizedActors."""
+        return self.actions.forward(self.group_outputs(seen))
 
     def outputs(self, observations: Sequence[Tensor]) -> Tensor:
         """Continuous actions before tanh and logits, side by side, of M single agents. [M, C + K]"""
@@ -90,18 +126,14 @@ class StackedActors(nn.Module):
         outputs = self.output.forward(self.body.forward(everyone))
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
-    def group_outputs(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
+    def group_outputs(self, seen: GroupInput) -> Tensor:
         """Continuous actions before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]"""
-        inputs = torch.cat(list(observations), dim=2)
+        inputs = torch.cat(list(seen.observations), dim=2)
         outputs = _each(self.body, self.output, inputs, self._shared, self._ids)
         return outputs if self.has_action is None else outputs * self.has_action
 
-    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """There is no memory to step on."""
-        raise ValueError("there is no memory to step on")
-
     def imitators(self) -> list[Imitator]:
-        """The actors, for learning from single agents' demonstrations."""
+        """Implements DecentralizedActors."""
         if self._shared:
             return self._imitator(0).of_each(self._num_agents if self._ids else 0)
         return [self._imitator(k) for k in range(self._num_agents)]
@@ -157,11 +189,10 @@ class JointInputs(nn.Module):
         return acted.expand(-1, present.shape[1], -1)[:, critics]
 
 
-class StackedCritics(nn.Module):
-    """Critics Q_i(x, a): the value of a group's actions to each of its agents, present or not."""
+class StackedCritics(CentralCritics):
+    """Critics of agents, present or not."""
 
     values_absent_agents = True
-    """Whether the values of absent agents mean anything."""
 
     def __init__(
         self,
@@ -185,19 +216,9 @@ class StackedCritics(nn.Module):
         self.body = make_stacked_body(count, inputs, settings)
         self.value = StackedLinear(count, self.body.output_size, 1, gain=0.1)
 
-    def forward(
-        self,
-        observations: Sequence[Tensor],
-        present: Tensor,
-        actions: Tensor,
-        histories: Histories | None = None,
-    ) -> Tensor:
-        """Values [B, critics].
-
-        observations, histories: see GroupInput; present: which agents act at the joint steps, bool [B, n];
-        actions: everyone's, as each critic gets them, continuous and one-hot discrete: [B, n critics or 1, n, C + K].
-        """
-        observed = self.joint.observed(observations, present)
+    def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
+        """Implements CentralCritics."""
+        observed = self.joint.observed(seen.observations, present)
         acted = self.joint.acted(actions, present, self._critics)
         inputs = torch.cat([observed.unsqueeze(1).expand(-1, acted.shape[1], -1), acted], dim=2)
         return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from replayed import learn_from
 from torch import Tensor
 
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.off_policy.dqn_consensus import DQNConsensus
+from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
@@ -109,7 +110,7 @@ def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay:
     )
     before = {name: tensor.clone() for name, tensor in behavior.checkpoint().algorithm["network"].items()}
     learner = learner_of(behavior)
-    learner._replay.schedule.steps += agents
+    learner.replay.schedule.steps += agents
     metrics = behavior.update()
     assert np.isfinite(list(metrics.values())).all()
     after = behavior.checkpoint().algorithm["network"]
@@ -135,37 +136,39 @@ def test_targets_are_the_target_networks_from_the_observation_on(
     lived, trainer_type: str, senders: str
 ) -> None:
     learner = learner_of(lived(trainer_type, 3, double=False))
-    batch = learner._minibatches.build(learner._replay.buffer.sample(16, np.random.default_rng(0)))
+    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
-        before = learner._next_values(batch)
-        scrambled(learner._online, "")
-        assert torch.equal(learner._next_values(batch), before)
-        scrambled(learner._target.network, senders)
-        assert not torch.allclose(learner._next_values(batch), before)
+        before = learner.next_values(batch)
+        scrambled(learner.networks["network"], "")
+        assert torch.equal(learner.next_values(batch), before)
+        scrambled(learner.networks["target"], senders)
+        assert not torch.allclose(learner.next_values(batch), before)
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> None:
     learner = learner_of(lived(trainer_type, 3))
-    batch = learner._minibatches.build(learner._replay.buffer.sample(16, np.random.default_rng(0)))
+    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
     with torch.no_grad():
-        scrambled(learner._online, "")
-        scrambled(learner._target.network, "")
-        chosen = masked_argmax(learner._online.network.group_q_values(batch.next_observations), None, (2,))
-        judged = learner._target.network.network.group_q_values(batch.next_observations)
-        assert torch.equal(learner._next_values(batch), chosen_value(judged, chosen, (2,)))
+        scrambled(learner.networks["network"], "")
+        scrambled(learner.networks["target"], "")
+        chosen = masked_argmax(
+            learner.networks["network"].network.group_q_values(batch.next_observations), None, (2,)
+        )
+        judged = learner.networks["target"].network.group_q_values(batch.next_observations)
+        assert torch.equal(learner.next_values(batch), chosen_value(judged, chosen, (2,)))
         assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
 
 
 def test_averaging_leaves_heads_and_their_moments_equal_bit_for_bit(lived) -> None:
     behavior = lived("dqn_consensus", 3, 4, consensus_every=1)
     learner = learner_of(behavior)
-    network = learner._online.network
+    network = learner.networks["network"].network
     heads = heads_of(network)
     assert heads.any()
     assert all(torch.equal(head, heads[0]) for head in heads)
     assert isinstance(network, SharedFeaturesNetwork)
-    for moment in learner._optimizer.adam.moments(network.critic.weight):
+    for moment in learner.optimizers["optimizer"].adam.moments(network.critic.weight):
         assert moment.any()
         assert all(torch.equal(of_one, moment[0]) for of_one in moment)
     # Only what values shared features: who thinks, and what it does, stays everyone's own.
@@ -175,13 +178,13 @@ def test_averaging_leaves_heads_and_their_moments_equal_bit_for_bit(lived) -> No
 
 def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
-    network = learner._online.network
+    network = learner.networks["network"].network
     assert isinstance(network, SharedFeaturesNetwork)
-    assert isinstance(learner, DQNConsensus)
-    watched = (network.critic.weight, *learner._optimizer.adam.moments(network.critic.weight))
+    adam = learner.optimizers["optimizer"].adam
+    watched = (network.critic.weight, *adam.moments(network.critic.weight))
     expected = [each.detach().mean(dim=0) for each in watched]
     others = network.advantage.weight.detach().clone()
-    learner._average_heads()
+    HeadConsensus(network, adam, 1).average()
     for each, mean in zip(watched, expected, strict=True):
         assert all(torch.equal(of_one, mean) for of_one in each)
     assert torch.equal(network.advantage.weight, others)
@@ -190,15 +193,15 @@ def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
 def test_disagreement_is_told_as_it_was_before(lived) -> None:
     behavior = lived("dqn_consensus", 2, 4, consensus_every=10**6)
     learner = learner_of(behavior)
-    assert isinstance(learner, DQNConsensus)
-    heads = heads_of(learner._online.network)
-    assert "Consensus/Disagreement" not in learner._own_metrics()
-    learner._average_heads()
+    network, adam = learner.networks["network"].network, learner.optimizers["optimizer"].adam
+    heads, agreement = heads_of(network), HeadConsensus(network, adam, 1)
+    assert agreement.metrics() == {}
+    agreement.average()
     expected = float((heads[0] - heads[1]).norm())
     assert expected > 0
-    assert learner._own_metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
-    learner._average_heads()
-    assert learner._own_metrics() == {"Consensus/Disagreement": 0.0}
+    assert agreement.metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
+    agreement.average()
+    assert agreement.metrics() == {"Consensus/Disagreement": 0.0}
 
 
 @pytest.mark.parametrize("steps_per_update", [0.5, 1, 7])
@@ -206,25 +209,27 @@ def test_they_agree_whenever_so_many_joint_steps_came(
     make_behavior, live, monkeypatch: pytest.MonkeyPatch, steps_per_update: float
 ) -> None:
     agreed: list[int] = []
-    monkeypatch.setattr(DQNConsensus, "_average_heads", lambda learner: agreed.append(learner._checked_at))
+    monkeypatch.setattr(HeadConsensus, "average", lambda each: agreed.append(each.checked_at))
     changes = {"consensus_every": 25, "steps_per_update": 2 * steps_per_update}
     behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
     live(behavior, Walk(2, 1), 4)
-    joint_steps = learner_of(behavior)._joint_steps
+    joint_steps = learner_of(behavior).replay.rows
     assert joint_steps > 100
     assert len(agreed) == joint_steps // 25
     assert np.diff(agreed).max() < 50
 
 
 def test_the_targets_heads_only_follow(lived) -> None:
-    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
-    assert isinstance(learner, DQNConsensus)
-    before = heads_of(learner._target.network.network).clone()
-    learner._average_heads()
-    assert torch.equal(heads_of(learner._target.network.network), before)
-    learner._update_target()
-    after, online = heads_of(learner._target.network.network), heads_of(learner._online.network)
-    torch.testing.assert_close(after, before + learner._hyper.tau * (online - before))
+    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=1, tau=0.25))
+    network, target = (learner.networks[name].network for name in ("network", "target"))
+    with torch.no_grad():
+        network.critic.weight.add_(torch.randn(3, 1, 1))
+    before, apart = heads_of(target).clone(), heads_of(network).clone()
+    learner.replay.rows += 1
+    learn_from(learner, learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0))))
+    after, online = heads_of(target), heads_of(network)
+    assert not torch.allclose(online, apart)
+    torch.testing.assert_close(after, before + 0.25 * (online - before))
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)
@@ -277,6 +282,6 @@ def test_a_copy_of_the_policy_thinks_for_itself(lived, trainer_type: str) -> Non
     seen = torch.randn(6, 1), torch.randn(6, 2), torch.eye(2).repeat(3, 1)
     with torch.no_grad():
         before = network.forward(seen).logits
-        scrambled(learner_of(behavior)._online, "")
+        scrambled(learner_of(behavior).networks["network"], "")
         assert torch.equal(network.forward(seen).logits, before)
         assert not torch.allclose(behavior.policy_network().forward(seen).logits, before)

@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 import torch
 from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
+from replayed import learn_from
 
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
@@ -232,26 +233,33 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
     assert errors[0] < error < errors[2]
 
 
-def test_policy_and_critic_steps_move_nothing_of_the_other(learner) -> None:
+def test_policy_and_critic_steps_move_nothing_of_the_other(learner, monkeypatch: pytest.MonkeyPatch) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, OneDecision()), 10)
     algorithm = behavior.learner
     assert isinstance(algorithm, DDPG)
-    sample = algorithm._replay.sample(np.random.default_rng(1))
-    seen = algorithm._encoder_inputs(sample)
-    critic, actor = (
-        copy.deepcopy(part.parameters.vector)
-        for part in (algorithm._critic_optimizer, algorithm._actor_optimizer)
-    )
-    algorithm._critic_optimizer.parameters.zero_gradient()
-    algorithm._update_actor(seen[0], 0.01)
-    assert torch.equal(algorithm._critic_optimizer.parameters.vector, critic)
-    assert not algorithm._critic_optimizer.parameters.gradient.any()
-    assert not torch.equal(algorithm._actor_optimizer.parameters.vector, actor)
-    actor = algorithm._actor_optimizer.parameters.vector.clone()
-    algorithm._update_critic(sample, *seen, 0.01)
-    assert torch.equal(algorithm._actor_optimizer.parameters.vector, actor)
-    assert not torch.equal(algorithm._critic_optimizer.parameters.vector, critic)
+    moved = []
+
+    def watched(key: str, minimize: Any) -> Any:
+        def watch(*given: Any) -> None:
+            before = {
+                name: (each.parameters.vector.clone(), each.parameters.gradient.clone())
+                for name, each in algorithm.optimizers.items()
+            }
+            minimize(*given)
+            for name, each in algorithm.optimizers.items():
+                weights, gradient = before[name]
+                assert torch.equal(each.parameters.gradient, gradient) == (name != key)
+                if not torch.equal(each.parameters.vector, weights):
+                    moved.append(name)
+
+        return watch
+
+    for key, optimizer in algorithm.optimizers.items():
+        monkeypatch.setattr(optimizer, "minimize", watched(key, optimizer.minimize))
+    sample = algorithm.replay.sample(np.random.default_rng(1))
+    learn_from(algorithm, algorithm.minibatch(sample), rate=0.01)
+    assert moved == ["critic_optimizer", "actor_optimizer"]
 
 
 @pytest.mark.parametrize("hard", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from seeds import seeds
 
-from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_q_learner import GroupNetworks, GroupQLearner
 from trainer_service.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -238,12 +238,14 @@ def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
     shown = [torch.full((4, 2, 1), seen)]
     choices = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
     with torch.inference_mode():
-        q = made._online.network.group_q_values(shown)
+        networks = made.networks["network"]
+        assert isinstance(networks, GroupNetworks)
+        q = networks.network.group_q_values(shown)
         values = q.gather(2, choices.unsqueeze(2)).squeeze(2)
-        assert made._online.mixer is not None
-        return made._online.mixer(
-            values, made._state(shown, None, torch.ones(4, 2, dtype=torch.bool))
-        ).numpy()
+        assert networks.mixer is not None
+        # The state is what both see.
+        found: np.ndarray = networks.mixer(values, shown[0].flatten(1)).numpy()
+        return found
 
 
 def explore(make_behavior: Make, live, learner: str, table: list[list[float]], updates: int) -> Behavior:

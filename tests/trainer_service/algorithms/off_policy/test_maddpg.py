@@ -160,8 +160,8 @@ def test_choices_are_sampled_and_numbers_get_noise_while_learning(learner) -> No
     surely = algorithm.actor.act(ActRequest([seen, who], allowed, nothing, True))
     assert (drawn.continuous_actions - surely.continuous_actions).std() == pytest.approx(0.2, abs=0.02)
     with torch.inference_mode():
-        inputs = algorithm._normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])
-        logits = algorithm._update_rule.actors.policy(inputs).logits[0]
+        inputs = algorithm.actor.normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])
+        logits = algorithm.networks["actors"].policy(inputs).logits[0]
     assert drawn.discrete_actions[:, 0].mean() == pytest.approx(logits[:2].softmax(0)[1].item(), abs=0.04)
     of_two = logits[[2, 4]].softmax(0)[1].item()
     assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}

@@ -17,14 +17,17 @@ from seeds import seeds
 from torch import Tensor
 
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.replay_sampler import part_of_sample
 from trainer_service.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
+from trainer_service.networks.groups.histories import GroupInput
 from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors
 from trainer_service.networks.shard import Shard
+from trainer_service.ops.gumbel import one_hot_choices
 from trainer_service.policy import Policy
 from trainer_service.replay.joint_sequence_replay import JointSequenceReplay
 from trainer_service.replay.joint_transitions import JointSample
@@ -95,7 +98,7 @@ class Crowd(GroupLife):
 def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tuple[Any, Trajectories]:
     """The learner after so many ticks in a crowd, learning nothing, and what it was given to remember."""
     algorithm, crowd = behavior.learner, Crowd(1, together=together)
-    assert isinstance(algorithm, GroupReplayLearner)
+    assert isinstance(algorithm, ReplayLearner)
     given: list[Trajectories] = []
     record = algorithm.record
     algorithm.record = lambda each: (given.append(each), record(each))[1]  # type: ignore[method-assign]
@@ -107,8 +110,8 @@ def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tup
     return algorithm, Trajectories.concatenate(given)
 
 
-def everything(algorithm: GroupReplayLearner, *chosen: int) -> JointSample:
-    replay = algorithm._replay.buffer
+def everything(algorithm: ReplayLearner[JointMinibatch], *chosen: int) -> JointSample:
+    replay = algorithm.replay.buffer
     assert isinstance(replay, JointSequenceReplay)
     return replay._gather_whole(np.array(chosen) if chosen else np.arange(len(replay._starts)), None)
 
@@ -125,11 +128,12 @@ def test_sequences_give_what_acting_step_by_step_gave(
     # Of those that communicate, all must be asked at once: a cut between their decisions parts what they saw together.
     together = learner == "vdn" or behavior.settings.hyperparameters.communicates
     algorithm, trajectories = lived(behavior, together=together)
+    network = algorithm.actor.network
     with torch.inference_mode():
         seen = [torch.from_numpy(sensor) for sensor in trajectories.observations]
-        expected, _ = algorithm._policy.step_q_values(seen, torch.from_numpy(trajectories.memories))
+        expected, _ = network.step_q_values(seen, torch.from_numpy(trajectories.memories))
         sample = everything(algorithm)
-        found = algorithm._policy.group_q_values(*algorithm._minibatches.build(sample).inputs)
+        found = network.group_q_values(*algorithm.minibatch(sample).inputs)
     steps = {tuple(row): number for number, row in enumerate(trajectories.observations[0].tolist())}
     rows, agents = np.nonzero(sample.present)
     assert len(rows) == len(trajectories) > 50
@@ -142,15 +146,15 @@ def test_sequences_give_what_acting_step_by_step_gave(
 def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, ids: bool) -> None:
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
     algorithm, trajectories = lived(behavior)
-    assert isinstance(algorithm, MADDPG)
+    actors = algorithm.actor.network
+    assert isinstance(actors, RecurrentActors)
     with torch.inference_mode():
         seen = [torch.from_numpy(sensor) for sensor in trajectories.observations]
-        expected, _ = algorithm._policy.step(seen, torch.from_numpy(trajectories.memories))
+        expected, _ = actors.step(seen, torch.from_numpy(trajectories.memories))
         sample = everything(algorithm)
-        batch = algorithm._minibatches.build(sample)
-        assert isinstance(algorithm._policy, RecurrentActors)
+        batch = algorithm.minibatch(sample)
         assert batch.inputs.histories is not None
-        found = algorithm._policy.group_policy(*batch.inputs)
+        found = actors.group_policy(batch.inputs)
     steps = {tuple(row): number for number, row in enumerate(trajectories.observations[0].tolist())}
     rows, agents = np.nonzero(sample.present)
     order = [steps[tuple(each)] for each in sample.observations[0][rows, agents].tolist()]
@@ -161,7 +165,7 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
 @pytest.mark.parametrize(("share", "ids"), [("none", False), ("full", True), ("full", False)])
 def test_what_imitates_is_what_acts(group, share: str, ids: bool) -> None:
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
-    actors = behavior.learner._policy
+    actors = behavior.learner.actor.network
     rng = torch.Generator().manual_seed(1)
     seen, memories = torch.randn(4, 3, generator=rng), torch.randn(4, 6, generator=rng)
     for agent in range(NUM_AGENTS):
@@ -180,22 +184,22 @@ def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, shar
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 8}, share=share)
     algorithm, _ = lived(behavior, together=True)
     assert isinstance(algorithm, MADDPG)
-    sample, rule = everything(algorithm), algorithm._update_rule
-    batch = algorithm._minibatches.build(sample)
+    sample, critics = everything(algorithm), algorithm.networks["critics"]
+    batch = algorithm.minibatch(sample)
     ends = np.cumsum(sample.sequences.lengths)
     first, second, third = next(
         (end - 3, end - 2, end - 1)
         for end, length in zip(ends, sample.sequences.lengths, strict=True)
         if length >= 3 and (np.ptp(sample.sequences.segments[end - 3 : end, 0]) == 0)
     )
-    done = rule.joint_actions(torch.zeros(*batch.actions.shape[:2], 0), batch.actions).unsqueeze(1)
+    done = one_hot_choices(batch.actions, behavior.spec.action_spec.discrete_branches).unsqueeze(1)
 
     def values(changed: int, by: float) -> Tensor:
         observations, histories = batch.inputs
         shown = [sensor.clone() for sensor in observations]
         shown[0][changed] += by
         with torch.inference_mode():
-            return rule._critics.forward(shown, batch.present, done, histories)[:, 0]
+            return critics.forward(GroupInput(shown, histories), batch.present, done)[:, 0]
 
     moved = (values(second, 1.0) - values(second, 0.0)).abs() > 1e-7
     assert moved[[second, third]].all()
@@ -204,8 +208,8 @@ def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, shar
 
 def gradients_of(algorithm: GroupQLearner, sample: JointSample) -> tuple[Tensor, int]:
     """The gradient of all networks by some sequences, and how many joint steps these have."""
-    errors = algorithm._td_errors(algorithm._minibatches.build(sample))
-    parameters = list(algorithm._online.parameters())
+    errors = algorithm.td_errors(algorithm.minibatch(sample))
+    parameters = list(algorithm.networks["network"].parameters())
     slopes = torch.autograd.grad(errors.loss, parameters, allow_unused=True)
     flat = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, slopes, strict=True)]
     return torch.cat([each.flatten() for each in flat]), len(sample.rows)
@@ -236,9 +240,11 @@ def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
         shard = Shard()
         shard.rank, shard.world = rank, 2
         own, part = part_of_sample(sample, shard)
-        batch = algorithm._minibatches.build(own, sample, part.share)
-        loss = algorithm._td_errors(batch).loss * part.share
-        slopes = torch.autograd.grad(loss, list(algorithm._online.parameters()))
+        batch = algorithm.minibatch(own)._replace(
+            share=part.share, present_in_all=torch.from_numpy(sample.present)
+        )
+        loss = algorithm.td_errors(batch).loss * part.share
+        slopes = torch.autograd.grad(loss, list(algorithm.networks["network"].parameters()))
         summed += torch.cat([each.flatten() for each in slopes])
     torch.testing.assert_close(summed, whole, atol=1e-5, rtol=1e-4)
 
@@ -248,7 +254,7 @@ def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
 def test_an_exported_model_remembers_as_the_policy_does(group, learner: str, kind: str) -> None:
     behavior = group(learner, {"memory_size": 6, "sequence_length": 4, "type": kind})
     with torch.no_grad():
-        for parameter in behavior.learner._online.parameters():
+        for parameter in behavior.learner.networks["network"].parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     policy = Policy(behavior.checkpoint())
     network = policy.network()

@@ -12,11 +12,13 @@ import onnxruntime
 import pytest
 import torch
 from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
+from replayed import learn_from
 from seeds import seeds
 
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
+from trainer_service.algorithms.off_policy.td3 import TD3
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
@@ -60,29 +62,29 @@ def walker(make_behavior) -> Callable[..., Behavior]:
     return make
 
 
-def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> DQN | DDPG:
+def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> DQN | DDPG | TD3:
     """The learner after living in corridors of these lengths, learning nothing."""
     choices = behavior.spec.action_spec.mask_size
     world = Corridor(1, lengths, choices)
     live_in(behavior, world, world.begin(), ticks)
     algorithm = behavior.learner
-    assert isinstance(algorithm, DQN | DDPG)
+    assert isinstance(algorithm, DQN | DDPG | TD3)
     return algorithm
 
 
-def all_sequences(algorithm: DQN | DDPG, *chosen: int) -> Sample:
-    replay = algorithm._replay.buffer
+def all_sequences(algorithm: DQN | DDPG | TD3, *chosen: int) -> Sample:
+    replay = algorithm.replay.buffer
     assert isinstance(replay, SequenceReplay)
     numbers = np.arange(replay._oldest_whole, replay._segments)
     return replay._gather_whole(numbers[list(chosen)] if chosen else numbers, None)
 
 
-def outputs(algorithm: DQN | DDPG, seen: EncoderInput) -> list[torch.Tensor]:
+def outputs(algorithm: DQN | DDPG | TD3, seen: EncoderInput) -> list[torch.Tensor]:
     """What all networks say of these steps, [B, …] each."""
     if isinstance(algorithm, DQN):
-        return [algorithm._network.encoded_q_values(seen)]
-    actions = algorithm._actor.forward(seen)
-    values = algorithm._critic.forward(seen, torch.full_like(actions, 0.5))
+        return [algorithm.networks["network"].encoded_q_values(seen)]
+    actions = algorithm.networks["actor"].forward(seen)
+    values = algorithm.networks["critic"].forward(seen, torch.full_like(actions, 0.5))
     return [actions, values.movedim(-1, 0)]
 
 
@@ -102,11 +104,12 @@ def test_sequences_give_what_acting_step_by_step_gives(
     assert sample.sequences is not None
     assert sample.sequences.lengths.max() == min(sequence_length, 8)
     # What each agent remembered when it acted is what its steps from the start of the episode leave behind.
-    network = algorithm._policy
+    network = algorithm.actor.network
     assert sample.sequences.memories.shape[1] == network.memory_size
     assert behavior.learner.actor.memory_size == network.memory_size + (trainer == "ddpg")
     with torch.inference_mode():
-        now, after = (outputs(algorithm, inputs) for inputs in algorithm._encoder_inputs(sample))
+        batch = algorithm.minibatch(sample)
+        now, after = (outputs(algorithm, inputs) for inputs in (batch.inputs, batch.next_inputs))
         end = 0
         for length, memories in zip(sample.sequences.lengths, sample.sequences.memories, strict=True):
             kept = torch.from_numpy(memories)[None]
@@ -125,7 +128,7 @@ def test_sequences_give_what_acting_step_by_step_gives(
             end += length
         whole = collected(walker(trainer, {**memory, "sequence_length": 64}, **given))
         uncut = all_sequences(whole)
-        entire = outputs(whole, whole._encoder_inputs(uncut)[0])
+        entire = outputs(whole, whole.minibatch(uncut).inputs)
     steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
     rows = [steps[tuple(seen)] for seen in uncut.observations[0].tolist()]
     assert len(rows) > 60
@@ -138,17 +141,17 @@ def test_the_next_inputs_are_n_steps_later_or_after_the_end(walker, trainer: str
     memory = {"memory_size": 4, "sequence_length": 5}
     algorithm = collected(walker(trainer, memory, n_step=3, buffer_init_steps=4000))
     sample = all_sequences(algorithm)
-    _, following = algorithm._encoder_inputs(sample)
+    following = algorithm.minibatch(sample).next_inputs
     np.testing.assert_array_equal(following.select(following.observations[0]), sample.next_observations[0])
     assert sample.discounts is not None
     np.testing.assert_allclose(np.unique(sample.discounts), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
 
 
-def gradients_of(algorithm: DQN | DDPG, *chosen: int) -> tuple[torch.Tensor, int]:
+def gradients_of(algorithm: DQN | DDPG | TD3, *chosen: int) -> tuple[torch.Tensor, int]:
     """Gradients of all networks by some sequences, and how many steps these have; nothing is moved."""
     sample = all_sequences(algorithm, *chosen)
-    algorithm._gradient_step(sample, 0.0)
-    optimizers = algorithm._optimizers().values()
+    learn_from(algorithm, algorithm.minibatch(sample))
+    optimizers = algorithm.optimizers.values()
     return torch.cat([each.parameters.gradient for each in optimizers]).clone(), len(sample.rows)
 
 
@@ -161,14 +164,17 @@ def test_of_single_decisions_the_loss_is_that_of_a_network_without_history(walke
     assert sample.terminated.all()
     assert not sample.sequences.memories.any()
     seen = [torch.from_numpy(sample.observations[0])]
-    q, _ = algorithm._network.step_q_values(seen, torch.zeros(len(sample.rows), 6))
+    network = algorithm.networks["network"]
+    q, _ = network.step_q_values(seen, torch.zeros(len(sample.rows), 6))
     chosen = q.gather(1, torch.from_numpy(sample.discrete_actions))[:, 0]
     loss = (chosen - torch.from_numpy(sample.task_rewards)).square().mean()
-    slopes = torch.autograd.grad(loss, list(algorithm._network.parameters()))
-    report = algorithm._gradient_step(sample, 0.0)
+    slopes = torch.autograd.grad(loss, list(network.parameters()))
+    told = learn_from(algorithm, algorithm.minibatch(sample))
     gradient = torch.cat([each.flatten() for each in slopes])
-    torch.testing.assert_close(algorithm._optimizer.parameters.gradient, gradient, atol=1e-6, rtol=1e-4)
-    assert float(report[0]) == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(
+        algorithm.optimizers["optimizer"].parameters.gradient, gradient, atol=1e-6, rtol=1e-4
+    )
+    assert told["Losses/Value Loss"] == pytest.approx(loss.item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("trainer", ["dqn", "ddpg"])

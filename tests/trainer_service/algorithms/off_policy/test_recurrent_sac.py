@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
+from replayed import learn_from
 from seeds import seeds
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
-from trainer_service.networks.shard import ALONE
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -76,7 +76,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 
 
 def all_sequences(algorithm: SAC) -> Any:
-    replay = algorithm._replay.buffer
+    replay = algorithm.replay.buffer
     assert isinstance(replay, SequenceReplay)
     return replay._gather_whole(np.arange(replay._oldest_whole, replay._segments), None)
 
@@ -88,12 +88,15 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     algorithm = collected(walker(memory, continuous=1, buffer_init_steps=4000))
     sample = all_sequences(algorithm)
     assert sample.sequences.lengths.max() == min(sequence_length, 8)
-    batch, learner = algorithm._minibatches.build(sample), algorithm._update_rule
+    batch = algorithm.minibatch(sample)
+    policy, critics_now, critics_then = (
+        algorithm.networks[name] for name in ("actor", "critics", "target_critics")
+    )
     with torch.inference_mode():
-        now, after = learner.actor.policy_from(batch.inputs), learner.actor.policy_from(batch.next_inputs)
+        now, after = policy.policy_from(batch.inputs), policy.policy_from(batch.next_inputs)
         critics, targets = (
-            learner._critics.encode(batch.inputs),
-            learner._target_critics.network.encode(batch.next_inputs),
+            critics_now.encode(batch.inputs),
+            critics_then.encode(batch.next_inputs),
         )
         # Step by step, as when acting.
         end = 0
@@ -104,13 +107,11 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
             for step in range(end, end + length):
                 seen = [torch.from_numpy(sample.observations[0][step][None])]
                 following = [torch.from_numpy(sample.next_observations[0][step][None])]
-                expected, _ = learner.actor.step(seen, kept)
-                sums = [trunk.step(seen, kept)[0][0] for trunk in learner._critics._trunks()]
-                _, kept = learner.acting.step(seen, kept)
-                expected_after, _ = learner.actor.step(following, kept)
-                sums_after = [
-                    trunk.step(following, kept)[0][0] for trunk in learner._target_critics.network._trunks()
-                ]
+                expected, _ = policy.step(seen, kept)
+                sums = [trunk.step(seen, kept)[0][0] for trunk in critics_now._trunks()]
+                _, kept = algorithm.actor.network.step(seen, kept)
+                expected_after, _ = policy.step(following, kept)
+                sums_after = [trunk.step(following, kept)[0][0] for trunk in critics_then._trunks()]
                 for found, wanted in zip((now, after), (expected, expected_after), strict=True):
                     assert found.has_continuous is None
                     assert wanted.has_continuous is None
@@ -121,9 +122,9 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
             end += length
     # And that is how it was: the same steps, had they never been cut.
     whole = collected(walker({**memory, "sequence_length": 64}, continuous=1, buffer_init_steps=4000))
-    uncut = whole._minibatches.build(all_sequences(whole))
+    uncut = whole.minibatch(all_sequences(whole))
     with torch.inference_mode():
-        logits = whole._update_rule.actor.policy_from(uncut.inputs).logits
+        logits = whole.networks["actor"].policy_from(uncut.inputs).logits
     steps = {tuple(seen): row for row, seen in enumerate(sample.observations[0].tolist())}
     compared = 0
     for row, seen in enumerate(all_sequences(whole).observations[0].tolist()):
@@ -135,14 +136,15 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
 
 def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Critics' losses on some sequences, all networks' gradients, and how many steps that was; nothing is moved."""
-    replay = algorithm._replay.buffer
+    replay = algorithm.replay.buffer
     assert isinstance(replay, SequenceReplay)
-    sample, learner = replay._gather_whole(numbers, None), algorithm._update_rule
-    made = learner.gradient_step(
-        algorithm._minibatches.build(sample), ALONE.part(len(sample.rows)), 0.0, torch.Generator()
-    )
-    gradients = [learner._critic_optimizer.parameters.gradient, learner.actor_optimizer.parameters.gradient]
-    return made.losses, torch.cat(gradients).clone(), len(sample.rows)
+    sample = replay._gather_whole(numbers, None)
+    told = learn_from(algorithm, algorithm.minibatch(sample))
+    losses = torch.tensor([told["Losses/Q1 Loss"], told["Losses/Q2 Loss"]])
+    gradients = [
+        algorithm.optimizers[f"{part}_optimizer"].parameters.gradient for part in ("critic", "actor")
+    ]
+    return losses, torch.cat(gradients).clone(), len(sample.rows)
 
 
 @kinds
@@ -169,7 +171,7 @@ def test_a_minibatch_holds_as_many_full_sequences_as_fit(walker, batch_size: int
     algorithm = collected(behavior, ticks=3)
     assert behavior.learner.horizon == 4
     live_in(behavior, world := Corridor(3, (9,)), world.begin(), 12)
-    sample = algorithm._replay.sample(np.random.default_rng(1))
+    sample = algorithm.replay.sample(np.random.default_rng(1))
     assert len(sample.sequences.lengths) == sequences
     assert (
         sample.sequences.memories.shape == (sequences, behavior.learner.actor.memory_size) == (sequences, 12)
@@ -188,7 +190,7 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     live_in(behavior, world, world.begin(), 21)
     algorithm = behavior.learner
     sample = all_sequences(algorithm)
-    continues = algorithm._minibatches.build(sample).continues[:, 0].numpy()
+    continues = 1.0 - algorithm.minibatch(sample).terminated.numpy()
     is_choice = sample.observations[0][:, 1] == 1.0
     assert is_choice.sum() == 4 * CORRIDORS
     expected = np.where(is_choice & (ends == "terminated"), 0.0, 1.0)
@@ -249,7 +251,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
     world = Corridor(1, (3, 8))
     live_in(behavior, world, world.begin(), 40)
     algorithm = behavior.learner
-    batch = algorithm._minibatches.build(sample := algorithm._replay.sample(np.random.default_rng(1)))
+    batch = algorithm.minibatch(sample := algorithm.replay.sample(np.random.default_rng(1)))
     assert batch.rewards.shape == (len(sample.rows), 3)
     assert batch.rewards[:, 1:].min() >= 0.0
     assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9

@@ -67,9 +67,13 @@ def met(
         **actions,
     )
     learner.record(trajectories)
-    experience = Experience(learner._for_rewards(trajectories), CPU).take(slice(None))
-    assert len(experience.observations) == 1, "what observation selection adds is not for reward sources"
-    (source,) = learner._reward_models
+    own = replace(
+        trajectories,
+        observations=trajectories.observations[:1],
+        final_observations=trajectories.final_observations[:1],
+    )
+    experience = Experience(own, CPU).take(slice(None))
+    (source,) = learner.rewards.models
     for _ in range(3):
         source.learn(experience)
     paid = source.strength * source.rewards(experience).numpy()
@@ -93,11 +97,11 @@ def test_every_step_that_a_target_looks_at_pays_what_its_source_says(
 ) -> None:
     signals = {"extrinsic": {"gamma": GAMMA, "strength": 2.0}, signal: MODEL}
     learner, r = met(trainer_type, spec, lives([4, 1], [True, False]), signals=signals, n_step=3)
-    sample = learner._replay.buffer._gather(np.array([0, 2, 3, 4]), None)
+    sample = learner.replay.buffer._gather(np.array([0, 2, 3, 4]), None)
     task = 2.0 * np.array([0 + 1 / 2 + 2 / 4, 2 + 3 / 2, 3, 4])
     learned = np.array([r[0] + r[1] / 2 + r[2] / 4, r[2] + r[3] / 2, r[3], r[4]])
-    np.testing.assert_allclose(learner._rewards(sample), task + learned, rtol=1e-5)
-    told = learner._replay_rewards.metrics()
+    np.testing.assert_allclose(learner.minibatch(sample).rewards, task + learned, rtol=1e-5)
+    told = learner.rewards.metrics()
     means = [(r[0] + r[1] + r[2]) / 3, (r[2] + r[3]) / 2, r[3], r[4]]
     assert told[f"Policy/{signal.capitalize()} Reward"] == pytest.approx(np.mean(means), rel=1e-5)
     assert told["Policy/Extrinsic Reward"] == pytest.approx(2.0 * np.mean([1, 2.5, 3, 4]))
@@ -105,9 +109,9 @@ def test_every_step_that_a_target_looks_at_pays_what_its_source_says(
 
 def test_without_the_tasks_rewards_only_the_learned_ones_count() -> None:
     learner, r = met("dqn", CHOICES, lives([2], [True]), signals={"rnd": MODEL})
-    sample = learner._replay.buffer._gather(np.array([0, 1]), None)
-    np.testing.assert_allclose(learner._rewards(sample), r, rtol=1e-5)
-    assert learner._discounts(sample) == GAMMA
+    sample = learner.replay.buffer._gather(np.array([0, 1]), None)
+    np.testing.assert_allclose(learner.minibatch(sample).rewards, r, rtol=1e-5)
+    assert learner.minibatch(sample).discounts == GAMMA
 
 
 @pytest.mark.parametrize(
@@ -123,8 +127,8 @@ def test_without_the_tasks_rewards_only_the_learned_ones_count() -> None:
 def test_members_of_a_group_earn_what_their_own_steps_pay(trainer_type: str, mode: str) -> None:
     signals = {"extrinsic": {"gamma": GAMMA}, "curiosity": MODEL}
     learner, r = met(trainer_type, CHOICES, lives_of_group(), signals=signals, n_step=2, reward_mode=mode)
-    sample = learner._replay.buffer._gather(np.arange(4), None)
-    batch = learner._minibatch(sample)
+    sample = learner.replay.buffer._gather(np.arange(4), None)
+    batch = learner.minibatch(sample)
     paid = np.array(
         [[r[0] + r[1] / 2, r[4]], [r[1] + r[2] / 2, 0.0], [r[2] + r[3] / 2, r[5] + r[6] / 2], [r[3], r[6]]]
     )

@@ -12,6 +12,7 @@ import pytest
 import torch
 from behavior_worlds import assert_resumes_exactly
 from pydantic import ValidationError
+from replayed import learn_from
 from seeds import seeds
 
 from trainer_service.algorithms.off_policy.td3 import TD3
@@ -101,14 +102,22 @@ def say_always(critics: torch.nn.Module, first: float, second: float) -> None:
         critics.q.bias.copy_(torch.tensor([first, second]).view(2, 1, 1))
 
 
+def vectors(algorithm: TD3) -> dict[str, torch.Tensor]:
+    """All weights of each network."""
+    return {
+        name: torch.cat([weight.detach().flatten() for weight in network.parameters()])
+        for name, network in algorithm.networks.items()
+    }
+
+
 def targets_of(algorithm: TD3, sample: Sample) -> torch.Tensor:
-    return algorithm._targets(sample, algorithm._encoder_inputs(sample)[1])
+    return algorithm.targets(algorithm.minibatch(sample), algorithm.begin_update(0))
 
 
 @pytest.mark.parametrize("values", [(3.0, 8.0), (8.0, 3.0)])
 def test_the_smaller_of_two_values_is_the_target(learner, values: tuple[float, float]) -> None:
     algorithm = algorithm_of(learner())
-    say_always(algorithm._target_critic.network, *values)
+    say_always(algorithm.networks["target_critic"], *values)
     over = np.zeros(ROWS, np.bool_)
     over[0] = True
     targets = targets_of(algorithm, transitions(terminated=over)).tolist()
@@ -130,9 +139,9 @@ def test_target_actions_are_blurred_by_clipped_noise(
         said.append(actions)
         return torch.zeros(2, len(actions))
 
-    monkeypatch.setattr(algorithm._target_critic.network, "forward", listen)
+    monkeypatch.setattr(algorithm.networks["target_critic"], "forward", listen)
     sample = transitions()
-    plain = algorithm._target_actor.network.forward(algorithm._encoder_inputs(sample)[1])
+    plain = algorithm.networks["target_actor"].forward(algorithm.minibatch(sample).next_inputs)
     targets_of(algorithm, sample)
     blur = said[0] - plain
     assert blur.abs().max() <= largest + 1e-6
@@ -145,7 +154,7 @@ def test_blurred_target_actions_stay_in_bounds(learner, monkeypatch: pytest.Monk
     algorithm = algorithm_of(learner(target_noise=5.0, target_noise_clip=9.0))
     said: list[torch.Tensor] = []
     monkeypatch.setattr(
-        algorithm._target_critic.network,
+        algorithm.networks["target_critic"],
         "forward",
         lambda inputs, actions: (said.append(actions), torch.zeros(2, len(actions)))[1],
     )
@@ -155,34 +164,27 @@ def test_blurred_target_actions_stay_in_bounds(learner, monkeypatch: pytest.Monk
 
 def test_policy_and_targets_wait_for_their_turn(learner) -> None:
     algorithm = algorithm_of(learner(policy_delay=3, tau=0.25, learning_rate=0.05))
-    parts = {
-        "actor": algorithm._actor_optimizer.parameters.vector,
-        "critic": algorithm._critic_optimizer.parameters.vector,
-        "target_actor": algorithm._target_actor._vector,
-        "target_critic": algorithm._target_critic._vector,
-    }
     moved = []
     for _ in range(6):
-        before = {name: vector.clone() for name, vector in parts.items()}
-        algorithm._gradient_step(transitions(), 0.05)
-        moved.append({name for name, vector in parts.items() if not torch.equal(vector, before[name])})
+        before = vectors(algorithm)
+        learn_from(algorithm, algorithm.minibatch(transitions()), rate=0.05)
+        after = vectors(algorithm)
+        moved.append({name for name, vector in after.items() if not torch.equal(vector, before[name])})
         for part in ("actor", "critic"):
             if f"target_{part}" in moved[-1]:
-                expected = 0.75 * before[f"target_{part}"] + 0.25 * parts[part]
-                torch.testing.assert_close(parts[f"target_{part}"], expected)
-    assert moved == [{"critic"}, {"critic"}, set(parts)] * 2
+                expected = 0.75 * before[f"target_{part}"] + 0.25 * after[part]
+                torch.testing.assert_close(after[f"target_{part}"], expected)
+    assert moved == [{"critic"}, {"critic"}, set(after)] * 2
 
 
 def test_the_policy_climbs_the_first_critic_alone(learner) -> None:
     gradients = []
     for first, second in ((1.0, 1.0), (1.0, 5.0), (5.0, 1.0)):
-        algorithm = algorithm_of(learner())
+        algorithm = algorithm_of(learner(policy_delay=1))
         with torch.no_grad():
-            algorithm._critic.q.weight.mul_(torch.tensor([first, second]).view(2, 1, 1))
-        critics = algorithm._critic_optimizer.parameters.vector.clone()
-        algorithm._update_actor(algorithm._encoder_inputs(transitions())[0], 1e-9)
-        gradients.append(algorithm._actor_optimizer.parameters.gradient.clone())
-        assert torch.equal(algorithm._critic_optimizer.parameters.vector, critics)
+            algorithm.networks["critic"].q.weight.mul_(torch.tensor([first, second]).view(2, 1, 1))
+        learn_from(algorithm, algorithm.minibatch(transitions()))
+        gradients.append(algorithm.optimizers["actor_optimizer"].parameters.gradient.clone())
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[0], gradients[2])
 
@@ -190,13 +192,16 @@ def test_the_policy_climbs_the_first_critic_alone(learner) -> None:
 def test_each_critic_learns_as_if_it_were_alone(learner) -> None:
     gradients = []
     for second in (0.0, 7.0):
-        algorithm = algorithm_of(learner(max_grad_norm=None))
+        algorithm = algorithm_of(learner(max_grad_norm=None, target_noise=0.0))
+        critics, batch = algorithm.networks["critic"], algorithm.minibatch(transitions())
         with torch.no_grad():
-            algorithm._critic.q.bias[1] += second
-        sample = transitions()
-        _, errors, loss = algorithm._update_critic(sample, *algorithm._encoder_inputs(sample), 1e-9)
-        assert loss.item() == pytest.approx(errors.square().mean().item(), rel=1e-5)
-        gradients.append([parameter.grad[0].clone() for parameter in algorithm._critic.parameters()])
+            critics.q.bias[1] += second
+        errors = critics.forward(batch.inputs, batch.continuous_actions) - targets_of(
+            algorithm, transitions()
+        )
+        loss = learn_from(algorithm, batch)["Losses/Value Loss"]
+        assert loss == pytest.approx(errors.square().mean().item(), rel=1e-5)
+        gradients.append([parameter.grad[0].clone() for parameter in critics.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
@@ -213,13 +218,11 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 
 def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:
     algorithm = algorithm_of(learner(policy_delay=2))
-    algorithm._gradient_step(transitions(), 1e-9)
-    assert algorithm._own_metrics() == {}
-    algorithm._gradient_step(transitions(), 1e-9)
-    inputs, _ = algorithm._encoder_inputs(transitions())
-    loss = -algorithm._critic.forward(inputs, algorithm._actor.forward(inputs))[0].mean().item()
-    assert algorithm._own_metrics() == {"Losses/Policy Loss": pytest.approx(loss, rel=1e-4)}
-    assert algorithm._own_metrics() == {}
+    batch = algorithm.minibatch(transitions())
+    policy, critics = algorithm.networks["actor"], algorithm.networks["critic"]
+    loss = -critics.forward(batch.inputs, policy.forward(batch.inputs))[0].mean().item()
+    told = [learn_from(algorithm, batch).get("Losses/Policy Loss") for _ in range(3)]
+    assert told == [None, pytest.approx(loss, rel=1e-4), None]
 
 
 def test_what_it_cannot_do_is_named(make_behavior) -> None:

@@ -1,13 +1,13 @@
-"""The base of learners of a group's action values, from a replay of its joint steps.
+"""Learners of a group's action values, from a replay of its joint steps.
 
 Top to bottom: act ε-greedily, remember joint steps, and for every few steps one gradient step towards targets from
-the next joint steps. What a method makes of the agents' values is in its own file.
+the next joint steps. A method says in its own file which network, mixer and consensus it is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,16 @@ from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_discrete
 from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
 from trainer_service.algorithms.common.exploration import EpsilonGreedy
-from trainer_service.algorithms.common.learner import Compute
-from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
+from trainer_service.algorithms.common.learner import Compute, Metrics
+from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
+from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.mixer_state import MixerState
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
+from trainer_service.algorithms.common.reward_models import make_reward_sources
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.group_q_network import (
@@ -29,6 +34,7 @@ from trainer_service.networks.groups.group_q_network import (
     SeparateQNetworks,
     SharedQNetwork,
 )
+from trainer_service.networks.random_streams import random_stream, seeded
 from trainer_service.ops.q_learning import (
     advantage_targets,
     best_value,
@@ -36,8 +42,7 @@ from trainer_service.ops.q_learning import (
     double_q_value,
     td_targets,
 )
-from trainer_service.replay.joint_transitions import JointSample
-from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
 
 
 class GroupNetworks(nn.Module):
@@ -78,95 +83,137 @@ class TargetValues(NamedTuple):
     chosen: Tensor
 
 
-class GroupQLearner(GroupReplayLearner):
+class GroupQLearner(ReplayLearner[JointMinibatch]):
     """A learner of action values for agents that come in groups, with its networks, targets and replay buffer.
 
     By default each agent learns for itself, from their own rewards or from everyone's; with a mixer the group learns.
     """
 
-    _settings_type: ClassVar[type[GroupQSettings]]
-    _hyper: GroupQSettings
-    _tags = ("Losses/Value Loss", "Losses/TD Error", "Policy/Mean Q", "Policy/Mean Target")
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: TrainerSettings,
+        hyper: GroupQSettings,
+        compute: Compute,
+        *,
+        make_network: Callable[[GroupView], GroupQNetwork] | None = None,
+        make_mixer: Callable[[], nn.Module] | None = None,
+        mixer_state: MixerState | None = None,
+        consensus_every: int | None = None,
+    ) -> None:
+        """
+        Args:
+            spec: as the learner sees it: with agents' ids last, where there are some.
+            settings: of the behavior.
+            hyper: its hyperparameters, in their type.
+            compute: device, seed and part of the work.
+            make_network: makes what gives each agent the values of its choices; None for one network for all, or one
+                each.
+            make_mixer: makes the mixer of values [B, n] and a state to the group's [B]; None where each agent learns
+                for itself.
+            mixer_state: the state of the mixer; None where it needs none.
+            consensus_every: joint steps after which agents average their value heads; None never does.
 
-    def _make_networks(self) -> None:
-        require_discrete(self._settings.trainer_type, self._spec.action_spec)
-        self._branches = self._spec.action_spec.discrete_branches
-        self._online = GroupNetworks(self._make_network(), self._make_mixer()).to(self._device)
+        Raises:
+            ValueError: the behavior has sensors or actions that do not fit.
+        """
+        require_discrete(settings.trainer_type, spec.action_spec)
+        view, device = GroupView.of(spec, hyper), compute.device
+        with seeded(compute.seed):
+            network = agents_network(view, settings, hyper) if make_network is None else make_network(view)
+            mixer = None if make_mixer is None else make_mixer()
+            self._online = GroupNetworks(network, mixer).to(device)
+            sources = make_reward_sources(view.agent_spec, settings, device, compute.shard)
         self._target = TargetNetwork(self._online)
-        self._optimizer = self._optimizer_of(self._online)
-        self._joint_steps = 0
-        """Joint steps of groups over the whole run."""
-
-    def _make_network(self) -> GroupQNetwork:
-        """Builds what gives each agent the values of its choices."""
-        agent_spec, settings, hyper = self._agent_spec, self._settings.network_settings, self._hyper
-        sensors, share = self._agent_sensors, hyper.sharing
-        if agent_spec.members and share != "full":
-            return MemberQNetworks(
-                agent_spec, settings, agent_sensors=sensors, share=share, ids=hyper.agent_ids
-            )
-        if share == "none":
-            return SeparateQNetworks(agent_spec, settings, agent_sensors=sensors, num_agents=self._num_agents)
-        ids = self._num_agents if hyper.agent_ids else 0
-        return SharedQNetwork(agent_spec, settings, agent_sensors=sensors, ids=ids)
-
-    def _make_mixer(self) -> nn.Module | None:
-        """The mixer of values [B, n] and a state to the group's [B]; None where each agent learns for itself."""
-        return None
-
-    def _make_cloning(self, compute: Compute) -> BehavioralCloning:
-        network, loss = self._online.network, margin_loss(self._branches)
-        return self._cloning_of(network, network.imitators(), loss, self._optimizer, compute)
-
-    def _make_actor(self, stream: torch.Generator) -> Actor:
-        return Actor(
-            self._online.network,
-            self._normalizer,
-            stream,
-            self._device,
-            exploration=EpsilonGreedy(self._hyper),
+        self._optimizer = FlatOptimizer(
+            self._online.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard
+        )
+        self._mixer_state = mixer_state
+        self._consensus = None
+        if consensus_every is not None:
+            self._consensus = HeadConsensus(network, self._optimizer.adam, consensus_every)
+        self._hyper = hyper
+        self._branches = spec.action_spec.discrete_branches
+        normalizer = view.make_normalizer(settings).to(device)
+        actor = Actor(
+            network,
+            normalizer,
+            random_stream(compute.seed + 1),
+            device,
+            exploration=EpsilonGreedy(hyper),
             env_actions=bounded_actions,
             model=GreedyPolicyNetwork,
         )
+        cloning = None
+        if settings.behavioral_cloning is not None:
+            cloning = BehavioralCloning(
+                view.agent_spec,
+                settings,
+                network,
+                network.imitators(),
+                margin_loss(self._branches),
+                self._optimizer.parameters,
+                view.normalize_own(normalizer),
+                compute,
+            )
+        # Communicated observations must be of the same joint step, whichever rewards are learned from.
+        follow_agents = hyper.reward_mode == "individual" and not hyper.communicates
+        super().__init__(
+            settings,
+            hyper,
+            compute,
+            actor=actor,
+            parts=joint_parts(
+                view,
+                settings,
+                hyper,
+                compute,
+                sources,
+                normalizer,
+                network.memory_size,
+                follow_agents=follow_agents,
+            ),
+            cloning=cloning,
+            networks={"network": self._online, "target": self._target.network},
+            optimizers={"optimizer": self._optimizer},
+        )
 
-    def _follows_agents(self) -> bool:
-        """Whether what comes next is each agent's own next decision, or the group's next joint step."""
-        return self._hyper.reward_mode == "individual"
+    def update(self, step: int) -> Metrics:
+        """Makes the gradient steps that were earned: values move towards what the target networks say comes next."""
+        updates, consensus = self.begin_update(step), self._consensus
+        if consensus is not None:
+            consensus.begin(self.replay.schedule.due)
+        for batch in updates.minibatches():
+            errors = self.td_errors(batch)
+            updates.minimize(self._optimizer, errors.loss)
+            means = {
+                "Losses/Value Loss": errors.squared,
+                "Losses/TD Error": errors.absolute.mean(),
+                "Policy/Mean Q": errors.value,
+                "Policy/Mean Target": errors.target,
+                "Losses/Agent {} Value Loss": errors.squared_by_agent,
+            }
+            updates.report(means, errors.absolute)
+            if consensus is not None:
+                consensus.follow(self.replay.rows, self.replay.schedule.due)
+            tau = target_tau(self._hyper, self.replay.updates)
+            self._target.soft_update(self._optimizer.parameters, tau)
+        if consensus is None:
+            return updates.metrics()
+        return updates.metrics({**updates.means(), **self.replay.metrics(), **consensus.metrics()})
 
-    @property
-    def _policy(self) -> GroupQNetwork:
-        return self._online.network
-
-    def _remember(self, trajectories: Trajectories) -> None:
-        self._joint_steps += len(self._replay.record(trajectories))
-
-    def _gradient_step(self, sample: JointSample, rate: float) -> Tensor:
-        errors = self._td_errors(self._minibatch(sample))
-        self._minimize(self._optimizer, errors.loss, rate)
-        self._replay.finish_update(errors.absolute)
-        self._after_step()
-        self._update_target()
-        means = torch.stack([errors.squared, errors.absolute.mean(), errors.value, errors.target])
-        return torch.cat([means, errors.squared_by_agent])
-
-    def _after_step(self) -> None:
-        """Changes networks before their targets are updated; a hook for methods."""
-
-    def _update_target(self) -> None:
-        self._target.soft_update(self._optimizer.parameters, target_tau(self._hyper, self._replay.updates))
-
-    def _td_errors(self, batch: JointMinibatch) -> TDErrors:
+    def td_errors(self, batch: JointMinibatch) -> TDErrors:
         """TD errors of each agent, or of the group where there is a mixer."""
         q = self._online.network.group_q_values(*batch.inputs)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
-            next_values = torch.where(batch.next_present, self._next_values(batch), 0.0)
+            next_values = torch.where(batch.next_present, self.next_values(batch), 0.0)
             now = self._target_values(batch) if self._hyper.advantage_learning else None
         if self._online.mixer is None:
             return self._agent_errors(batch, values, next_values, now)
         return self._group_errors(batch, values, next_values, now)
 
-    def _next_values(self, batch: JointMinibatch) -> Tensor:
+    def next_values(self, batch: JointMinibatch) -> Tensor:
         """Target values of each agent's best next choice. [B, n]"""
         q = self._target.network.network.group_q_values(*batch.next_inputs)
         if not self._hyper.double:
@@ -217,10 +264,10 @@ class GroupQLearner(GroupReplayLearner):
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
             raise ValueError("there is no mixer of the agents' values")
-        state = self._state(batch.observations, batch.state, batch.present)
+        state = None if self._mixer_state is None else self._mixer_state.now(batch)
         total = mixer(values, state)
         with torch.no_grad():
-            next_state = self._state(batch.next_observations, batch.next_state, batch.next_present)
+            next_state = None if self._mixer_state is None else self._mixer_state.next(batch)
             ended = ~batch.next_present.any(dim=1)
             targets = td_targets(
                 batch.summed_rewards, batch.discounts[:, 0], target_mixer(next_values, next_state), ended
@@ -241,21 +288,29 @@ class GroupQLearner(GroupReplayLearner):
             target=targets.mean(),
         )
 
-    def _state(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor | None:
-        """The mixer's state, [B, S]. seen: the agents' observations; state: the simulator's, [B, n, S]."""
-        return None
-
-    def _weights(self) -> dict[str, nn.Module]:
-        return {"network": self._online, "target": self._target.network}
-
-    def _optimizers(self) -> dict[str, FlatOptimizer]:
-        return {"optimizer": self._optimizer}
-
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``replay_state``."""
-        return {**super().state_dict(), "joint_steps": self._joint_steps}
+        """Everything but the replay buffer, with how far averaging of value heads has come."""
+        state = {**super().state_dict(), "joint_steps": self.replay.rows}
+        return state if self._consensus is None else {**state, "agreed": self._consensus.checked_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
         super().load_state_dict(state)
-        self._joint_steps = state["joint_steps"]
+        self.replay.rows = state["joint_steps"]
+        if self._consensus is not None:
+            self._consensus.checked_at = state["agreed"]
+
+
+def agents_network(view: GroupView, settings: TrainerSettings, hyper: GroupQSettings) -> GroupQNetwork:
+    """A network that gives each agent values of what it sees itself: one for all, one for each kind, or one each."""
+    spec, network_settings, share = view.agent_spec, settings.network_settings, hyper.sharing
+    if spec.members and share != "full":
+        return MemberQNetworks(
+            spec, network_settings, agent_sensors=view.agent_sensors, share=share, ids=hyper.agent_ids
+        )
+    if share == "none":
+        return SeparateQNetworks(
+            spec, network_settings, agent_sensors=view.agent_sensors, num_agents=view.num_agents
+        )
+    ids = view.num_agents if hyper.agent_ids else 0
+    return SharedQNetwork(spec, network_settings, agent_sensors=view.agent_sensors, ids=ids)

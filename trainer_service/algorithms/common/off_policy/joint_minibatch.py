@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.joint_layout import joint_layout
+from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
@@ -35,6 +38,9 @@ class JointMinibatch(NamedTuple):
     """bool [B, n]"""
 
     next_present: Tensor
+
+    continuous_actions: Tensor
+    """[B, n, C]"""
 
     actions: Tensor
     """int64 [B, n, branches]"""
@@ -87,31 +93,55 @@ class JointMinibatch(NamedTuple):
 
 
 class JointMinibatchBuilder:
-    """Builder of minibatches, with the normalizer as it is now."""
+    """Builder of minibatches, with normalizer and rewards as they are now."""
 
     def __init__(
         self,
         normalizer: ObservationNormalizer,
         kept_sensors: Sequence[int],
         agent_sensors: Sequence[int],
-        strength: float,
-        device: torch.device,
+        rewards: ReplayRewards,
+        replay: ReplaySampler[JointSample],
+        compute: Compute,
+        *,
+        team: bool,
     ) -> None:
         """kept_sensors: those of the learner that a sample has; agent_sensors: those that an agent's network sees.
 
-        At most one is kept that is not seen: the global state. strength: what rewards are multiplied with.
+        At most one is kept that is not seen: the global state. team: whether all agents learn from everyone's rewards.
         """
         self._normalizer = normalizer
         self._kept_sensors = kept_sensors
         self._agent_sensors = frozenset(agent_sensors)
-        self._strength = strength
-        self._device = device
+        self._rewards = rewards
+        self._replay = replay
+        self._world = compute.shard.world
+        self._device = compute.device
+        self._team = team
+
+    def newest(self, sample: JointSample) -> JointMinibatch:
+        """The minibatch of the newest sample, with what the reward models pay now; of several learner ranks, this one's
+        part of it."""
+        if self._world == 1:
+            batch = self.build(sample)
+        else:
+            batch = self.build(sample, self._replay.undivided, self._replay.part.share)
+        if not self._rewards.models:
+            return batch
+        # To each agent itself, as the task's own rewards.
+        rewards = self._rewards.of_models(self._replay, sample.rows, *batch.rewards.shape)
+        if self._team:
+            return batch._replace(summed_rewards=batch.summed_rewards + rewards.sum(dim=1))
+        return batch._replace(rewards=batch.rewards + rewards)
 
     def build(
         self, sample: JointSample, undivided: JointSample | None = None, share: float = 1.0
     ) -> JointMinibatch:
-        """The minibatch of a sample. undivided: the sample of which it is a share; None where it is all."""
-        device = self._device
+        """The minibatch of a sample, with the task's rewards.
+
+        undivided: the sample of which it is a share; None where it is all.
+        """
+        device, strength = self._device, self._rewards.task_strength
         present, next_present = (to_tensor(mask, device) for mask in (sample.present, sample.next_present))
         observations, state = self._split(sample.observations, present)
         next_observations, next_state = self._split(sample.next_observations, next_present)
@@ -122,11 +152,12 @@ class JointMinibatchBuilder:
             next_state=next_state,
             present=present,
             next_present=next_present,
+            continuous_actions=to_tensor(sample.continuous_actions, device),
             actions=to_tensor(sample.discrete_actions, device),
             allowed=allowed_or_none(sample.allowed_actions, device),
             next_allowed=allowed_or_none(sample.next_allowed_actions, device),
-            rewards=self._strength * to_tensor(sample.rewards, device),
-            summed_rewards=self._strength * to_tensor(sample.summed_rewards, device),
+            rewards=strength * to_tensor(sample.rewards, device),
+            summed_rewards=strength * to_tensor(sample.summed_rewards, device),
             terminated=to_tensor(sample.terminated, device),
             discounts=to_tensor(sample.discounts, device),
             weights=None if sample.weights is None else to_tensor(sample.weights, device),

@@ -1,20 +1,26 @@
-"""Rewards of replayed steps as their sources see them now, added up for a learner with one value for all of them."""
+"""Rewards of replayed steps as their sources see them now, and the updates of reward models."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.acting import to_tensor
-from trainer_service.networks.shard import Shard
-from trainer_service.replay.single_steps import SingleSteps
-from trainer_service.rewards import RewardSource, Transitions
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
+from trainer_service.config import TrainerSettings
+from trainer_service.config.rewards import leading_signal
+from trainer_service.rewards import Experience, RewardSource, Transitions
+from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.steps import Observation
 
 
@@ -74,40 +80,92 @@ def discounted_sums(rewards: Tensor, places: Sequence[Tensor], shape: Sequence[i
 
 
 class ReplayRewards:
-    """What the reward models of a learner pay for replayed steps, and a record of what all its sources paid."""
+    """The reward sources of a learner from a replay buffer: what they pay for replayed steps, and what they learn."""
 
     def __init__(
-        self, sources: Sequence[RewardSource], gamma: float, device: torch.device, shard: Shard
+        self,
+        sources: Sequence[RewardSource],
+        settings: TrainerSettings,
+        compute: Compute,
+        *,
+        target_steps: int = 1,
+        sensors: Sequence[int] | None = None,
+        kept: Sequence[int] | None = None,
     ) -> None:
-        """gamma: the discount of the learner's value."""
-        self._sources = sources
-        self._gamma = gamma
-        self._device = device
-        self._shard = shard
+        """target_steps: rewards that a target adds up; sensors: those of the learner's that the sources look at, and
+        kept: those that the replay holds; None for all."""
+        signals = settings.reward_signals
+        self.sources = sources
+        self.models = [source for source in sources if source.learns]
+        """Those that learn."""
+        self.gamma = signals[leading_signal(signals)].gamma
+        """γ of a learner with one value for all signals."""
+        task = signals.get("extrinsic")
+        self.task_strength = 0.0 if task is None else task.strength
+        """Factor of the task's rewards; 0 where they do not count."""
+        self._device = compute.device
+        self._shard = compute.shard
+        self._target_steps = target_steps
+        self._sensors = sensors
+        self._places = None if sensors is None or kept is None else [kept.index(sensor) for sensor in sensors]
         self._means: dict[str, list[Tensor]] = defaultdict(list)
         """Mean rewards of minibatches since the last report, by tag; of several learner ranks, this one's addends."""
 
-    def of_models(
-        self, steps: SingleSteps, transitions: Transitions, shape: Sequence[int], share: float
-    ) -> Tensor:
-        """What the reward models pay for the steps that B rows' targets look at, times the models' strengths.
+    def record(self, trajectories: Trajectories) -> None:
+        """Lets the models see new experience."""
+        if not self.models:
+            return
+        if self._sensors is not None:
+            seen, final = (
+                tuple(every[i] for i in self._sensors)
+                for every in (trajectories.observations, trajectories.final_observations)
+            )
+            trajectories = replace(trajectories, observations=seen, final_observations=final)
+        experience = Experience(trajectories, self._device)
+        for source in self.models:
+            source.update_statistics(experience)
 
-        shape: of the table in which the steps have their places; share: of the minibatch that the B rows are. Returns
-        [B] for agents alone, [B, n] for those of groups.
+    def of_sources(self, transitions: Transitions) -> Tensor:
+        """What each source pays now for B transitions, times its strength. [B, S]"""
+        return torch.stack([source.strength * source.rewards(transitions) for source in self.sources], dim=-1)
+
+    def of_models(self, replay: ReplaySampler[Any], rows: Rows, *shape: int) -> Tensor:
+        """What the models pay as of now for all steps that the targets of B rows look at, discounted sums.
+
+        rows: of the newest minibatch; shape: of what is returned, [B] for agents alone, [B, n] for those of groups.
         """
+        steps = replay.buffer.single_steps(rows, self._target_steps)
+        transitions = as_transitions(steps, self._device, self._places)
         places = [to_tensor(place, self._device) for place in steps.places]
         total = torch.zeros(len(transitions), device=self._device)
-        counts = torch.bincount(places[1], minlength=shape[1]).clamp(min=1)
-        for source in self._sources:
+        counts = torch.bincount(places[1], minlength=shape[0]).clamp(min=1)
+        for source in self.sources:
             rewards = source.strength * source.rewards(transitions)
             # A mean over rows of each row's mean, for rows are what learner ranks divide.
-            mean = torch.bincount(places[1], weights=rewards, minlength=shape[1]).div(counts).mean()
-            self._means[f"Policy/{source.name.capitalize()} Reward"].append(self._shard.weighted(mean, share))
+            mean = torch.bincount(places[1], weights=rewards, minlength=shape[0]).div(counts).mean()
+            addend = self._shard.weighted(mean, replay.part.share)
+            self._means[f"Policy/{source.name.capitalize()} Reward"].append(addend)
             if source.learns:
                 total = total + rewards
-        return discounted_sums(total, places, shape, self._gamma)
+        return discounted_sums(total, places, (self._target_steps, *shape), self.gamma)
 
     def metrics(self) -> dict[str, float]:
         """Mean reward of a step by source since the last call, by tag; none where nothing was asked for."""
         means, self._means = self._means, defaultdict(list)
         return {tag: float(self._shard.add_up(torch.stack(values).mean())) for tag, values in means.items()}
+
+    def learn(self, replay: ReplaySampler[Any], rng: np.random.Generator) -> dict[str, float]:
+        """Makes the updates of the models that are due. rng: the stream of the gradient steps before.
+
+        Returns the means of what they report, by tag.
+        """
+        if not self.models:
+            return {}
+        parts: dict[str, list[Tensor]] = defaultdict(list)
+        for sample in replay.reward_minibatches(rng):
+            steps = replay.buffer.single_steps(sample.rows, 1)
+            transitions, part = as_transitions(steps, self._device, self._places), replay.part_of_steps
+            for source in self.models:
+                for tag, value in source.learn(transitions, part).items():
+                    parts[tag].append(value)
+        return reward_models.mean_statistics(parts, self._shard)

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import to_array
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.config.network import MemorySettings
 from trainer_service.networks.shard import ALONE, Part, Shard
 from trainer_service.replay.joint_transitions import JointSample, JointSequences
 from trainer_service.replay.replay_buffer import ReplayBuffer
@@ -39,21 +41,27 @@ class ReplaySampler(Generic[SampleT]):
         seed: int,
         *schedules: UpdateSchedule,
         sample_size: int | None = None,
+        one_stream: bool = False,
         shard: Shard = ALONE,
     ) -> None:
-        """schedules: of gradient steps, and of all else that learns from the buffer.
+        """schedules: of gradient steps, and of reward models where some learn from the buffer.
 
-        sample_size: rows or sequences of a minibatch; None for ``batch_size``. shard: what samples are cut to.
+        sample_size: rows or sequences of a minibatch; None for ``batch_size``. one_stream: whether minibatches of
+        reward models are drawn and counted with all others. shard: what samples are cut to.
         """
         self.buffer = buffer
         self.updates = 0
         """Gradient steps over the whole run; with sac, updates of the reward models too."""
         self.reward_updates = 0
         """Updates of the reward models over the whole run; not counted with sac."""
+        self.rows = 0
+        """Rows recorded over the whole run."""
         self.schedule = schedules[0]
+        self.reward_schedule = schedules[-1]
         self._schedules = schedules
         self._seed = seed
         self._sample_size = hyper.batch_size if sample_size is None else sample_size
+        self._one_stream = one_stream
         self._settings = hyper.replay
         self._saves = hyper.save_replay_buffer
         self._shard = shard
@@ -74,6 +82,7 @@ class ReplaySampler(Generic[SampleT]):
     def record(self, trajectories: Trajectories) -> Rows:
         """Adds experience to the buffer. Returns its rows."""
         rows = self.buffer.add(trajectories)
+        self.rows += len(rows)
         for schedule in self._schedules:
             schedule.steps += len(trajectories)
         return rows
@@ -82,14 +91,22 @@ class ReplaySampler(Generic[SampleT]):
         """The random stream of the updates that are due now."""
         return np.random.default_rng([self._seed, self.updates])
 
-    def reward_rng(self) -> np.random.Generator:
-        """The random stream of the reward models' updates that are due now."""
-        return np.random.default_rng([self._seed, self.updates, self.reward_updates])
-
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
         """A minibatch for each gradient step that was earned; ``finish_update`` belongs between two of them."""
         for _ in range(self.schedule.due):
             yield self.sample(rng)
+
+    def reward_minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
+        """A minibatch for each update of the reward models that is due, from a stream of their own: gradient steps
+        are the same without them. rng: the stream of the gradient steps before, for ``one_stream``."""
+        own = np.random.default_rng([self._seed, self.updates, self.reward_updates])
+        for _ in range(self.reward_schedule.due):
+            yield self.sample(rng if self._one_stream else own)
+            self.reward_schedule.updates += 1
+            if self._one_stream:
+                self.updates += 1
+            else:
+                self.reward_updates += 1
 
     def sample(self, rng: np.random.Generator) -> SampleT:
         """One minibatch; of several learner ranks, this one's part of it."""
@@ -106,6 +123,20 @@ class ReplaySampler(Generic[SampleT]):
         if self._undivided is None:
             raise ValueError("nothing was sampled yet")
         return self._undivided
+
+    @property
+    def part_of_steps(self) -> Part:
+        """Which of the newest minibatch's single steps are this rank's: a joint step has one of each agent there."""
+        part, whole = self.part, self.undivided
+        if not isinstance(whole, JointSample):
+            return part
+        steps = whole.present.sum(axis=1)
+        if self._shard.world == 1 or part.copies > 1:
+            return Part(slice(None), int(steps.sum()), part.share, part.copies)
+        own = np.zeros(len(steps), np.bool_)
+        own[part.rows] = True
+        rows = np.flatnonzero(np.repeat(own, steps))
+        return Part(rows, int(steps.sum()), len(rows) / int(steps.sum()))
 
     def finish_update(self, errors: Tensor) -> None:
         """Counts a gradient step on the newest sample. errors: |δ| of its rows, unweighted. Shape [B]."""
@@ -142,6 +173,25 @@ class ReplaySampler(Generic[SampleT]):
         counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates
+
+
+def make_sampler(
+    buffer: ReplayBuffer[SampleT],
+    hyper: ReplayHyperparameters,
+    memory: MemorySettings | None,
+    compute: Compute,
+    *,
+    learns_rewards: bool,
+    one_stream: bool = False,
+) -> ReplaySampler[SampleT]:
+    """The sampler of a learner. memory: its networks', with which minibatches are of whole sequences."""
+    schedules = [UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)]
+    if learns_rewards:
+        schedules.append(UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update))
+    size = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
+    return ReplaySampler(
+        buffer, hyper, compute.seed, *schedules, sample_size=size, one_stream=one_stream, shard=compute.shard
+    )
 
 
 def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:

@@ -10,16 +10,20 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from replayed import learn_from
 from torch import Tensor
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import QMIXSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
 from trainer_service.training.run import restore_replay
@@ -74,6 +78,7 @@ def minibatch(**changes: Any) -> JointMinibatch:
         "next_state": None,
         "present": torch.tensor([[True, True]]),
         "next_present": torch.tensor([[True, True]]),
+        "continuous_actions": torch.empty(1, NUM_AGENTS, 0),
         "actions": torch.zeros(1, NUM_AGENTS, 1, dtype=torch.int64),
         "allowed": None,
         "next_allowed": None,
@@ -93,8 +98,9 @@ def fixed(made: GroupQLearner, *, now: Any, chooses: Any, judges: Any) -> GroupQ
     def online(seen: Sequence[Tensor], histories: None) -> Tensor:
         return now if float(seen[0][0, 0, 0]) < 0.5 else chooses
 
-    made._online.network.group_q_values = online
-    made._target.network.network.group_q_values = lambda seen, histories: judges
+    networks, targets = made.networks["network"].network, made.networks["target"].network
+    networks.group_q_values = online  # type: ignore[assignment]
+    targets.group_q_values = lambda seen, histories: judges  # type: ignore[assignment]
     return made
 
 
@@ -104,7 +110,7 @@ GOLDEN = {"now": [[0.0] * 3] * 2, "chooses": [[1, 3, 2], [0, 0, 9]], "judges": [
 @pytest.mark.parametrize(("double", "first", "second"), [(True, 1.475, 3.9), (False, 5.75, 8.65)])
 def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, second: float) -> None:
     # 1 + 0.95 · ½ and 2 + 0.95 · 2; with one estimate 1 + 0.95 · 5 and 2 + 0.95 · 7.
-    errors = fixed(learner("idqn", double=double), **GOLDEN)._td_errors(minibatch())
+    errors = fixed(learner("idqn", double=double), **GOLDEN).td_errors(minibatch())
     assert errors.target.item() == pytest.approx((first + second) / 2)
     assert errors.absolute.tolist() == pytest.approx([(first + second) / 2])
     assert errors.loss.item() == pytest.approx(first**2 + second**2)
@@ -113,35 +119,35 @@ def test_one_estimate_chooses_and_the_other_judges(double: bool, first: float, s
 
 def test_forbidden_choices_are_nobodys_best() -> None:
     allowed = torch.tensor([[[True, False, True], [True, True, False]]])
-    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(minibatch(next_allowed=allowed))
+    errors = fixed(learner("idqn"), **GOLDEN).td_errors(minibatch(next_allowed=allowed))
     # Of what is left, 2 is best for the first and 0 for the second.
     assert errors.target.item() == pytest.approx((1 + 0.95 * 1 + 2 + 0.95 * 7) / 2)
 
 
 def test_dead_agents_have_no_value_and_absent_ones_no_error() -> None:
     dead = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
-    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(dead)
+    errors = fixed(learner("idqn"), **GOLDEN).td_errors(dead)
     assert errors.loss.item() == pytest.approx(1.0**2 + 3.9**2)
     alone = minibatch(present=torch.tensor([[False, True]]), next_present=torch.tensor([[False, True]]))
-    errors = fixed(learner("idqn"), **GOLDEN)._td_errors(alone)
+    errors = fixed(learner("idqn"), **GOLDEN).td_errors(alone)
     assert errors.loss.item() == pytest.approx(3.9**2)
     assert errors.target.item() == errors.absolute.item() == pytest.approx(3.9)
 
 
 def test_everyones_rewards_for_everyone() -> None:
-    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._td_errors(minibatch())
+    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN).td_errors(minibatch())
     assert errors.loss.item() == pytest.approx((3 + 0.475) ** 2 + (3 + 1.9) ** 2)
 
 
 def test_who_died_is_not_worth_what_its_successor_will_be() -> None:
     replaced = minibatch(terminated=torch.tensor([[True, False]]))
-    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN)._td_errors(replaced)
+    errors = fixed(learner("idqn", reward_mode="team_sum"), **GOLDEN).td_errors(replaced)
     assert errors.loss.item() == pytest.approx(3**2 + (3 + 1.9) ** 2)
 
 
 def test_values_that_add_up() -> None:
     tables = {**GOLDEN, "now": [[1.5, 0, 0], [0.25, 0, 0]]}
-    errors = fixed(learner("vdn"), **tables)._td_errors(minibatch())
+    errors = fixed(learner("vdn"), **tables).td_errors(minibatch())
     assert errors.value.item() == pytest.approx(1.75)
     assert errors.target.item() == pytest.approx(3 + 0.95 * (0.5 + 2))
     assert errors.loss.item() == pytest.approx((1.75 - 5.375) ** 2)
@@ -150,10 +156,10 @@ def test_values_that_add_up() -> None:
 @pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
 def test_where_nobody_is_left_the_group_is_worth_nothing(trainer_type: str) -> None:
     over = minibatch(terminated=torch.tensor([[True, True]]), next_present=torch.tensor([[False, False]]))
-    errors = fixed(learner(trainer_type), **GOLDEN)._td_errors(over)
+    errors = fixed(learner(trainer_type), **GOLDEN).td_errors(over)
     assert errors.target.item() == pytest.approx(3.0)
     alive = minibatch(terminated=torch.tensor([[True, False]]), next_present=torch.tensor([[False, True]]))
-    one = fixed(learner("vdn"), **GOLDEN)._td_errors(alive)
+    one = fixed(learner("vdn"), **GOLDEN).td_errors(alive)
     assert one.target.item() == pytest.approx(3 + 0.95 * 2)
 
 
@@ -167,22 +173,22 @@ def test_what_is_not_best_stands_out_by_advantage_learning(allowed: Tensor | Non
     # In the target network's eyes the choice 2 is 4 worse than the first's best, or best of what is allowed to it; for
     # the second it is 5 worse.
     batch = minibatch(actions=SECOND_BEST, allowed=allowed)
-    errors = fixed(learner("idqn", advantage_learning=0.5), **GOLDEN)._td_errors(batch)
+    errors = fixed(learner("idqn", advantage_learning=0.5), **GOLDEN).td_errors(batch)
     assert errors.loss.item() == pytest.approx((1.475 - 0.5 * gap) ** 2 + (3.9 - 0.5 * 5) ** 2)
-    together = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN)._td_errors(batch)
+    together = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN).td_errors(batch)
     assert together.target.item() == pytest.approx(5.375 - 0.5 * (gap + 5))
-    best = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN)._td_errors(minibatch())
+    best = fixed(learner("vdn", advantage_learning=0.5), **GOLDEN).td_errors(minibatch())
     assert best.target.item() == pytest.approx(5.375)
 
 
 def test_the_gap_of_a_mixer_is_that_of_the_group() -> None:
     made = fixed(learner("qmix", advantage_learning=0.5), **GOLDEN)
     batch = minibatch(actions=SECOND_BEST)
-    mixer, state = made._target.network.mixer, made._state(batch.observations, None, batch.present)
+    mixer, state = made.networks["target"].mixer, batch.observations[0].flatten(1)
     gap = mixer(torch.tensor([[5.0, 7.0]]), state) - mixer(torch.tensor([[1.0, 2.0]]), state)
     plain = fixed(learner("qmix"), **GOLDEN)
-    plain._target.network.load_state_dict(made._target.network.state_dict())
-    lowered = plain._td_errors(batch).target.item() - made._td_errors(batch).target.item()
+    plain.networks["target"].load_state_dict(made.networks["target"].state_dict())
+    lowered = plain.td_errors(batch).target.item() - made.td_errors(batch).target.item()
     assert lowered == pytest.approx(0.5 * gap.item(), abs=1e-5)
     assert gap.item() > 0.0
 
@@ -190,7 +196,7 @@ def test_the_gap_of_a_mixer_is_that_of_the_group() -> None:
 def test_what_was_drawn_too_often_weighs_less() -> None:
     for trainer_type in TYPES:
         full, half = (
-            fixed(learner(trainer_type), **GOLDEN)._td_errors(minibatch(weights=weights))
+            fixed(learner(trainer_type), **GOLDEN).td_errors(minibatch(weights=weights))
             for weights in (None, torch.tensor([0.5]))
         )
         assert half.loss.item() == pytest.approx(full.loss.item() / 2)
@@ -211,17 +217,18 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
                 rewards=torch.tensor([[1.0, 77.0]]),
                 terminated=torch.tensor([[False, True]]),
             )
-        errors = made._td_errors(batch)
-        made._optimizer.parameters.zero_gradient()
+        errors = made.td_errors(batch)
+        parameters = made.optimizers["optimizer"].parameters
+        parameters.zero_gradient()
         errors.loss.backward()
-        return errors.loss.item(), made._optimizer.parameters.gradient.clone()
+        return errors.loss.item(), parameters.gradient.clone()
 
     (one, slopes), (other, same) = gradient(False), gradient(True)
     assert one == other
     assert torch.equal(slopes, same)
     assert slopes.abs().sum() > 0
     if trainer_type != "qmix":  # whose state is of everyone
-        layer = made._online.network.q
+        layer = made.networks["network"].network.q
         assert not layer.weight.grad[1].any()
         assert layer.weight.grad[0].any()
 
@@ -233,7 +240,7 @@ def test_a_mixer_sees_zeros_for_absent_agents_despite_normalization(
     live(behavior, Crossing(2), 1)
     made = behavior.learner
     assert isinstance(made, GroupQLearner)
-    batch = made._minibatches.build(made._replay.buffer.sample(50, np.random.default_rng(0)))
+    batch = made.minibatch(made.replay.buffer.sample(50, np.random.default_rng(0)))
     assert not batch.present.all()
     assert not batch.observations[0][~batch.present].any()
     assert batch.observations[0][batch.present].any()
@@ -243,12 +250,15 @@ WITH_STATE = BehaviorSpec((ObservationSpec(GLOBAL_STATE, (4,)), EYES), ActionSpe
 
 
 def test_the_mixers_state_is_what_all_see_or_the_simulators() -> None:
-    seen = [torch.arange(4.0).view(1, 2, 2)]
-    joint = learner("qmix")
-    assert joint._state(seen, None, torch.tensor([[True, True]])).tolist() == [[0, 1, 2, 3]]
-    made = learner("qmix", WITH_STATE, state="environment")
-    of_all = torch.tensor([[[9.0] * 4, [5.0] * 4]])
-    assert made._state(seen, of_all, torch.tensor([[False, True]])).tolist() == [[5.0] * 4]
+    cpu, seen = torch.device("cpu"), [torch.arange(4.0).view(1, 2, 2)]
+    joint = MixerState(GroupView.of(SPEC, QMIXSettings(group_size=NUM_AGENTS)), "joint", cpu)
+    assert joint.size == 4
+    assert joint.now(minibatch(observations=seen)).tolist() == [[0, 1, 2, 3]]
+    told = MixerState(GroupView.of(WITH_STATE, QMIXSettings(group_size=NUM_AGENTS)), "environment", cpu)
+    of_all, there = torch.tensor([[[9.0] * 4, [5.0] * 4]]), torch.tensor([[False, True]])
+    assert told.now(minibatch(state=of_all, present=there)).tolist() == [[5.0] * 4]
+    assert told.next(minibatch(next_state=of_all, next_present=~there)).tolist() == [[9.0] * 4]
+    learner("qmix", WITH_STATE, state="environment")
     with pytest.raises(ValueError, match=r"'global_state'.* does not have"):
         learner("qmix", state="environment")
 
@@ -409,9 +419,9 @@ def test_a_run_without_its_buffer_says_when_learning_resumes(
     assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
     learning = behavior.learner
     assert isinstance(learning, GroupQLearner)
-    learning._replay.schedule.steps = 16 * NUM_AGENTS
+    learning.replay.schedule.steps = 16 * NUM_AGENTS
     assert not learning.ready()
-    learning._replay.schedule.steps += 8
+    learning.replay.schedule.steps += 8
     assert learning.ready()
 
 
@@ -422,16 +432,18 @@ def test_the_horizon_is_short_but_longer_than_n_steps(n_step: int, expected: int
 
 
 def test_targets_follow_slowly_or_all_at_once() -> None:
+    def vector(network: torch.nn.Module) -> Tensor:
+        return torch.cat([weight.detach().flatten() for weight in network.parameters()])
+
     made = learner("qmix", tau=0.25)
-    before = made._target._vector.clone()
+    before = vector(made.networks["target"])
     with torch.no_grad():
-        made._optimizer.parameters.vector.add_(1.0)
-    made._update_target()
-    torch.testing.assert_close(made._target._vector, before + 0.25)
+        made.optimizers["optimizer"].parameters.vector.add_(1.0)
+    learn_from(made, minibatch())
+    torch.testing.assert_close(vector(made.networks["target"]), before + 0.25)
     copied = learner("qmix", target_update=3)
     with torch.no_grad():
-        copied._optimizer.parameters.vector.add_(1.0)
-    for updates, same in ((1, False), (2, False), (3, True)):
-        copied._replay.updates = updates
-        copied._update_target()
-        assert torch.equal(copied._target._vector, copied._optimizer.parameters.vector) == same
+        copied.optimizers["optimizer"].parameters.vector.add_(1.0)
+    for same in (False, False, True):
+        learn_from(copied, minibatch())
+        assert torch.equal(*(vector(copied.networks[name]) for name in ("target", "network"))) == same

@@ -1,0 +1,26 @@
+"""Gradient steps of learners from a replay buffer on minibatches of a test's own making."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainer_service.algorithms.common.learner import Metrics
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+
+
+def learn_from(learner: ReplayLearner[Any], *batches: Any, rate: float = 0.0) -> Metrics:
+    """Makes one gradient step on each minibatch, at this learning rate. Returns what ``update`` says."""
+    begin = learner.begin_update
+
+    def at_rate(step: int) -> Any:
+        updates = begin(step)
+        updates.rate = rate
+        return updates
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner.replay, "minibatches", lambda rng: iter(batches))
+        patch.setattr(learner, "minibatch", lambda batch: batch)
+        patch.setattr(learner, "begin_update", at_rate)
+        return learner.update(0)

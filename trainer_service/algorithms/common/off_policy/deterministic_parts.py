@@ -1,0 +1,110 @@
+"""The parts of learners of a deterministic policy by a critic, for continuous actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from trainer_service.algorithms.common.actor import Actor, bounded_actions
+from trainer_service.algorithms.common.checks import require_continuous
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.exploration import ActionNoise
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.transition_minibatch import transition_parts
+from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
+from trainer_service.algorithms.common.reward_models import make_reward_sources
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import DDPGSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.policies.deterministic_actor import (
+    ActionCritic,
+    DeterministicActor,
+    RememberingActor,
+)
+from trainer_service.networks.policies.imitator import Imitator
+from trainer_service.networks.policies.soft_actor import SoftCritics
+from trainer_service.networks.random_streams import random_stream, seeded
+from unity_bridge.specs import BehaviorSpec
+
+Critic = ActionCritic | SoftCritics
+"""Q, or more of them, from what was seen and actions [B, C] to values [..., B]."""
+
+
+class PolicyAndCritic(NamedTuple):
+    """A deterministic policy and its critic, their targets and their optimizers."""
+
+    policy: DeterministicActor
+    critic: Critic
+    target_policy: TargetNetwork[DeterministicActor]
+    target_critic: TargetNetwork[Critic]
+    policy_optimizer: FlatOptimizer
+    critic_optimizer: FlatOptimizer
+
+    def update_targets(self, tau: float) -> None:
+        """Moves both targets towards their networks by a share ``tau``."""
+        self.target_policy.soft_update(self.policy_optimizer.parameters, tau)
+        self.target_critic.soft_update(self.critic_optimizer.parameters, tau)
+
+
+def deterministic_parts(
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    hyper: DDPGSettings,
+    compute: Compute,
+    make_critic: Callable[[BehaviorSpec, NetworkSettings], Critic],
+) -> tuple[PolicyAndCritic, dict[str, Any]]:
+    """Networks and their optimizers, and what ReplayLearner is given.
+
+    Raises ValueError where the behavior has sensors or actions that do not fit.
+    """
+    require_continuous(settings.trainer_type, spec.action_spec)
+    device, network_settings = compute.device, settings.network_settings
+    with seeded(compute.seed):
+        policy = DeterministicActor(spec, network_settings).to(device)
+        critic = make_critic(spec, network_settings).to(device)
+        sources = make_reward_sources(spec, settings, device, compute.shard)
+    own = PolicyAndCritic(
+        policy,
+        critic,
+        TargetNetwork(policy),
+        TargetNetwork(critic),
+        *(
+            FlatOptimizer(network.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard)
+            for network in (policy, critic)
+        ),
+    )
+    normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize).to(
+        device
+    )
+    acting = RememberingActor(policy, critic) if critic.memory_size else policy
+    actor = Actor(
+        acting,
+        normalizer,
+        random_stream(compute.seed + 1),
+        device,
+        exploration=ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps),
+        env_actions=bounded_actions,
+        model=SquashedPolicyNetwork,
+        exported=policy,
+    )
+    cloning = None
+    if settings.behavioral_cloning is not None:
+        imitator, loss = Imitator.of_trunk(policy.actor, policy.decide), action_loss(policy.actions)
+        parameters = own.policy_optimizer.parameters
+        cloning = BehavioralCloning(
+            spec, settings, policy, [imitator], loss, parameters, normalizer.forward, compute
+        )
+    return own, {
+        "actor": actor,
+        "parts": transition_parts(spec, settings, hyper, compute, sources, normalizer, acting.memory_size),
+        "cloning": cloning,
+        "networks": {
+            "actor": policy,
+            "critic": critic,
+            "target_actor": own.target_policy.network,
+            "target_critic": own.target_critic.network,
+        },
+        "optimizers": {"actor_optimizer": own.policy_optimizer, "critic_optimizer": own.critic_optimizer},
+    }

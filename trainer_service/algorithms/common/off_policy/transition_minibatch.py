@@ -1,0 +1,222 @@
+"""Minibatches of learners for agents that decide alone: transitions or sequences from the replay buffer as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayParts
+from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
+from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler, make_sampler
+from trainer_service.config import TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.networks.encoders.layers import observations_as_floats
+from trainer_service.networks.encoders.memory import EncoderInput, Sequences
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
+from trainer_service.replay.transitions import Sample, SequencesOfSample, TransitionReplay
+from trainer_service.rewards import RewardSource
+from unity_bridge.specs import BehaviorSpec
+
+
+class TransitionMinibatch(NamedTuple):
+    """B transitions."""
+
+    inputs: EncoderInput
+    """Inputs of the networks for the decisions, with those before them where networks remember."""
+
+    next_inputs: EncoderInput
+    """The same of the next decisions."""
+
+    continuous_actions: Tensor
+    """[B, C]"""
+
+    discrete_actions: Tensor
+    """int64 [B, branches]"""
+
+    allowed: Tensor
+    """Whether a choice is allowed. bool [B, K]"""
+
+    allowed_or_none: Tensor | None
+    """``allowed``, or None where everything is."""
+
+    next_allowed_or_none: Tensor | None
+
+    task_rewards: Tensor
+    """The task's rewards, times the strength of their signal. [B]"""
+
+    rewards: Tensor
+    """Rewards as the sources see them now, times their strengths: of all together [B], or of each [B, S]."""
+
+    terminated: Tensor
+    """[B]"""
+
+    discounts: Tensor | float
+    """Discounts of the next observations' values: γ, or γᵏ after k steps, [B]."""
+
+    weights: Tensor | None
+    """Importance weights of prioritized rows; None where all were equally likely. [B]"""
+
+
+class TransitionMinibatchBuilder:
+    """Builder of minibatches, with normalizer and rewards as they are now."""
+
+    def __init__(
+        self,
+        normalizer: ObservationNormalizer,
+        rewards: ReplayRewards,
+        replay: ReplaySampler[Sample],
+        device: torch.device,
+        *,
+        n_step: int = 1,
+        value_heads: bool = False,
+    ) -> None:
+        """n_step: decisions after which the next one comes. value_heads: whether each signal has a value of its own."""
+        self._normalizer = normalizer
+        self._rewards = rewards
+        self._replay = replay
+        self._device = device
+        self._n_step = n_step
+        self._value_heads = value_heads
+
+    def build(self, sample: Sample) -> TransitionMinibatch:
+        """The minibatch of the newest sample."""
+        steps, device = as_transitions(sample, self._device), self._device
+        inputs, next_inputs = encoder_inputs(
+            self._inputs, steps.observations, steps.next_observations, sample.sequences, self._n_step
+        )
+        rewards = task_rewards = self._rewards.task_strength * steps.task_rewards
+        if self._value_heads:
+            rewards = self._rewards.of_sources(steps)
+        elif self._rewards.models:
+            rewards = task_rewards + self._rewards.of_models(self._replay, sample.rows, len(task_rewards))
+        return TransitionMinibatch(
+            inputs=inputs,
+            next_inputs=next_inputs,
+            continuous_actions=steps.continuous_actions,
+            discrete_actions=steps.discrete_actions,
+            allowed=to_tensor(sample.allowed_actions, device),
+            allowed_or_none=allowed_or_none(sample.allowed_actions, device),
+            next_allowed_or_none=allowed_or_none(sample.next_allowed_actions, device),
+            task_rewards=task_rewards,
+            rewards=rewards,
+            terminated=steps.terminated,
+            discounts=self._rewards.gamma
+            if sample.discounts is None
+            else to_tensor(sample.discounts, device),
+            weights=None if sample.weights is None else to_tensor(sample.weights, device),
+        )
+
+    def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
+        return observations_as_floats(self._normalizer.forward(observations))
+
+
+def encoder_inputs(
+    normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+    observations: Sequence[Tensor],
+    next_observations: Sequence[Tensor],
+    sequences: SequencesOfSample | None,
+    n_step: int = 1,
+) -> tuple[EncoderInput, EncoderInput]:
+    """Inputs of B decisions, and of what was seen ``n_step`` decisions later.
+
+    normalize: from sensors [B, …] to the networks' inputs. With sequences every step is computed once for both: what
+    follows a step is a later step of its sequence, or what was seen after the last one.
+    """
+    if sequences is None:
+        return EncoderInput(normalize(observations)), EncoderInput(normalize(next_observations))
+    device = observations[0].device
+    last = to_tensor(np.cumsum(sequences.lengths) - 1, device)
+    layout = Layout.of(sequences.lengths, n_step)
+    order = to_tensor(layout.order, device)
+    seen = [
+        torch.cat([steps, finals])[order]
+        for steps, finals in zip(
+            normalize(observations), normalize([sensor[last] for sensor in next_observations]), strict=True
+        )
+    ]
+    in_time = Sequences(to_tensor(sequences.memories, device), to_tensor(layout.filled, device))
+    return (
+        EncoderInput(seen, in_time, to_tensor(layout.steps, device)),
+        EncoderInput(seen, in_time, to_tensor(layout.following, device)),
+    )
+
+
+class Layout(NamedTuple):
+    """N sequences of B steps, laid end to end with one more place after each for what was seen after it."""
+
+    order: NDArray[np.int64]
+    """What lies at each position: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
+
+    steps: NDArray[np.int64]
+    """Where each step lies. Shape [B]."""
+
+    following: NDArray[np.int64]
+    """Where that lies which was seen some steps later, or after the sequence. Shape [B]."""
+
+    filled: NDArray[np.bool_]
+    """Positions that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.int64], n_step: int = 1) -> Layout:
+        """lengths: steps of each. Shape [N]. n_step: how many steps later."""
+        ends = np.cumsum(lengths)
+        sequences, steps = len(lengths), int(ends[-1])
+        positions = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
+        finals = ends + np.arange(sequences)
+        order = np.empty(steps + sequences, np.int64)
+        order[positions] = np.arange(steps)
+        order[finals] = steps + np.arange(sequences)
+        following = np.minimum(positions + n_step, np.repeat(finals, lengths))
+        return cls(order, positions, following, np.arange(int(lengths.max()) + 1) <= lengths[:, None])
+
+
+def transition_parts(
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    hyper: ReplayHyperparameters,
+    compute: Compute,
+    sources: Sequence[RewardSource],
+    normalizer: ObservationNormalizer,
+    memory_size: int,
+    *,
+    value_heads: bool = False,
+) -> ReplayParts[TransitionMinibatch]:
+    """Replay buffer, rewards and minibatches of a learner for agents that decide alone.
+
+    memory_size: floats that the networks remember; value_heads: whether each signal has a value of its own.
+    """
+    steps = hyper.target_steps
+    rewards = ReplayRewards(sources, settings, compute, target_steps=steps)
+    replay = make_sampler(
+        _make_replay(spec, hyper, memory_size, steps, rewards.gamma),
+        hyper,
+        settings.network_settings.memory,
+        compute,
+        # Saved buffers of learners with a value for each signal have always had both schedules and one stream.
+        learns_rewards=value_heads or bool(rewards.models),
+        one_stream=value_heads,
+    )
+    builder = TransitionMinibatchBuilder(
+        normalizer, rewards, replay, compute.device, n_step=steps, value_heads=value_heads
+    )
+    return ReplayParts(replay, rewards, builder.build)
+
+
+def _make_replay(
+    spec: BehaviorSpec, hyper: ReplayHyperparameters, memory_size: int, n_step: int, gamma: float
+) -> TransitionReplay:
+    """An empty replay of transitions, or of sequences where networks remember so many floats."""
+    capacity, alpha = hyper.buffer_size, hyper.replay.priority_exponent
+    if not memory_size:
+        return TransitionReplay(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)
+    if alpha is None:
+        return SequenceReplay(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
+    return PrioritizedSequenceReplay(spec, capacity, memory_size, alpha, n_step=n_step, gamma=gamma)
