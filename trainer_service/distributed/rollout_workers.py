@@ -411,7 +411,7 @@ def published(behavior: Behavior) -> PublishedPolicy:
         settings=behavior.settings,
         version=behavior.updates,
         step=behavior.step,
-        state=as_arrays(behavior.acting_state()),
+        state=as_arrays(behavior.learner.actor.state_dict()),
         seed=behavior.seed,
         training=behavior.training,
         precision=behavior.precision,

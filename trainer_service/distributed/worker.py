@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainer_service.algorithms import Compute, make_learner
-from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.algorithms import Compute
 from trainer_service.collection.channels import Channels
-from trainer_service.collection.collector import Collector
+from trainer_service.collection.collector import Collector, learner_and_collector
 from trainer_service.collection.collectors import BehaviorId, Collectors
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
-from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
+from trainer_service.collection.opponents import FixedOpponent, Snapshot
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
@@ -240,20 +239,17 @@ class _PolicyCopy:
     """The copy of a behavior's policy, and the collector that acts with it."""
 
     def __init__(self, name: str, published: PublishedPolicy, first_agent: int = 0) -> None:
-        spec, settings = published.spec, published.settings
-        selector = selector_for(spec, settings)
-        compute = Compute(_CPU, published.seed, precision=published.precision)
         self.published = published
-        learner = make_learner(selector.spec, settings, compute)
-        self._actor = learner.actor
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
         """By team id."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
-        self._opponents: OpponentPolicies | None = None
-        if settings.self_play is not None:
-            self._opponents = OpponentPolicies(self, self._actor, compute, spec)
-        self.collector = Collector(
-            name, settings, selector, self._actor, learner.horizon, self._opponents, first_agent=first_agent
+        _, self.collector = learner_and_collector(
+            name,
+            published.spec,
+            published.settings,
+            Compute(_CPU, published.seed, precision=published.precision),
+            self if published.settings.self_play is not None else None,
+            first_agent=first_agent,
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
@@ -262,7 +258,7 @@ class _PolicyCopy:
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64
         )
-        self._actor.load_state_dict(as_tensors(published.state), int(acting) >> 1)
+        self.collector.actor.load_state_dict(as_tensors(published.state), int(acting) >> 1)
         self._opponent_of = {
             team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
         }
@@ -271,8 +267,8 @@ class _PolicyCopy:
             if opponent.name not in self._fixed:
                 self._fixed[opponent.name] = _fixed_opponent(opponent)
             self._opponent_of[team] = self._fixed[opponent.name]
-        if self._opponents is not None:
-            self._opponents.reseed(int(others) >> 1)
+        if self.collector.opponents is not None:
+            self.collector.opponents.reseed(int(others) >> 1)
 
     def update_normalizer(self, trajectories: Trajectories) -> None:
         """Lets the copy's normalizer see what was collected, until the next policy brings one that has seen all of it.
@@ -280,7 +276,7 @@ class _PolicyCopy:
         As in a run without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond
         ±5 as ±5, and the first update of one that sees what they are.
         """
-        self._actor.update_normalizer(trajectories)
+        self.collector.actor.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
         """The opponent that a side acts as; None for the newest policy."""

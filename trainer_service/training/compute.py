@@ -143,7 +143,7 @@ def _widest_layer(behavior: Behavior) -> int:
 
 def _widest_row(behavior: Behavior) -> int:
     """Numbers that one observation is in the widest layer of the policy."""
-    modules = behavior.policy_network().modules()
+    modules = behavior.learner.actor.policy_network().modules()
     widest: int = max(getattr(module, "widest", 1) for module in modules)
     return max(widest, behavior.settings.network_settings.hidden_units)
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, flat
+from behavior_worlds import assert_equal_states, flat, observe
 from unlike_agents import concatenated
 
 from trainer_service.algorithms import Compute
@@ -143,8 +143,8 @@ def make(trainer_type: str, team: bool, given: Mapping[str, str], memory: Any) -
 def live(behavior: Behavior, ticks: int) -> None:
     world = Lives(behavior.spec)
     for _ in range(ticks):
-        behavior.observe(BehaviorTick(0, 0, world.tick()))
-        behavior.act()
+        observe(behavior, BehaviorTick(0, 0, world.tick()))
+        behavior.collector.act()
 
 
 def noise(sensors: tuple[Observation, ...], absent: np.ndarray) -> tuple[Observation, ...]:

@@ -15,6 +15,7 @@ from walkers import Walk, Walkers, walkers
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
 from trainer_service.config import TrainerSettings, parse_player
@@ -146,19 +147,19 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     for team in (0, 1):
         rules.register_side(team)
     older = make_behavior(sizes=(2,), branches=(2,), seed=9, **{**DUEL, "max_steps": 10**6})
-    rules._opponents[1] = Snapshot(older.weights(), 0, 1200.0)
+    rules._opponents[1] = Snapshot(older.learner.actor.weights(), 0, 1200.0)
     policy = shipped(published(behavior))
     copy = _PolicyCopy("A", policy)
     copy.update(policy, (3, 0))
     seen = (np.random.default_rng(1).normal(size=(64, 2)).astype(np.float32),)
     allowed, nothing = np.ones((64, 2), np.bool_), np.zeros((64, 0), np.float32)
-    local, remote = behavior._opponents, copy._opponents
+    local, remote = behavior.collector.opponents, copy.collector.opponents
     assert local is not None
     assert remote is not None
     for opponents in (local, remote):
         opponents.reseed(5)
     for algorithm in (behavior.learner, copy.learner):
-        algorithm.actor.load_state_dict(behavior.acting_state(), 5)
+        algorithm.actor.load_state_dict(behavior.learner.actor.state_dict(), 5)
     by_team = {}
     for team in (0, 1):
         asked = BehaviorTick(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
@@ -176,7 +177,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
 @pytest.mark.parametrize("kind", ["random", "other.safetensors"])
 def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any, kind: str) -> None:
     network = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
-    other = make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network).checkpoint()
+    other = checkpoint_of(make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network))
     fixed = FixedOpponent(parse_player(kind), None if kind == "random" else other, 1200.0)
     settings = TrainerSettings.model_validate({**DUEL, "self_play": {"opponents": [kind]}})
     spec = other.spec
@@ -192,7 +193,7 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
     copy = _PolicyCopy("A", policy)
     copy.update(policy, (3, 0))
     copy.update(policy, (4, 0))
-    local, remote = behavior._opponents, copy._opponents
+    local, remote = behavior.collector.opponents, copy.collector.opponents
     assert local is not None
     assert remote is not None
     local.reseed(5)

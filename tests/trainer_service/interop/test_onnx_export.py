@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import PPO, Compute
 from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.behaviors.saving import checkpoint_of, policy_network
 from trainer_service.config import TrainerSettings
 from trainer_service.interop import onnx_export as export
 from trainer_service.interop.onnx_export import (
@@ -495,7 +496,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_policy_from_a_checkpoint_exports_the_same_model(make_behavior: Callable[..., Any]) -> None:
     behavior = make_behavior(sizes=(2, 3), continuous=1, branches=(2,))
-    checkpoint: Checkpoint = behavior.checkpoint()
+    checkpoint: Checkpoint = checkpoint_of(behavior)
     assert to_onnx(Policy(checkpoint).network(), behavior.spec) == to_onnx(
-        behavior.policy_network(), behavior.spec
+        policy_network(behavior), behavior.spec
     )

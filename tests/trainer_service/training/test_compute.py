@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -57,7 +58,7 @@ def test_large_minibatches_have_all_cores(name: str) -> None:
 def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """84 x 84 x 3 numbers of a picture are more than its encoder's widest layer: 2^18 of them are 12.4 pictures."""
     painter = LARGE["pictures"]()
-    painter.use_threads(divided_threads(painter, 3))
+    painter.threads = painter.collector.threads = divided_threads(painter, 3)
     heard: list[int] = []
 
     def hear(*given: Any, **named: Any) -> Any:
@@ -71,8 +72,8 @@ def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: p
     for agents in (12, 13):
         seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
         batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
-        painter.observe(BehaviorTick(simulator=agents, team=0, batch=batch))
-        painter.act()
+        observe(painter, BehaviorTick(simulator=agents, team=0, batch=batch))
+        painter.collector.act()
     assert heard == [3, 1, 3]
     assert torch.get_num_threads() == 1
 

@@ -21,6 +21,7 @@ from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQL
 from trainer_service.algorithms.common.off_policy.group_replay_learner import GroupReplayLearner
 from trainer_service.algorithms.common.off_policy.transition_learner import TransitionLearner
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import load_replay, restore
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import load_policy
 from trainer_service.runs import lent_rows
@@ -73,9 +74,9 @@ def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
     behavior = Behavior(
         checkpoint.behavior, checkpoint.spec, checkpoint.settings, Compute(torch.device("cpu"), 1)
     )
-    behavior.restore(checkpoint)
-    behavior.restore_replay(replay)
-    loaded = behavior.replay_state() or {}
+    restore(behavior, checkpoint)
+    load_replay(behavior, replay)
+    loaded = behavior.learner.replay_state() or {}
     assert loaded.keys() == {name for name in saved if not name.startswith("saved.")}
     for name, array in loaded.items():
         before = saved[name]
