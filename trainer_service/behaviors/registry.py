@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collectors import BehaviorId
+from trainer_service.collection.router import BehaviorId
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.runs.checkpoint import spec_mismatch

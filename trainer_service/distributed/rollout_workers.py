@@ -19,8 +19,8 @@ from typing import Protocol
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.collectors import BehaviorId
 from trainer_service.collection.opponents import FixedOpponent
+from trainer_service.collection.router import BehaviorId
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.collection_quotas import Demand, quota_of

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,10 @@ import torch
 from trainer_service.algorithms import Compute
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector, learner_and_collector
-from trainer_service.collection.collectors import BehaviorId, Collectors
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.collection.opponents import FixedOpponent, Snapshot
+from trainer_service.collection.router import BehaviorId, Deliver, Router
 from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
@@ -95,10 +96,10 @@ class RolloutWorker:
         environment = options.env_settings
         first = number * environment.num_envs
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
-        self._collectors = Collectors(self._deliver)
+        self._router = Router()
         self._simulators = Simulators(
             self._bridge,
-            self._collectors,
+            self._router,
             self._channels,
             self,
             self._timers,
@@ -165,7 +166,7 @@ class RolloutWorker:
                 return True
         if self._declared:
             return True
-        present = {behavior_id.name for behavior_id in self._collectors.behavior_ids()}
+        present = {behavior_id.name for behavior_id in self._router.behavior_ids()}
         return bool(present) and not present & wanted
 
     def _result(self, complete: bool) -> SampleResult:
@@ -180,7 +181,7 @@ class RolloutWorker:
             batches=batches,
             stats=stats,
             declared=list(self._declared.values()),
-            behavior_ids=self._collectors.behavior_ids(),
+            behavior_ids=self._router.behavior_ids(),
             steps_at_once=dict(self._steps_at_once),
             timers=self._timers.to_json(),
             log=self._log.drain(),
@@ -206,7 +207,7 @@ class RolloutWorker:
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
-    ) -> Collector:
+    ) -> tuple[Collector, Deliver]:
         """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
         policy = self._policies.get(behavior_id.name)
         if policy is None:
@@ -216,7 +217,7 @@ class RolloutWorker:
             raise UserError(
                 f"behavior '{behavior_id.name}' differs from what was declared before: {changed[:500]}"
             )
-        return policy.collector
+        return policy.collector, partial(self._deliver, behavior_id.name)
 
     def remove(self, simulator: int) -> None:
         """Forgets nothing: results list the behavior ids that are present."""

@@ -186,7 +186,7 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
     assert rules is not None
     for team in (0, 1):
         rules.register_side(team)
-    behavior.self_play.advance(0, behavior.weights, finished=False)
+    behavior.self_play.advance(0, behavior.learner.actor.weights, finished=False)
     rules.choose_opponents(0)
     assert rules.opponents() == {1: fixed}
     policy = shipped(published(behavior))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,13 +62,15 @@ def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: p
     painter.threads = painter.collector.threads = divided_threads(painter, 3)
     heard: list[int] = []
 
-    def hear(*given: Any, **named: Any) -> Any:
-        heard.append(torch.get_num_threads())
-        return {} if "deterministic" not in named else decide(*given, **named)
+    def hear(does: Callable[..., Any] | None) -> Callable[..., Any]:
+        def heard_first(*given: Any) -> Any:
+            heard.append(torch.get_num_threads())
+            return {} if does is None else does(*given)
 
-    decide = painter._algorithm.act
-    monkeypatch.setattr(painter._algorithm, "update", hear)
-    monkeypatch.setattr(painter._algorithm, "act", hear)
+        return heard_first
+
+    monkeypatch.setattr(painter.learner, "update", hear(None))
+    monkeypatch.setattr(painter.learner.actor, "act", hear(painter.learner.actor.act))
     painter.update()
     for agents in (12, 13):
         seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)

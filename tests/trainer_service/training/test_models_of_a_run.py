@@ -146,7 +146,7 @@ def test_weights_are_written_although_no_model_could_be_copied(
     recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus())
     recorder.add(walker)
     walker.step = 100
-    monkeypatch.setattr(walker, "policy_network", power_cut)
+    monkeypatch.setattr(walker.learner.actor, "policy_network", power_cut)
     with pytest.raises(KeyboardInterrupt):
         recorder.write_due(walker)
     recorder.wait()

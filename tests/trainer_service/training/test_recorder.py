@@ -171,7 +171,7 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other(
 ) -> None:
     lost, ball = behavior(), behavior()
     lost.name = "A"
-    monkeypatch.setattr(lost, "checkpoint", lambda: 1 // 0)
+    monkeypatch.setattr(lost.learner, "state_dict", lambda: 1 // 0)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, expected=["A", "B"])
         for each in (lost, ball):

@@ -155,12 +155,12 @@ def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk:
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, ball)
         for number in (1.0, 2.0):
-            ball._algorithm.record(steps(number))
+            ball.learner.record(steps(number))
         expected = {name: array.copy() for name, array in (ball.learner.replay_state() or {}).items()}
         ball.step = 100
         records.write_due(ball)
         for number in (3.0, 4.0, 5.0):
-            ball._algorithm.record(steps(number))
+            ball.learner.record(steps(number))
         disk.free.set()
         records.wait()
         saved: dict[str, np.ndarray] = {}

@@ -100,7 +100,7 @@ def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Pa
     batch = run_ticks(straight, world, batch, UPDATE + UPDATE // 2)
     save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
     restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    ours, theirs = straight._algorithm, resumed._algorithm
+    ours, theirs = straight.learner, resumed.learner
     told: list[dict[str, float]] = []
     for _ in range(3 * UPDATE):
         # One assembler for both: a simulator that is started again would begin new episodes.
