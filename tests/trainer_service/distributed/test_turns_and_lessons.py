@@ -158,8 +158,8 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     assert remote is not None
     for opponents in (local, remote):
         opponents.reseed(5)
-    for algorithm in (behavior.learner, copy.learner):
-        algorithm.actor.load_state_dict(behavior.learner.actor.state_dict(), 5)
+    for actor in (behavior.collector.actor, copy.collector.actor):
+        actor.load_state_dict(behavior.learner.actor.state_dict(), 5)
     by_team = {}
     for team in (0, 1):
         asked = BehaviorTick(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
