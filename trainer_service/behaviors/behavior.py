@@ -16,7 +16,7 @@ from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.collector import learner_and_collector
 from trainer_service.collection.opponents import FixedOpponent
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import SampleBatch
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary
@@ -65,12 +65,8 @@ class Behavior:
         """Decisions of the longest of these; where a run goes on, those of its mean episode are known at first."""
         self.updates = 0
         """Updates that this process has made."""
-        self.seed = compute.seed
-        """The seed that its random streams are derived from."""
-        self.device = compute.device
-        """Where its networks are."""
-        self.precision = compute.precision
-        """The precision in which its policy encodes pictures."""
+        self.compute = compute
+        """What its learner was made with: device, precision and the seed of its random streams."""
         self.diverged = False
         """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
         self.threads: Threads | None = None

@@ -14,9 +14,8 @@ from trainer_service.algorithms import Compute, Learner, LearnerFactory, make_le
 from trainer_service.algorithms.common.actor import Actor, ActRequest
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.callbacks import EndedEpisodes
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedActor, OpponentPolicies, Opponents
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.threads import Threads
@@ -240,16 +239,11 @@ def learner_and_collector(
     make_learner: LearnerFactory = make_learner,
     first_agent: int = 0,
 ) -> tuple[Learner, Collector]:
-    """Makes the learner of a behavior, and the collector that acts with the learner's actor.
+    """Makes the two halves of a behavior: what learns, and what collects with the learner's actor.
 
-    Args:
-        name, spec, settings, compute: the behavior's.
-        opponents: what its sides act as under self-play; None without.
-        make_learner: from the behavior as its learner sees it.
-        first_agent: the smallest number of an agent, see ``Trajectories.agents``.
+    Raises ValueError or PluginError where the settings cannot serve what the behavior sees and does.
 
-    Raises:
-        ValueError, PluginError: the settings cannot serve what the behavior sees and does.
+    opponents: what its sides act as under self-play; None without.
     """
     selector = selector_for(spec, settings)
     learner = make_learner(selector.spec, settings, compute)

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
 from unity_bridge.server.bridge import Tick

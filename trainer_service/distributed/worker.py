@@ -20,8 +20,8 @@ from trainer_service.collection.collector import Collector, learner_and_collecto
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
 from trainer_service.collection.opponents import FixedOpponent, Snapshot
+from trainer_service.collection.records import SampleBatch
 from trainer_service.collection.router import BehaviorId, Deliver, Router
-from trainer_service.collection.sample_batch import SampleBatch
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
@@ -35,7 +35,6 @@ from trainer_service.distributed.records import (
 )
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
-from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import parse_checkpoint, spec_mismatch
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
@@ -201,7 +200,10 @@ class RolloutWorker:
             self._steps_at_once[name] = math.gcd(self._steps_at_once.get(name, 0), batch.transitions)
             if batch.trajectories is not None:
                 self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
-                self._policies[name].update_normalizer(batch.trajectories)
+                # The copy's normalizer sees them too, until the next policy brings one that has seen all, as in a run
+                # without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond ±5
+                # as ±5, and the first update of one that sees what they are.
+                self._policies[name].collector.actor.update_normalizer(batch.trajectories)
 
     # What Simulators asks of the learning half, which is in another process:
 
@@ -270,14 +272,6 @@ class _PolicyCopy:
             self._opponent_of[team] = self._fixed[opponent.name]
         if self.collector.opponents is not None:
             self.collector.opponents.reseed(int(others) >> 1)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the copy's normalizer see what was collected, until the next policy brings one that has seen all of it.
-
-        As in a run without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond
-        ±5 as ±5, and the first update of one that sees what they are.
-        """
-        self.collector.actor.update_normalizer(trajectories)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
         """The opponent that a side acts as; None for the newest policy."""

@@ -24,7 +24,7 @@ from trainer_service.algorithms.common.off_policy.group_replay_learner import Gr
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.networks.groups.histories import GroupInput

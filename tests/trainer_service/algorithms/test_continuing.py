@@ -91,12 +91,12 @@ def test_a_checkpoint_of_other_settings_is_refused(walker, changes: dict[str, An
 
 def test_weights_of_another_activation_are_refused_though_they_fit(walker) -> None:
     expected = "does not fit the configured networks: network_settings.activation was swish, now relu"
-    for begin in ("restore", "initialize"):
+    for begin in (restore, initialize):
         network = {"hidden_units": 8, "num_layers": 1, "normalize": True, "activation": "relu"}
         other = walker(network_settings=network)
         with pytest.raises(UserError, match=expected):
-            getattr(other, begin)(checkpoint_of(walker()))
-        getattr(other, begin)(checkpoint_of(other))
+            begin(other, checkpoint_of(walker()))
+        begin(other, checkpoint_of(other))
 
 
 def test_a_checkpoint_of_another_body_is_refused(walker, make_behavior) -> None:

@@ -21,7 +21,7 @@ from short_episodes import SENSOR, ShortEpisodes
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplaySettings
 from trainer_service.config.network import MemorySettings, NetworkSettings

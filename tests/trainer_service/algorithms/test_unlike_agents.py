@@ -16,7 +16,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of, restore
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from unity_bridge.simulators.scene import vector_sensor

@@ -11,8 +11,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.callbacks import EndedEpisodes
-from trainer_service.collection.behavior_tick import BehaviorTick
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
 from unity_bridge.simulators.scene import step_batch

@@ -17,8 +17,8 @@ from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.behaviors.self_play import TurnScheduler
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedOpponent
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy

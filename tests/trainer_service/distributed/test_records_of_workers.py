@@ -19,7 +19,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import SampleBatch
 from trainer_service.distributed.records import as_arrays, as_tensors, writable
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories

@@ -16,8 +16,8 @@ from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings, parse_player
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
@@ -166,8 +166,8 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
         one, other = local.actor(asked), remote.actor(asked)
         assert not isinstance(one, FixedActor)
         assert not isinstance(other, FixedActor)
-        here = one.actor.act(ActRequest(seen, allowed, nothing))
-        there = other.actor.act(ActRequest(seen, allowed, nothing))
+        here = one.act(ActRequest(seen, allowed, nothing))
+        there = other.act(ActRequest(seen, allowed, nothing))
         np.testing.assert_array_equal(here.discrete_actions, there.discrete_actions)
         np.testing.assert_array_equal(here.log_probs, there.log_probs)
         by_team[team] = there.log_probs

@@ -14,7 +14,7 @@ from behavior_worlds import observe
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.training.compute import device_for, divided_threads, threads_for, usable_cores
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor

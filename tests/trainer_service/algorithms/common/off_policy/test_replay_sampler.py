@@ -74,14 +74,14 @@ def test_what_is_saved_draws_what_would_have_been_drawn() -> None:
     straight, resumed = replay(), replay(seed=7)
     straight.record(steps(16))
     drawn(straight)
-    saved = straight.learner.replay_state()
+    saved = straight.replay_state()
     assert saved is not None
     resumed.load_state_dict(straight.state_dict())
     resumed.load_replay_state({name: column.copy() for name, column in saved.items()})
     for each in (straight, resumed):
         each.record(steps(8))
     assert drawn(resumed) == drawn(straight)
-    assert replay(save_replay_buffer=False).learner.replay_state() is None
+    assert replay(save_replay_buffer=False).replay_state() is None
 
 
 def test_another_seed_draws_others() -> None:
@@ -97,7 +97,7 @@ def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
     experience.record(steps(18))
     assert (experience.schedule.due, slow.due) == (4, 2)
     slow.updates = 1
-    saved = experience.learner.replay_state()
+    saved = experience.replay_state()
     assert saved is not None
     assert saved["schedules"].tolist() == [18, 0, 18, 1]
     other = UpdateSchedule(10, 4.0)
