@@ -70,7 +70,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.algorithms.off_policy",
         "trainer_service.algorithms.on_policy",
     ),
-    ("trainer_service.callbacks", "trainer_service.policy", "trainer_service.gym_policy"),
+    ("trainer_service.callbacks", "trainer_service.policy"),
     ("trainer_service.collection",),
     ("trainer_service.behaviors",),
     ("trainer_service.evaluation", "trainer_service.demonstrations"),

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import SampleBatch
 from trainer_service.distributed.records import SampleResult, writable
 from trainer_service.rollout.trajectories import Trajectories
 

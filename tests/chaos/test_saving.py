@@ -173,7 +173,9 @@ def test_a_large_replay_buffer(tmp_path: Path, note) -> None:
         for _ in range(300):
             life.learn()
         second, changed, _, most_of_second = life.save()
-        expected = {name: np.array(rows) for name, rows in (life.behavior.replay_state() or {}).items()}
+        expected = {
+            name: np.array(rows) for name, rows in (life.behavior.learner.replay_state() or {}).items()
+        }
         life.records.autosave([life.behavior])
         saved: dict[str, Any] = {}
         ReplayFile(folder.replay("B")).load(saved.update)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.replay_file import save_replay_file
@@ -111,27 +112,32 @@ class Corridor:
         )
 
 
+def observe(behavior: Behavior, steps: BehaviorTick) -> None:
+    """Collects a tick and adds what it completed, as a run does."""
+    behavior.add(behavior.collector.observe(steps))
+
+
 def live_in(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -> StepBatch:
     for _ in range(ticks):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
-        batch = world.step(behavior.act()[0])
+        batch = world.step(behavior.collector.act()[0])
     return batch
 
 
 def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:
     """Shows a behavior the first tick of a world. Returns both."""
     first = world.begin()
-    behavior.observe(BehaviorTick(0, 0, first))
+    observe(behavior, BehaviorTick(0, 0, first))
     return world, first
 
 
 def run_ticks(behavior: Behavior, world: World, batch: StepBatch, ticks: int) -> StepBatch:
     """Runs so many ticks, and updates whenever the behavior is ready. Returns the tick that waits for an answer."""
     for _ in range(ticks):
-        batch = world.step(behavior.act()[0])
-        behavior.observe(BehaviorTick(0, 0, batch))
+        batch = world.step(behavior.collector.act()[0])
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
     return batch
@@ -139,8 +145,10 @@ def run_ticks(behavior: Behavior, world: World, batch: StepBatch, ticks: int) ->
 
 def state(behavior: Behavior) -> dict[str, Any]:
     """A copy of all that a run saves, replay buffer included, by its path."""
-    experience = {name: torch.from_numpy(array) for name, array in (behavior.replay_state() or {}).items()}
-    return flat(copy.deepcopy({**behavior.checkpoint().algorithm, "experience": experience}))
+    experience = {
+        name: torch.from_numpy(array) for name, array in (behavior.learner.replay_state() or {}).items()
+    }
+    return flat(copy.deepcopy({**checkpoint_of(behavior).algorithm, "experience": experience}))
 
 
 def flat(content: Any, path: str = "") -> dict[str, Any]:
@@ -168,16 +176,16 @@ def assert_resumes_exactly(
     """
     straight = make(seed=1)
     batch = run_ticks(straight, *begin_world(straight, world), ticks)
-    save_checkpoint(straight.checkpoint(), folder / "checkpoint.safetensors")
-    experience = straight.replay_state()
+    save_checkpoint(checkpoint_of(straight), folder / "checkpoint.safetensors")
+    experience = straight.learner.replay_state()
     if experience is not None:
         save_replay_file(experience, folder / "replay.npz")
 
     resumed, its_world = make(seed=99), copy.deepcopy(world)
-    resumed.restore(load_checkpoint(folder / "checkpoint.safetensors"))
+    restore(resumed, load_checkpoint(folder / "checkpoint.safetensors"))
     if experience is not None:
-        resumed.restore_replay(folder / "replay.npz")
-    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
+        load_replay(resumed, folder / "replay.npz")
+    observe(resumed, BehaviorTick(0, 0, its_world.rows(np.zeros(len(its_world.seen)))))
     assert resumed.step == straight.step
     assert_equal_states(state(resumed), state(straight))
 

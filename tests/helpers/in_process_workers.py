@@ -18,6 +18,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
@@ -255,7 +256,7 @@ class Finished:
     curriculum: Curriculum
 
     def checkpoints(self) -> dict[str, Checkpoint]:
-        return copy.deepcopy({name: each.checkpoint() for name, each in self.behaviors.items()})
+        return copy.deepcopy({name: checkpoint_of(each) for name, each in self.behaviors.items()})
 
     @property
     def steps(self) -> dict[str, int]:
@@ -342,7 +343,7 @@ def learn_in_process(
             fixed_opponents=() if rules is None else fixed_opponents(name, rules, {}),
         )  # fmt: skip
         if resumed is not None and name in resumed:
-            behavior.restore(resumed[name])
+            restore(behavior, resumed[name])
         behavior.prepare()
         return behavior
 

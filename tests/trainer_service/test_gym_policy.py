@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 
@@ -28,7 +29,7 @@ def policy(make_behavior):
     """A fresh policy of two and three numbers that has one number and a branch of three to say."""
 
     def make(**settings: Any) -> Policy:
-        return Policy(make_behavior(sizes=(2, 3), continuous=1, branches=(3,), **settings).checkpoint())
+        return Policy(checkpoint_of(make_behavior(sizes=(2, 3), continuous=1, branches=(3,), **settings)))
 
     return make
 
@@ -58,7 +59,7 @@ def test_a_batch_is_decided_row_by_row(policy) -> None:
 
 def test_vector_environments_take_its_actions(make_behavior) -> None:
     env = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
-    agent = Policy(make_behavior(sizes=(4,), branches=(2,)).checkpoint()).wrap(env)
+    agent = Policy(checkpoint_of(make_behavior(sizes=(4,), branches=(2,)))).wrap(env)
     observations, _ = env.reset(seed=1)
     actions, _ = agent.predict(observations)
     assert env.action_space.contains(actions)
@@ -68,7 +69,7 @@ def test_vector_environments_take_its_actions(make_behavior) -> None:
 
 def test_a_memory_is_handed_back_and_forgotten_at_a_start(make_behavior) -> None:
     memory = {"memory": {"memory_size": 8, "sequence_length": 4}}
-    decide = Policy(make_behavior(sizes=(2,), continuous=1, network_settings=memory).checkpoint())
+    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), continuous=1, network_settings=memory)))
     agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
     seen = np.array([0.5, -0.5], np.float32)
     first, state = agent.predict(seen)
@@ -81,7 +82,7 @@ def test_a_memory_is_handed_back_and_forgotten_at_a_start(make_behavior) -> None
 
 
 def test_masked_choices_are_not_taken(make_behavior) -> None:
-    decide = Policy(make_behavior(sizes=(2,), branches=(3,)).checkpoint())
+    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
     agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)))
     seen = np.zeros((6, 2), np.float32)
     masks = np.array([[0, 0, 1], [0, 1, 0]] * 3)
@@ -93,7 +94,7 @@ def test_masked_choices_are_not_taken(make_behavior) -> None:
 
 
 def test_a_mask_among_observations_is_no_sensor_and_is_respected(make_behavior) -> None:
-    agent = Policy(make_behavior(sizes=(2,), branches=(3,)).checkpoint()).wrap(
+    agent = Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,)))).wrap(
         world(
             spaces.Dict({"observation": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(3)}),
             spaces.Discrete(3),

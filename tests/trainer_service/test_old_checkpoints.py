@@ -24,6 +24,7 @@ import torch
 import trainer_service
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.runs.checkpoint import load_checkpoint, read_content
 
 SAVED = Path(__file__).parents[1] / "checkpoints"
@@ -131,16 +132,16 @@ def test_loading_an_old_state_loses_nothing(run: Path, said: dict[str, Any]) -> 
     path = run / said["behavior"] / "checkpoint.pt"
     saved = load_checkpoint(path)
     behavior = Behavior(saved.behavior, saved.spec, saved.settings, Compute(torch.device("cpu"), 1))
-    behavior.restore(saved)
+    restore(behavior, saved)
     behavior.prepare()
     # Read as torch reads it, so that whatever is done to old states on their way in is held to what is in the file.
     stored = torch.load(path, weights_only=True)
     assert behavior.step == stored["step"]
-    assert lost(stored["algorithm"], behavior.checkpoint().algorithm) == []
+    assert lost(stored["algorithm"], checkpoint_of(behavior).algorithm) == []
     replay = path.with_name("replay.npz")
     if replay.exists():
-        behavior.restore_replay(replay)
-        after = dict(behavior.replay_state())
+        load_replay(behavior, replay)
+        after = dict(behavior.learner.replay_state())
         with np.load(replay) as arrays:
             # The ends of trajectories were saved in the order of time.
             end, count = arrays["counters"][2], len(arrays["finals.terminated"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trainer_service
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy, load_policy
 from trainer_service.runs.checkpoint import save_checkpoint
@@ -19,7 +20,7 @@ def policy(make_behavior):
 
     def make(seed: int = 0) -> Policy:
         behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3))
-        return Policy(behavior.checkpoint(), seed=seed)
+        return Policy(checkpoint_of(behavior), seed=seed)
 
     return make
 
@@ -75,7 +76,7 @@ def test_zero_agents_are_no_error(policy) -> None:
 
 def test_a_single_sensor_needs_no_list(make_behavior) -> None:
     behavior = make_behavior(sizes=(2,), branches=(4,))
-    decide = Policy(behavior.checkpoint())
+    decide = Policy(checkpoint_of(behavior))
     array = np.ones((3, 2))
     np.testing.assert_array_equal(decide.act(array).discrete, decide.act([array]).discrete)
 
@@ -102,17 +103,17 @@ def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expecte
 def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Path) -> None:
     behavior = make_behavior(name="Walker", sizes=(2,), continuous=1)
     behavior.step = 1234
-    save_checkpoint(behavior.checkpoint(), tmp_path / "Walker" / "checkpoint.safetensors")
+    save_checkpoint(checkpoint_of(behavior), tmp_path / "Walker" / "checkpoint.safetensors")
     loaded = trainer_service.load_policy(tmp_path)
     assert (loaded.behavior, loaded.step, loaded.spec) == ("Walker", 1234, behavior.spec)
     array = np.ones((3, 2))
-    expected = Policy(behavior.checkpoint()).act(array)
+    expected = Policy(checkpoint_of(behavior)).act(array)
     np.testing.assert_array_equal(loaded.act(array).continuous, expected.continuous)
 
 
 def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -> None:
     for name in ("Walker", "Flyer"):
-        save_checkpoint(make_behavior(name=name).checkpoint(), tmp_path / name / "checkpoint.safetensors")
+        save_checkpoint(checkpoint_of(make_behavior(name=name)), tmp_path / name / "checkpoint.safetensors")
     assert load_policy(tmp_path, "Flyer").behavior == "Flyer"
     with pytest.raises(UserError, match="one of several behaviors must be named; it has Flyer, Walker"):
         load_policy(tmp_path)
@@ -132,7 +133,7 @@ def recurrent_policy(make_behavior):
 
     def make(seed: int = 0) -> Policy:
         behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3), network_settings=network)
-        return Policy(behavior.checkpoint(), seed=seed)
+        return Policy(checkpoint_of(behavior), seed=seed)
 
     return make
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collectors import BehaviorId
+from trainer_service.collection.router import BehaviorId
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.runs.checkpoint import spec_mismatch
@@ -221,7 +221,8 @@ class Behaviors(Mapping[str, Behavior]):
         players = [(each, each.self_play) for each in self.values() if each.self_play is not None]
         changes.append(self._remove_absent_sides())
         changes += [
-            self_play.advance(each.step, each.weights, finished=each.finished) for each, self_play in players
+            self_play.advance(each.step, each.learner.actor.weights, finished=each.finished)
+            for each, self_play in players
         ]
         for each, self_play in players:
             self_play.choose_opponents(each.step)
@@ -257,8 +258,11 @@ class Behaviors(Mapping[str, Behavior]):
 
     def drain_progress(self) -> dict[str, Progress]:
         """Progress of the learning behaviors since the last call, by name."""
-        found = ((behavior.name, behavior.drain_progress()) for behavior in self.values())
-        return {name: progress for name, progress in found if progress is not None}
+        return {
+            each.name: Progress(each.step / max(each.settings.max_steps, 1), each.returns.drain())
+            for each in self.values()
+            if each.learns
+        }
 
     def _has_timed_out(self, name: str) -> bool:
         since = self._absent_since.get(name)

@@ -10,7 +10,7 @@ from uuid import UUID
 import torch
 
 from trainer_service.collection import analytics
-from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.metrics.statistics import MAX_NAMES
 from unity_bridge.errors import WireError

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.algorithms import Compute, Learner, LearnerFactory, make_learner
 from trainer_service.algorithms.common.actor import Actor, ActRequest
+from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.callbacks import EndedEpisodes
-from trainer_service.collection.behavior_tick import BehaviorTick
-from trainer_service.collection.opponents import FixedActor, OpponentPolicies
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.opponents import FixedActor, OpponentPolicies, Opponents
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.threads import Threads
@@ -25,6 +26,7 @@ from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, g
 from trainer_service.rollout.observation_selector import ObservationSelector
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import WireError
+from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
 from unity_bridge.throttled_logger import ThrottledLogger
 
@@ -65,9 +67,9 @@ class Collector:
             first_agent: the smallest number of an agent, see ``Trajectories.agents``.
         """
         self._name = name
-        self._selector = selector
-        self._actor = actor
-        self._opponents = opponents
+        self.selector = selector
+        self.actor = actor
+        self.opponents = opponents
         self.threads: Threads | None = None
         """Torch's threads for its decisions; None leaves them as they are."""
         self._deterministic = settings.acts_greedily
@@ -102,8 +104,8 @@ class Collector:
                 f"behavior '{self._name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
             )
-        if self._opponents is not None:
-            self._opponents.check(steps)
+        if self.opponents is not None:
+            self.opponents.check(steps)
         if not self._waiting:
             self._assembler.tidy()  # rows may move: none is remembered elsewhere
         batch, membership = self._select_observations(steps)
@@ -126,7 +128,7 @@ class Collector:
             return SampleBatch(steps.team, transitions, trajectories, None, None, replaced_values)
         episodes, ended = _ended_episodes(steps, observed.episodes, group_episodes, membership)
         results = None
-        if self._opponents is not None:
+        if self.opponents is not None:
             results = game_results(steps.batch, steps.team, ended, group_episodes.keys)
         return SampleBatch(steps.team, transitions, trajectories, episodes, results, replaced_values)
 
@@ -135,10 +137,10 @@ class Collector:
 
         Returns one batch per observed tick, in order.
         """
-        opponents = self._opponents
+        opponents = self.opponents
         waiting, self._waiting = self._waiting, []
         if opponents is None:
-            return self._sample_actions(self._actor, [part for _, part in waiting])
+            return self._sample_actions(self.actor, [part for _, part in waiting])
         actors = [opponents.actor(steps) for steps, _ in waiting]
         decided: dict[int, ActionBatch] = {}
         for actor in dict.fromkeys(actors):
@@ -152,7 +154,7 @@ class Collector:
     def _act_as(self, actor: FixedActor, steps: BehaviorTick, waiting: _Waiting) -> ActionBatch:
         """Decides for a side that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
         blanks, so that the episodes of its agents are told apart."""
-        rows, actions = len(waiting.rows), self._selector.spec.action_spec
+        rows, actions = len(waiting.rows), self.selector.spec.action_spec
         blank = Decisions(
             np.zeros((rows, actions.continuous_size), np.float32),
             np.zeros((rows, actions.discrete_size), np.int64),
@@ -166,7 +168,7 @@ class Collector:
         counts = [len(part.rows) for part in waiting]
         together = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
         if len(together.rows) == 0:
-            return [ActionBatch.zeros(0, self._selector.spec.action_spec) for _ in waiting]
+            return [ActionBatch.zeros(0, self.selector.spec.action_spec) for _ in waiting]
         threads = nullcontext() if self.threads is None else self.threads.for_decision(len(together.rows))
         with threads:
             decisions = actor.act(
@@ -194,8 +196,8 @@ class Collector:
         if self._agent_indices is not None:
             self._agent_indices.drop(simulator)
         self._groups.drop(simulator)
-        if self._opponents is not None:
-            self._opponents.drop(simulator)
+        if self.opponents is not None:
+            self.opponents.drop(simulator)
         self._waiting = [each for each in self._waiting if each[0].simulator != simulator]
 
     def _forget_vanished(self, steps: BehaviorTick, vanished: Keys) -> None:
@@ -212,7 +214,7 @@ class Collector:
     def _select_observations(self, steps: BehaviorTick) -> tuple[StepBatch, GroupMembership | None]:
         """The sensors of a tick that the learner is shown, and each row's group and index in it where that matters."""
         if self._agent_indices is None:
-            return self._selector.batch(steps.batch, None), None
+            return self.selector.batch(steps.batch, None), None
         try:
             membership = self._agent_indices.assign(steps.simulator, steps.team, steps.batch)
         except ValueError as error:
@@ -224,7 +226,31 @@ class Collector:
                 f"{self._max_group_size} were expected: "
                 "set hyperparameters.group_size"
             )
-        return self._selector.batch(steps.batch, membership.agent_indices), membership
+        return self.selector.batch(steps.batch, membership.agent_indices), membership
+
+
+def learner_and_collector(
+    name: str,
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    compute: Compute,
+    opponents: Opponents | None,
+    *,
+    make_learner: LearnerFactory = make_learner,
+    first_agent: int = 0,
+) -> tuple[Learner, Collector]:
+    """Makes the two halves of a behavior: what learns, and what collects with the learner's actor.
+
+    Raises ValueError or PluginError where the settings cannot serve what the behavior sees and does.
+
+    opponents: what its sides act as under self-play; None without.
+    """
+    selector = selector_for(spec, settings)
+    learner = make_learner(selector.spec, settings, compute)
+    policies = None if opponents is None else OpponentPolicies(opponents, learner.actor, compute, spec)
+    return learner, Collector(
+        name, settings, selector, learner.actor, learner.horizon, policies, first_agent=first_agent
+    )
 
 
 def _ended_episodes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainer_service.collection.collectors import BehaviorId, largest_group, parse_behavior_id
+from trainer_service.collection.router import BehaviorId, largest_group, parse_behavior_id
 from trainer_service.config.section import nearest_choice
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import too_many_of_member

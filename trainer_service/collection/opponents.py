@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import Actor
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.policy_actor import PolicyActor
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.networks.random_streams import random_stream, restore_streams

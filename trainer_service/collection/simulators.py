@@ -16,8 +16,8 @@ import torch
 from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import BehaviorId, Collectors, largest_group, parse_behavior_id
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
+from trainer_service.collection.router import BehaviorId, Deliver, Router, largest_group, parse_behavior_id
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.files import SaveError
@@ -54,9 +54,11 @@ class Learners(Protocol):
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
-    ) -> Collector:
-        """The collector of a behavior that a simulator has. Raises UserError where the behavior cannot be served, and
-        ``NotYet``."""
+    ) -> tuple[Collector, Deliver]:
+        """The collector of a behavior that a simulator has, and who takes what it completes.
+
+        Raises UserError where the behavior cannot be served, and ``NotYet``.
+        """
         ...
 
     def remove(self, simulator: int) -> None:
@@ -88,7 +90,7 @@ class Simulators:
     def __init__(
         self,
         bridge: Bridge,
-        collectors: Collectors,
+        router: Router,
         channels: Channels,
         learners: Learners,
         timers: Timers | None = None,
@@ -98,7 +100,7 @@ class Simulators:
         """on_step: called with each behavior's name and step before its answer is sent; None for nobody."""
         self._bridge = bridge
         self._groups = groups or HeterogeneousGroups({})
-        self._collectors = collectors
+        self._router = router
         self._channels = channels
         self._learners = learners
         self._timers = timers or Timers()
@@ -128,14 +130,12 @@ class Simulators:
         with self._timers("receive"):
             ticks = self._handle_events(self._bridge.receive(0.0 if self._pending else _POLL_S))
         with self._timers("observe"):
-            self._ticks = [
-                tick for tick in ticks if self._attempt(tick, "observing", self._collectors.observe)
-            ]
+            self._ticks = [tick for tick in ticks if self._attempt(tick, "observing", self._router.observe)]
 
     def act(self) -> None:
         """Answers every simulator whose agents wait for actions."""
         with self._timers("act"):
-            replies = self._collectors.act()
+            replies = self._router.act()
         if self._on_step is not None:
             for tick in self._ticks:
                 for behavior_id, chosen in replies.get(tick.simulator, {}).items():
@@ -159,7 +159,7 @@ class Simulators:
 
     def _handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
         """Drops simulators that left, declares behaviors that are new; returns the ticks to observe."""
-        made = self._collectors.declared
+        made = self._router.declared
         waiting, self._pending = self._pending, []
         ticks = [each.tick for each in waiting if self._declare_all(each, made)]
         for event in events:
@@ -192,7 +192,7 @@ class Simulators:
         for tick in ticks:
             if tick.simulator in self._outdated:
                 self._outdated.discard(tick.simulator)
-                self._collectors.drop(tick.simulator)
+                self._router.drop(tick.simulator)
                 self._bridge.reset(tick.simulator, self._channels.outgoing(tick.simulator))
                 ticks = [other for other in ticks if other is not tick]
         return ticks
@@ -209,7 +209,7 @@ class Simulators:
     def _drop(self, simulator: int) -> None:
         self._outdated.discard(simulator)
         self._groups.drop(simulator)
-        self._collectors.remove(simulator)
+        self._router.remove(simulator)
         self._learners.remove(simulator)
         self._channels.drop(simulator)
 
@@ -218,7 +218,7 @@ class Simulators:
         tick = declaration.tick
         waiting: list[tuple[str, BehaviorSpec]] = []
         while declaration.left:
-            if self._collectors.declared - made_before + len(waiting) >= MAX_DECLARED_AT_ONCE:
+            if self._router.declared - made_before + len(waiting) >= MAX_DECLARED_AT_ONCE:
                 declaration.left += waiting[::-1]
                 self._pending.append(declaration)
                 return False
@@ -237,10 +237,10 @@ class Simulators:
         return not waiting
 
     def _declare(self, behavior_id: str, spec: BehaviorSpec, tick: Tick) -> None:
-        declared = self._collectors.check(tick.simulator, behavior_id, spec)
+        declared = self._router.check(tick.simulator, behavior_id, spec)
         group_size = largest_group(tick.steps.get(behavior_id))
-        collector = self._learners.declare(tick.simulator, declared, spec, group_size)
-        self._collectors.add(tick.simulator, behavior_id, collector)
+        route = self._learners.declare(tick.simulator, declared, spec, group_size)
+        self._router.add(tick.simulator, behavior_id, *route)
 
     def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None]) -> bool:
         """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.loop import EpisodeLoop, Play

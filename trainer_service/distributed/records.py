@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer_service.collection.collectors import BehaviorId
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import SampleBatch
+from trainer_service.collection.router import BehaviorId
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.config.run_options import Precision
 from unity_bridge.side_channels import EnvironmentParameterMessage, StatMessage

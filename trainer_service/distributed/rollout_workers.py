@@ -19,8 +19,8 @@ from typing import Protocol
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.collectors import BehaviorId
 from trainer_service.collection.opponents import FixedOpponent
+from trainer_service.collection.router import BehaviorId
 from trainer_service.config.distributed import DistributedSettings
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.collection_quotas import Demand, quota_of
@@ -411,10 +411,10 @@ def published(behavior: Behavior) -> PublishedPolicy:
         settings=behavior.settings,
         version=behavior.updates,
         step=behavior.step,
-        state=as_arrays(behavior.acting_state()),
-        seed=behavior.seed,
+        state=as_arrays(behavior.learner.actor.state_dict()),
+        seed=behavior.compute.seed,
         training=behavior.training,
-        precision=behavior.precision,
+        precision=behavior.compute.precision,
         learning_team=learning_team,
         opponents=opponents,
         fixed_opponents=fixed_opponents,

@@ -8,20 +8,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from trainer_service.algorithms import Compute, make_learner
-from trainer_service.algorithms.common.observation_selection import selector_for
+from trainer_service.algorithms import Compute
 from trainer_service.collection.channels import Channels
-from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import BehaviorId, Collectors
+from trainer_service.collection.collector import Collector, learner_and_collector
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.launching import bridge_settings, command_of
-from trainer_service.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.opponents import FixedOpponent, Snapshot
+from trainer_service.collection.records import SampleBatch
+from trainer_service.collection.router import BehaviorId, Deliver, Router
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.distributed.records import (
@@ -35,7 +35,6 @@ from trainer_service.distributed.records import (
 )
 from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
-from trainer_service.rollout.trajectories import Trajectories
 from trainer_service.runs.checkpoint import parse_checkpoint, spec_mismatch
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
@@ -96,10 +95,10 @@ class RolloutWorker:
         environment = options.env_settings
         first = number * environment.num_envs
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
-        self._collectors = Collectors(self._deliver)
+        self._router = Router()
         self._simulators = Simulators(
             self._bridge,
-            self._collectors,
+            self._router,
             self._channels,
             self,
             self._timers,
@@ -166,7 +165,7 @@ class RolloutWorker:
                 return True
         if self._declared:
             return True
-        present = {behavior_id.name for behavior_id in self._collectors.behavior_ids()}
+        present = {behavior_id.name for behavior_id in self._router.behavior_ids()}
         return bool(present) and not present & wanted
 
     def _result(self, complete: bool) -> SampleResult:
@@ -181,7 +180,7 @@ class RolloutWorker:
             batches=batches,
             stats=stats,
             declared=list(self._declared.values()),
-            behavior_ids=self._collectors.behavior_ids(),
+            behavior_ids=self._router.behavior_ids(),
             steps_at_once=dict(self._steps_at_once),
             timers=self._timers.to_json(),
             log=self._log.drain(),
@@ -201,13 +200,16 @@ class RolloutWorker:
             self._steps_at_once[name] = math.gcd(self._steps_at_once.get(name, 0), batch.transitions)
             if batch.trajectories is not None:
                 self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
-                self._policies[name].update_normalizer(batch.trajectories)
+                # The copy's normalizer sees them too, until the next policy brings one that has seen all, as in a run
+                # without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond ±5
+                # as ±5, and the first update of one that sees what they are.
+                self._policies[name].collector.actor.update_normalizer(batch.trajectories)
 
     # What Simulators asks of the learning half, which is in another process:
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
-    ) -> Collector:
+    ) -> tuple[Collector, Deliver]:
         """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
         policy = self._policies.get(behavior_id.name)
         if policy is None:
@@ -217,7 +219,7 @@ class RolloutWorker:
             raise UserError(
                 f"behavior '{behavior_id.name}' differs from what was declared before: {changed[:500]}"
             )
-        return policy.collector
+        return policy.collector, partial(self._deliver, behavior_id.name)
 
     def remove(self, simulator: int) -> None:
         """Forgets nothing: results list the behavior ids that are present."""
@@ -240,20 +242,17 @@ class _PolicyCopy:
     """The copy of a behavior's policy, and the collector that acts with it."""
 
     def __init__(self, name: str, published: PublishedPolicy, first_agent: int = 0) -> None:
-        spec, settings = published.spec, published.settings
-        selector = selector_for(spec, settings)
-        compute = Compute(_CPU, published.seed, precision=published.precision)
         self.published = published
-        learner = make_learner(selector.spec, settings, compute)
-        self._actor = learner.actor
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
         """By team id."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
-        self._opponents: OpponentPolicies | None = None
-        if settings.self_play is not None:
-            self._opponents = OpponentPolicies(self, self._actor, compute, spec)
-        self.collector = Collector(
-            name, settings, selector, self._actor, learner.horizon, self._opponents, first_agent=first_agent
+        _, self.collector = learner_and_collector(
+            name,
+            published.spec,
+            published.settings,
+            Compute(_CPU, published.seed, precision=published.precision),
+            self if published.settings.self_play is not None else None,
+            first_agent=first_agent,
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
@@ -262,7 +261,7 @@ class _PolicyCopy:
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64
         )
-        self._actor.load_state_dict(as_tensors(published.state), int(acting) >> 1)
+        self.collector.actor.load_state_dict(as_tensors(published.state), int(acting) >> 1)
         self._opponent_of = {
             team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
         }
@@ -271,16 +270,8 @@ class _PolicyCopy:
             if opponent.name not in self._fixed:
                 self._fixed[opponent.name] = _fixed_opponent(opponent)
             self._opponent_of[team] = self._fixed[opponent.name]
-        if self._opponents is not None:
-            self._opponents.reseed(int(others) >> 1)
-
-    def update_normalizer(self, trajectories: Trajectories) -> None:
-        """Lets the copy's normalizer see what was collected, until the next policy brings one that has seen all of it.
-
-        As in a run without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond
-        ±5 as ±5, and the first update of one that sees what they are.
-        """
-        self._actor.update_normalizer(trajectories)
+        if self.collector.opponents is not None:
+            self.collector.opponents.reseed(int(others) >> 1)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
         """The opponent that a side acts as; None for the newest policy."""

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 
 from trainer_service.callbacks import SimulatorStep
-from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.collection.policy_actor import PolicyActor
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play, Tally
 from trainer_service.policy import Policy

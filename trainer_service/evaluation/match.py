@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat

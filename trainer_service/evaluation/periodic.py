@@ -11,6 +11,7 @@ import numpy as np
 
 from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.callbacks import CallbackError, SimulatorStep
 from trainer_service.config import EvaluationSettings
 from trainer_service.curriculum import Curriculum
@@ -118,7 +119,7 @@ class PeriodicEvaluator:
         if not behaviors or max(behavior.step for behavior in behaviors.values()) < self._next:
             return []
         self._next = self._next_due_after(max(behavior.step for behavior in behaviors.values()))
-        checkpoints = {name: each.checkpoint() for name, each in behaviors.items() if not each.diverged}
+        checkpoints = {name: checkpoint_of(each) for name, each in behaviors.items() if not each.diverged}
         policies = {
             name: Policy(checkpoint, seed=self._settings.seed) for name, checkpoint in checkpoints.items()
         }

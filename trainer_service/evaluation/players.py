@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer_service.collection.behavior_tick import BehaviorTick
-from trainer_service.collection.collectors import parse_behavior_id
 from trainer_service.collection.opponents import expert_actions
+from trainer_service.collection.records import BehaviorTick
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActors

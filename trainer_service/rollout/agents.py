@@ -27,7 +27,8 @@ def with_room(values: NDArray[Any], rows: int) -> NDArray[Any]:
     """The values, with room for at least so many rows; the new ones are zero."""
     if rows <= len(values):
         return values
-    return np.concatenate([values, np.zeros(2 * rows - len(values), values.dtype)])
+    more = np.zeros((2 * rows - len(values), *values.shape[1:]), values.dtype)
+    return np.concatenate([values, more])
 
 
 _NO_AGENTS: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))

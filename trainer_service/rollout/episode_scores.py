@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -170,7 +170,6 @@ class Evaluation:
         return {**when, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
 
 
-@dataclass(slots=True, eq=False)
 class EpisodeLedger:
     """Counts the first ``wanted`` episodes of agents that *start*, however long they take, and the episodes of
     all groups that started before that number was reached.
@@ -179,36 +178,25 @@ class EpisodeLedger:
     before one that balances has come to its end.
     """
 
-    wanted: int
-    members: tuple[MemberSpec, ...] = ()
-    """The behaviors of a heterogeneous group, whose agents are observed; empty for one behavior."""
-    _agents: AgentRows = field(default_factory=AgentRows)
-    _episode: NDArray[np.int64] = field(default_factory=lambda: np.full(16, -1, np.int64))
-    """Number of the running episode of each row; −1 where none runs."""
-    _started: int = 0
-    _returns: NDArray[np.float64] = field(init=False)
-    _lengths: NDArray[np.int64] = field(init=False)
-    _teams: NDArray[np.int64] = field(init=False)
-    _agent_indices: NDArray[np.int64] = field(init=False)
-    _ended: NDArray[np.bool_] = field(init=False)
-    _cut: NDArray[np.bool_] = field(init=False)
-    _allocator: AgentIndexAllocator = field(init=False)
-    _groups: GroupReturns = field(default_factory=GroupReturns)
-    _groups_wanted: int = 0
-    _group_scores: dict[int, tuple[float, int]] = field(default_factory=dict)
-    """Return and team id of the groups' counted episodes that have ended, by number."""
-    _ticks: int = 0
-    _ticks_for_agents: int = 0
-    """Ticks until the last counted episode of an agent ended."""
-
-    def __post_init__(self) -> None:
-        self._allocator = AgentIndexAllocator(self.members)
-        self._returns = np.zeros(self.wanted)
-        self._lengths = np.zeros(self.wanted, np.int64)
-        self._teams = np.zeros(self.wanted, np.int64)
-        self._agent_indices = np.zeros(self.wanted, np.int64)
-        self._ended = np.zeros(self.wanted, np.bool_)
-        self._cut = np.zeros(self.wanted, np.bool_)
+    def __init__(self, wanted: int, members: tuple[MemberSpec, ...] = ()) -> None:
+        """members: the behaviors of a heterogeneous group, whose agents are observed; empty for one behavior."""
+        self.wanted = wanted
+        self.members = members
+        self._agents = AgentRows()
+        self._episode = np.full(16, -1, np.int64)
+        """Number of the running episode of each row; −1 where none runs."""
+        self._started = 0
+        self._returns = np.zeros(wanted)
+        self._lengths, self._teams, self._agent_indices = np.zeros((3, wanted), np.int64)
+        self._ended, self._cut = np.zeros((2, wanted), np.bool_)
+        self._allocator = AgentIndexAllocator(members)
+        self._groups = GroupReturns()
+        self._groups_wanted = 0
+        self._group_scores: dict[int, tuple[float, int]] = {}
+        """Return and team id of the groups' counted episodes that have ended, by number."""
+        self._ticks = 0
+        self._ticks_for_agents = 0
+        """Ticks until the last counted episode of an agent ended."""
 
     @property
     def complete(self) -> bool:

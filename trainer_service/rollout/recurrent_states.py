@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.rollout.agents import AgentRows, agent_keys
+from trainer_service.rollout.agents import AgentRows, agent_keys, with_room
 from unity_bridge.arrays import Rows
 from unity_bridge.steps import StepBatch
 
@@ -28,10 +28,7 @@ class RecurrentStates:
             self._memories[rows[rows >= 0]] = 0.0
             self._agents.release(simulator, ended)
         rows = self._agents.assign(simulator, waiting)
-        if self._agents.capacity > len(self._memories):
-            more = np.zeros((2 * self._agents.capacity, self._memories.shape[1]), np.float32)
-            more[: len(self._memories)] = self._memories
-            self._memories = more
+        self._memories = with_room(self._memories, self._agents.capacity)
         return rows, self._memories[rows]
 
     def set(self, rows: Rows, memories: Memories) -> None:

@@ -143,7 +143,7 @@ def _widest_layer(behavior: Behavior) -> int:
 
 def _widest_row(behavior: Behavior) -> int:
     """Numbers that one observation is in the widest layer of the policy."""
-    modules = behavior.policy_network().modules()
+    modules = behavior.learner.actor.policy_network().modules()
     widest: int = max(getattr(module, "widest", 1) for module in modules)
     return max(widest, behavior.settings.network_settings.hidden_units)
 
@@ -173,7 +173,7 @@ def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemor
     traceback.clear_frames(error.__traceback__)
     torch.cuda.empty_cache()  # nothing where no GPU was used
     asked = "; ".join(f"'{each.name}' has {_sizes(each.settings)}" for each in behaviors)
-    devices = "".join(sorted({f" on '{each.device}'" for each in behaviors}))
+    devices = "".join(sorted({f" on '{each.compute.device}'" for each in behaviors}))
     return OutOfMemory(
         f"out of memory{devices}: {_reason(error)}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
         "a smaller batch_size first; --resume goes on from what is saved"

@@ -8,9 +8,8 @@ from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.collectors import BehaviorId, Collectors
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.router import BehaviorId, Deliver, Router
 from trainer_service.collection.simulators import Simulators
 from trainer_service.metrics.timers import Timers
 from trainer_service.training.recorder import Recorder
@@ -34,8 +33,8 @@ class LocalLearners:
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
-    ) -> Collector:
-        """The collector of a behavior, which is made where it is new. Raises UserError like ``Behaviors.declare``."""
+    ) -> tuple[Collector, Deliver]:
+        """The two halves of a behavior, which is made where it is new. Raises UserError like ``Behaviors.declare``."""
         is_new = behavior_id.name not in self._behaviors
         behavior = self._behaviors.declare(simulator, behavior_id, spec, group_size)
         if is_new:
@@ -43,7 +42,7 @@ class LocalLearners:
             self._channels.announce(behavior.name, behavior.settings, self._bridge)
             line = f"Connected new brain: {behavior_id.in_words(behavior.spec)}"
             self._throttled.log("new", line, most=MAX_LOGGED_BEHAVIORS, level=logging.INFO)
-        return behavior.collector
+        return behavior.collector, behavior.add
 
     def remove(self, simulator: int) -> None:
         """Forgets a simulator that is gone, and the behaviors that nobody else has and nothing was learned of."""
@@ -54,10 +53,6 @@ class LocalLearners:
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
         """Adds a simulator's statistic to the behavior's next summary. False where there are too many names."""
         return self._behaviors[behavior].add_stat(stat)
-
-    def deliver(self, behavior: str, batch: SampleBatch) -> None:
-        """Adds what a tick completed."""
-        self._behaviors[behavior].add(batch)
 
 
 def simulators_of(
@@ -72,4 +67,4 @@ def simulators_of(
     """The simulators behind a bridge, whose experience goes to these behaviors."""
     learners = LocalLearners(behaviors, recorder, channels, bridge)
     on_step = None if callbacks is None else callbacks.listener("on_step")
-    return Simulators(bridge, Collectors(learners.deliver), channels, learners, timers, groups, on_step)
+    return Simulators(bridge, Router(), channels, learners, timers, groups, on_step)

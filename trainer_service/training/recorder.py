@@ -13,6 +13,7 @@ import torch
 
 from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, hold_replay, models
 from trainer_service.callbacks import CallbackList
 from trainer_service.curriculum import Curriculum, LessonState
 from trainer_service.errors import UserError
@@ -249,7 +250,7 @@ class Recorder:
         name, step = behavior.name, behavior.step
         # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
         save = self._copy(behavior, self._folder.checkpoint(name), self._folder.numbered(name, step))
-        save = replace(save, mean_returns=behavior.drain_mean_returns())
+        save = replace(save, mean_returns=behavior.returns.drain_means())
         try:
             save = replace(save, models=self._models(behavior))
         finally:  # whatever fails with the models, the weights are written
@@ -266,12 +267,12 @@ class Recorder:
         """Copies of what acts, and where their models go."""
         if self._export_model is None:
             return ()
-        models = []
-        for name, (network, inputs) in behavior.models().items():
+        found = []
+        for name, (network, inputs) in models(behavior).items():
             path = self._folder.numbered(name, behavior.step, ".onnx")
             write = partial(self._export_model, network, inputs, path)
-            models.append(Model(behavior=name, path=path, write=write))
-        return tuple(models)
+            found.append(Model(behavior=name, path=path, write=write))
+        return tuple(found)
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
         """A behavior as it is now, with all that is stored of it."""
@@ -279,9 +280,9 @@ class Recorder:
         lessons = LessonState(progress.lessons, progress.lesson_history) if progress.lessons else None
         return Save(
             behavior=behavior,
-            checkpoint=replace(snapshot(behavior.checkpoint()), lessons=lessons),
+            checkpoint=replace(snapshot(checkpoint_of(behavior)), lessons=lessons),
             paths=paths,
-            replay=behavior.hold_replay(self._folder.replay(behavior.name)),
+            replay=hold_replay(behavior, self._folder.replay(behavior.name)),
             progress=progress,
         )
 

@@ -20,6 +20,7 @@ from trainer_service.algorithms.common.observation_selection import sensors_of, 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.memory_need import available_memory, memory_need
 from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
+from trainer_service.behaviors.saving import initialize, load_replay, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
@@ -446,7 +447,7 @@ class RunFactory:
             torch.set_num_threads(1)
             if threads > 1:
                 for behavior in behaviors:
-                    behavior.use_threads(divided_threads(behavior, threads))
+                    behavior.threads = behavior.collector.threads = divided_threads(behavior, threads)
         else:
             self.ranks.set_threads(threads_for(behaviors, cores_of_each(self.ranks.on_this_machine)))
 
@@ -463,7 +464,7 @@ class RunFactory:
                     "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
                 )
         elif start.is_resume:
-            behavior.restore(start.checkpoint_for(behavior, seed))
+            restore(behavior, start.checkpoint_for(behavior, seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if self.folder.writable:
                 members = [member.behavior for member in behavior.spec.members]
@@ -472,7 +473,7 @@ class RunFactory:
             for writer in writers:
                 writer.truncate_after(name, behavior.step)
         else:
-            behavior.initialize(start.checkpoint_for(behavior, seed))
+            initialize(behavior, start.checkpoint_for(behavior, seed))
             source = behavior.settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
 
@@ -505,7 +506,7 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
             behavior.name, why, tuning.learning_starts,
         )  # fmt: skip
         return
-    stamp = behavior.restore_replay(path)
+    stamp = load_replay(behavior, path)
     if stamp is None:
         _logger.info(
             "'%s' goes on with its replay buffer, which does not say at which step it was saved: an earlier version "

@@ -54,7 +54,7 @@ class Save:
     models: tuple[Model, ...] = ()
     progress: Progress
     mean_returns: Mapping[str, float] = field(default_factory=dict)
-    """Mean returns since the last numbered checkpoint, see ``Behavior.drain_mean_returns``."""
+    """Mean returns since the last numbered checkpoint, see ``Returns.drain_means``."""
 
     @property
     def numbered(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,12 @@ from unity_bridge.simulators import is_hosted
 from unity_bridge.transport.endpoint import is_loopback
 
 if TYPE_CHECKING:
+    import torch
+
     from trainer_service.monitoring.run_monitor import RunMonitor
     from trainer_service.runs.checkpoint import Checkpoint
+    from trainer_service.training.run import LearnerRanks
+    from trainer_service.training.sources import MakeSource
 
 EDITOR_PORT = 5004
 """Where the Unity Editor looks for a trainer."""
@@ -124,16 +128,7 @@ def train(
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
         monitor = _monitor(options, stack)
-        folder = stack.enter_context(
-            RunFolder.open(
-                saved.results_dir,
-                saved.run_id,
-                resume=bool(saved.resume),
-                force=saved.force,
-                initialize_from=saved.initialize_from,
-                inference=saved.inference,
-            )
-        )
+        folder = stack.enter_context(_open_folder(options))
         console = console or stack.enter_context(
             Console(tty=False, debug=options.debug, log_format=options.log_format)
         )
@@ -150,17 +145,11 @@ def train(
         if stop.requested:
             return Outcome(folder.path, {}, True)
         if num_workers(options):
-            if callback_list.listener("on_step") is not None:
-                _logger.warning(
-                    "on_step of a callback is not called: rollout workers collect in other processes."
-                )
-            from trainer_service.distributed.source import rollout_workers
-
-            make_source = stack.enter_context(rollout_workers(options, folder, curriculum, console))
+            source = _rollout_workers(options, folder, curriculum, console, callback_list)
         else:
             listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
-            simulators = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
-            make_source = stack.enter_context(simulators)
+            source = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
+        make_source = stack.enter_context(source)
         if monitor is not None:
             writers.append(monitor)
             make_source = monitor.watching(make_source)
@@ -172,11 +161,6 @@ def train(
 
         device = choose_device(options.torch_settings.device)
         warn_of_slow_precision(options.torch_settings.precision, device)
-        ranks = None
-        if num_learners(options) > 1:
-            from trainer_service.distributed.learners.ranks import learner_ranks
-
-            ranks = stack.enter_context(learner_ranks(options, device))
         run = RunFactory(
             options=options,
             command=command,
@@ -189,7 +173,7 @@ def train(
             opponents=opponents,
             writers=writers,
             device=device,
-            ranks=ranks,
+            ranks=_learner_ranks(options, device, stack),
             export_model=export_policy,
         ).make(make_source)
         with saved_at_the_end(run), few_collections():
@@ -197,6 +181,37 @@ def train(
             learn(run)
         steps = {name: behavior.step for name, behavior in run.behaviors.items()}
         return Outcome(folder.path, steps, stop.requested)
+
+
+def _open_folder(options: RunOptions) -> RunFolder:
+    saved = options.checkpoint_settings
+    return RunFolder.open(
+        saved.results_dir,
+        saved.run_id,
+        resume=bool(saved.resume),
+        force=saved.force,
+        initialize_from=saved.initialize_from,
+        inference=saved.inference,
+    )
+
+
+def _rollout_workers(
+    options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console, callbacks: CallbackList
+) -> AbstractContextManager[MakeSource]:
+    if callbacks.listener("on_step") is not None:
+        _logger.warning("on_step of a callback is not called: rollout workers collect in other processes.")
+    from trainer_service.distributed.source import rollout_workers
+
+    return rollout_workers(options, folder, curriculum, console)
+
+
+def _learner_ranks(options: RunOptions, device: torch.device, stack: ExitStack) -> LearnerRanks | None:
+    """The ranks that share the updates for as long as the stack lasts; None for one learner."""
+    if num_learners(options) == 1:
+        return None
+    from trainer_service.distributed.learners.ranks import learner_ranks
+
+    return stack.enter_context(learner_ranks(options, device))
 
 
 def _check_options(options: RunOptions, program: Command | None, *, side_channels: bool) -> None:

@@ -204,25 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--episodes", type=_positive, metavar="N", help="leave after so many complete episodes"
     )
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="save what it looks like from the beginning, when all is over: a .gif or an .mp4 file",
-    )
-    parser.add_argument(
-        "--record-episodes", type=_positive, metavar="N", help="record so many episodes of the first agent"
-    )
-    parser.add_argument(
-        "--record-best", action="store_true", help="record the first agent's episode with the highest return"
-    )
-    parser.add_argument(
-        "--record-seconds",
-        type=_seconds,
-        default=LONGEST_S,
-        metavar="S",
-        help=f"record no more than that, in the scene's own time (default {LONGEST_S:g})",
-    )
+    _add_recording_options(parser)
     parser.add_argument(
         "--expert",
         action="store_true",
@@ -249,6 +231,37 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_group_options(parser)
     add_arguments(parser)
+    _add_waiting_options(parser)
+    # A Unity player knows these; the bundled simulator draws nothing and writes no log.
+    for flag in ("-nographics", "-batchmode"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("-logFile", "-logfile", help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_recording_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="save what it looks like from the beginning, when all is over: a .gif or an .mp4 file",
+    )
+    parser.add_argument(
+        "--record-episodes", type=_positive, metavar="N", help="record so many episodes of the first agent"
+    )
+    parser.add_argument(
+        "--record-best", action="store_true", help="record the first agent's episode with the highest return"
+    )
+    parser.add_argument(
+        "--record-seconds",
+        type=_seconds,
+        default=LONGEST_S,
+        metavar="S",
+        help=f"record no more than that, in the scene's own time (default {LONGEST_S:g})",
+    )
+
+
+def _add_waiting_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connect-timeout",
         type=_seconds,
@@ -264,10 +277,6 @@ def _parser() -> argparse.ArgumentParser:
         help="how long to wait for another trainer when the connection breaks without a word; 0 leaves at once "
         f"(default {RECONNECT_S:g}; 0 for simulators that a trainer launches)",
     )
-    for flag in ("-nographics", "-batchmode"):
-        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("-logFile", "-logfile", help=argparse.SUPPRESS)
-    return parser
 
 
 def _add_group_options(parser: argparse.ArgumentParser) -> None:

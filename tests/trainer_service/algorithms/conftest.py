@@ -8,8 +8,10 @@ from typing import Protocol
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
@@ -31,11 +33,11 @@ def live() -> Callable[[Behavior, World, int], None]:
         batch = world.begin()
         while updates:
             assert not behavior.finished, "its step budget is too small for so many updates"
-            behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
+            observe(behavior, BehaviorTick(simulator=0, team=0, batch=batch))
             if behavior.ready_to_update():
                 behavior.update()
                 updates -= 1
-            (actions,) = behavior.act()
+            (actions,) = behavior.collector.act()
             batch = world.step(actions)
 
     return run
@@ -46,7 +48,7 @@ def values_of() -> Callable[..., np.ndarray]:
     """Values of observations by a behavior's critic, one row per observation."""
 
     def values(behavior: Behavior, *sensors: Sequence[Sequence[float]]) -> np.ndarray:
-        settings, state = behavior.settings, behavior.checkpoint().algorithm
+        settings, state = behavior.settings, checkpoint_of(behavior).algorithm
         network = ActorCritic(
             behavior.spec,
             settings.network_settings,
@@ -71,6 +73,6 @@ def choices_of() -> Callable[..., ActionBatch]:
 
     def choices(behavior: Behavior, *sensors: Sequence[Sequence[float]], allowed=None) -> ActionBatch:
         observations = [np.array(sensor, np.float32) for sensor in sensors]
-        return Policy(behavior.checkpoint()).act(observations, allowed)
+        return Policy(checkpoint_of(behavior)).act(observations, allowed)
 
     return choices

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, flat
+from behavior_worlds import assert_equal_states, flat, observe
 from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from unlike_agents import concatenated
 
@@ -24,7 +24,7 @@ from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.networks.groups.histories import GroupInput
@@ -143,8 +143,8 @@ def make(trainer_type: str, team: bool, given: Mapping[str, str], memory: Any) -
 def live(behavior: Behavior, ticks: int) -> None:
     world = Lives(behavior.spec)
     for _ in range(ticks):
-        behavior.observe(BehaviorTick(0, 0, world.tick()))
-        behavior.act()
+        observe(behavior, BehaviorTick(0, 0, world.tick()))
+        behavior.collector.act()
 
 
 def noise(sensors: tuple[Observation, ...], absent: np.ndarray) -> tuple[Observation, ...]:

@@ -10,6 +10,7 @@ import torch
 from behavior_worlds import OneDecision, assert_resumes_exactly, begin_world, run_ticks, state
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, restore
 from trainer_service.errors import UserError
 
 AGENTS = 8
@@ -44,7 +45,7 @@ def test_a_behavior_resumes_from_its_checkpoint_bit_for_bit(walker, tmp_path: Pa
 def test_a_resumed_summary_comes_at_the_step_it_would_have(walker) -> None:
     behavior, other = walker(summary_freq=100), walker(summary_freq=100)
     behavior.step = 250
-    other.restore(behavior.checkpoint())
+    restore(other, checkpoint_of(behavior))
     assert not other.summary_due()
     other.step = 299
     assert not other.summary_due()
@@ -59,7 +60,7 @@ def test_another_runs_weights_are_a_new_start(walker) -> None:
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 3 * TICKS_OF_A_ROLLOUT + 5)
     fresh = walker(seed=99)
     before = state(fresh)
-    fresh.initialize(trained.checkpoint())
+    initialize(fresh, checkpoint_of(trained))
     assert fresh.step == 0
     after, theirs = state(fresh), state(trained)
     for name, value in after.items():
@@ -85,19 +86,19 @@ def test_another_runs_weights_are_a_new_start(walker) -> None:
 )
 def test_a_checkpoint_of_other_settings_is_refused(walker, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        walker(**changes).restore(walker().checkpoint())
+        restore(walker(**changes), checkpoint_of(walker()))
 
 
 def test_weights_of_another_activation_are_refused_though_they_fit(walker) -> None:
     expected = "does not fit the configured networks: network_settings.activation was swish, now relu"
-    for begin in ("restore", "initialize"):
+    for begin in (restore, initialize):
         network = {"hidden_units": 8, "num_layers": 1, "normalize": True, "activation": "relu"}
         other = walker(network_settings=network)
         with pytest.raises(UserError, match=expected):
-            getattr(other, begin)(walker().checkpoint())
-        getattr(other, begin)(other.checkpoint())
+            begin(other, checkpoint_of(walker()))
+        begin(other, checkpoint_of(other))
 
 
 def test_a_checkpoint_of_another_body_is_refused(walker, make_behavior) -> None:
     with pytest.raises(UserError, match="is not what its checkpoint was trained for: actions were"):
-        make_behavior(sizes=(2,), continuous=2).restore(walker().checkpoint())
+        restore(make_behavior(sizes=(2,), continuous=2), checkpoint_of(walker()))

@@ -20,6 +20,7 @@ from short_episodes import DECISIONS, GROUP, SENSOR, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.interop.onnx_export import export_policy
 from trainer_service.policy import Policy
@@ -92,7 +93,7 @@ def test_it_learns_goes_on_is_exported_and_acts(
     told = straight.summarize(0.0).series
     assert ("Policy/Curiosity Reward" in told) == ("Losses/Curiosity Forward Loss" in told) == curious
 
-    policy = Policy(straight.checkpoint())
+    policy = Policy(checkpoint_of(straight))
     assert bool(policy.memory_size) == bool(memory)
     if trainer_type != "random":  # its actions are drawn, whatever is asked for
         assert score(policy, ShortEpisodes(actions)) == score(policy, ShortEpisodes(actions)) != 0.0

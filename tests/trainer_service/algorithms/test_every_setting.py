@@ -14,13 +14,14 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import flat
+from behavior_worlds import flat, observe
 from every_trainer import settings_of
 from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.behaviors.saving import checkpoint_of
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplaySettings
 from trainer_service.config.network import MemorySettings, NetworkSettings
@@ -317,16 +318,16 @@ def lived(settings_json: str, spec: BehaviorSpec) -> bytes:
     world, parts = World(spec), []
     batch = world.begin()
     for _ in range(TICKS):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
-        (actions,) = behavior.act()
+        (actions,) = behavior.collector.act()
         parts += [actions.continuous.tobytes(), actions.discrete.tobytes()]
         batch = world.step(actions)
     assert behavior.updates
     learned = {
         name: value
-        for name, value in flat(behavior.checkpoint().algorithm).items()
+        for name, value in flat(checkpoint_of(behavior).algorithm).items()
         if isinstance(value, torch.Tensor) and "collected" not in name
     }
     parts += [name.encode() + value.contiguous().numpy().tobytes() for name, value in learned.items()]
@@ -406,9 +407,9 @@ def test_no_tag_reports_a_setting_without_effect(trainer_type: str, tag: str | N
     world = World(spec)
     batch = world.begin()
     while not behavior.updates:
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         told = behavior.update() if behavior.ready_to_update() else {}
-        (actions,) = behavior.act()
+        (actions,) = behavior.collector.act()
         batch = world.step(actions)
     assert tag not in told
     assert ("Policy/Epsilon" in told) == (tag is None)

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 from numpy.typing import NDArray
 
 from trainer_service.algorithms import ALGORITHMS
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS
 from trainer_service.config.hyperparameters.off_policy import NoiseSettings
@@ -80,11 +82,11 @@ def live(behavior: Behavior, **poison: float) -> None:
     """Raises UserError where an update makes anything NaN or infinite."""
     updates = 0
     for batch in ticks(behavior, **poison):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
             updates += 1
-        behavior.act()
+        behavior.collector.act()
     assert updates > 1 or behavior.settings.trainer_type == "random"
 
 
@@ -103,7 +105,7 @@ def numbers(state: Any) -> Iterator[NDArray[Any]]:
 def test_five_numbers_leave_everything_finite(make, kind: str) -> None:
     behavior = make(kind, normalize=True)
     live(behavior, reward=LARGEST_REWARD, observed=LARGEST_OBSERVED)
-    assert all(np.isfinite(values).all() for values in numbers(behavior.checkpoint().algorithm))
+    assert all(np.isfinite(values).all() for values in numbers(checkpoint_of(behavior).algorithm))
 
 
 def test_a_statistic_that_overflows_does_not_end_the_run(make) -> None:

@@ -12,6 +12,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -101,7 +102,7 @@ def leaves(content: Any, path: str = "") -> dict[str, Any]:
 
 
 def differences(some: Behavior, other: Behavior) -> list[str]:
-    ours, theirs = (leaves(copy.deepcopy(dict(each.checkpoint().algorithm))) for each in (some, other))
+    ours, theirs = (leaves(copy.deepcopy(dict(checkpoint_of(each).algorithm))) for each in (some, other))
     assert ours.keys() == theirs.keys()
     return [
         name
@@ -170,7 +171,7 @@ def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: i
     )
     live(behavior, Toss(seed), 50 if trainer == "ppo" else 250)
     seen = np.random.default_rng(9).normal(size=(64, 2)).astype(np.float32)
-    done = Policy(behavior.checkpoint()).act([seen])
+    done = Policy(checkpoint_of(behavior)).act([seen])
     assert (done.discrete == 2).mean() > 0.9
     assert 0.2 < done.continuous.mean() < 0.7
 
@@ -179,10 +180,10 @@ def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: i
 def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: str) -> None:
     straight = make(trainer)
     live(straight, Toss(), 4)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
-    experience = copy.deepcopy(straight.replay_state())
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
+    experience = copy.deepcopy(straight.learner.replay_state())
     resumed = make(trainer, seed=99)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
     if experience is not None:
         resumed.learner.load_replay_state(experience)
     for behavior in (straight, resumed):
@@ -206,9 +207,9 @@ def test_inference_needs_no_recording(make, live, demo: Path, trainer: str) -> N
     live(trained, Toss(), 2)
     demo.unlink()
     acting = make(trainer, learns=False)
-    acting.restore(trained.checkpoint())
+    restore(acting, checkpoint_of(trained))
     seen = np.ones((3, 2), np.float32)
-    ours, theirs = (Policy(each.checkpoint()).act([seen]) for each in (trained, acting))
+    ours, theirs = (Policy(checkpoint_of(each)).act([seen]) for each in (trained, acting))
     assert np.array_equal(ours.continuous, theirs.continuous)
     acting.prepare()
     with pytest.raises(UserError, match=r"expert\.demo"):
@@ -225,7 +226,7 @@ def test_a_run_past_its_cloning_needs_no_recording(make, live, demo: Path, train
     demo.unlink()
     for trained, needs in ((early, True), (late, False)):
         resumed = make(trainer, seed=99, **settings)
-        resumed.restore(trained.checkpoint())
+        restore(resumed, checkpoint_of(trained))
         if needs:
             with pytest.raises(UserError, match=r"expert\.demo"):
                 resumed.prepare()

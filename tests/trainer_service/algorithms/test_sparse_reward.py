@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from behavior_worlds import observe
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
@@ -127,8 +128,8 @@ def walked(behavior: Behavior, seed: int) -> Chain:
     world = Chain(seed)
     batch = world.begin()
     while behavior.step < STEPS:
-        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
+        observe(behavior, BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             behavior.update()
-        batch = world.step(behavior.act()[0])
+        batch = world.step(behavior.collector.act()[0])
     return world

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, flat
+from behavior_worlds import assert_equal_states, flat, observe
 from unlike_agents import UnlikeWorld, make_team
 
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.behaviors.saving import checkpoint_of, restore
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from unity_bridge.simulators.scene import vector_sensor
@@ -112,7 +113,7 @@ def test_like_members_that_share_all_learn_as_one_behavior(live, trainer_type: s
     one.prepare()
     live(team, Twins(1), 3)
     live(one, AsOne(Twins(1)), 3)
-    ours, theirs = (flat(behavior.checkpoint().algorithm) for behavior in (team, one))
+    ours, theirs = (flat(checkpoint_of(behavior).algorithm) for behavior in (team, one))
     assert_equal_states(ours, theirs)
 
 
@@ -130,7 +131,7 @@ def test_like_members_with_actors_of_their_own_learn_as_one_behavior(live, train
     one.prepare()
     live(team, Twins(1), 3)
     live(one, AsOne(Twins(1)), 3)
-    assert_equal_states(*(flat(behavior.checkpoint().algorithm) for behavior in (team, one)))
+    assert_equal_states(*(flat(checkpoint_of(behavior).algorithm) for behavior in (team, one)))
 
 
 @pytest.mark.parametrize("share", ["group", "none", "full"])
@@ -169,7 +170,7 @@ class Spy(KeeperAndPlayer):
 def test_statistics_of_sensors_are_their_owners(live, trainer_type: str) -> None:
     behavior = make_team(KeeperAndPlayer.members, **settings_of(trainer_type))
     live(behavior, KeeperAndPlayer(1), 2)
-    means = behavior.checkpoint().algorithm["normalizer"]
+    means = checkpoint_of(behavior).algorithm["normalizer"]
     assert means["_normalizers.0.mean"].mean().item() == pytest.approx(5.0, abs=0.7)
     assert means["_normalizers.1.mean"].mean().item() == pytest.approx(5.0, abs=0.7)
 
@@ -182,7 +183,7 @@ def test_by_default_agents_of_one_member_share(trainer_type: str, networks: int)
     members = [replace(Choosers.members[0]), replace(Choosers.members[1], num_agents=2)]
     behavior = make_team(members, **settings_of(trainer_type))
     assert behavior.settings.hyperparameters.share == ("none" if trainer_type == "happo" else "group")
-    state = behavior.checkpoint().algorithm
+    state = checkpoint_of(behavior).algorithm
     names = state[{"mappo": "actors", "happo": "actors", "maddpg": "actors"}.get(trainer_type, "network")]
     if trainer_type in ("dqn_share", "sic"):
         assert {tensor.shape[0] for tensor in names.values()} == {networks}
@@ -195,7 +196,7 @@ def test_by_default_agents_of_one_member_share(trainer_type: str, networks: int)
 def test_one_network_for_all_members_always_sees_ids(trainer_type: str) -> None:
     behavior = make_team(Twins.members, **settings_of(trainer_type, share="full", agent_ids=False))
     assert behavior.settings.hyperparameters.agent_ids
-    assert behavior._selector.num_agents == 2
+    assert behavior.collector.selector.num_agents == 2
 
 
 def test_without_members_a_group_is_one_kind(make_behavior) -> None:
@@ -251,7 +252,7 @@ def test_unlike_agents_learn_with_memory_and_act_alike_afterwards(
     behavior = make_team(world.members, **settings)
     live(behavior, world(1), 2)
     again = make_team(world.members, 9, **settings)
-    again.restore(behavior.checkpoint())
+    restore(again, checkpoint_of(behavior))
     seen = world(5).begin()
     batch = replace(seen, agent_ids=seen.agent_ids + 1000)
     for each in (behavior, again):
@@ -262,9 +263,9 @@ def test_unlike_agents_learn_with_memory_and_act_alike_afterwards(
 
 def _decisions(behavior: Behavior, batch: StepBatch) -> np.ndarray:
     """What a behavior remembers after one step of agents that are new."""
-    behavior.observe(BehaviorTick(0, 0, batch))
+    observe(behavior, BehaviorTick(0, 0, batch))
     algorithm = behavior.learner
-    selected = behavior._selector.batch(batch, np.repeat([0, 1], 8))
+    selected = behavior.collector.selector.batch(batch, np.repeat([0, 1], 8))
     memories = np.zeros((len(batch), algorithm.actor.memory_size), np.float32)
     decisions = algorithm.actor.act(ActRequest(selected.observations, batch.allowed_actions, memories, True))
     return np.concatenate(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.callbacks import EndedEpisodes
-from trainer_service.collection.behavior_tick import BehaviorTick
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import parse_run_options
-from trainer_service.curriculum import Progress
 from trainer_service.errors import UserError
 from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -55,7 +55,7 @@ def test_the_longest_episode_is_known_and_estimated_after_a_resume() -> None:
         ball.add(SampleBatch(team=0, transitions=int(steps.sum()), episodes=episodes))
     assert ball.longest_episode == 8
     resumed = behavior(VECTOR)
-    resumed.restore(ball.checkpoint())
+    restore(resumed, checkpoint_of(ball))
     assert resumed.longest_episode == 16 // 3
 
 
@@ -63,7 +63,7 @@ def test_the_longest_episode_is_known_and_estimated_after_a_resume() -> None:
 def test_returns_of_groups_and_of_agents_without_one_count(trainer_type: str) -> None:
     ball = behavior(VECTOR, trainer_type=trainer_type)
 
-    def observe(
+    def tick(
         ids: list[int], groups: list[int], own: list[float], ended: int, group_reward: float = 0.0
     ) -> None:
         rows = np.arange(len(ids))
@@ -76,16 +76,16 @@ def test_returns_of_groups_and_of_agents_without_one_count(trainer_type: str) ->
             allowed_actions=np.ones((len(ids), 0), np.bool_),
             terminated=rows < ended,
         )
-        ball.observe(BehaviorTick(0, 0, batch))
-        ball.act()
+        observe(ball, BehaviorTick(0, 0, batch))
+        ball.collector.act()
 
     # Two of a group and one alone. One of the group dies before the other.
-    observe([1, 2, 3], [5, 5, 0], [0.0, 0.0, 0.0], ended=0)
-    observe([2, 1, 3], [5, 5, 0], [8.0, 1.0, 2.0], ended=1, group_reward=10.0)
-    assert ball.drain_progress() == Progress(3 / 500_000, [])
-    observe([1, 3], [5, 0], [1.0, 4.0], ended=2, group_reward=10.0)
-    assert ball.drain_progress() == Progress(5 / 500_000, [6.0, 30.0])
-    assert ball.drain_mean_returns() == {"B": 18.0}
+    tick([1, 2, 3], [5, 5, 0], [0.0, 0.0, 0.0], ended=0)
+    tick([2, 1, 3], [5, 5, 0], [8.0, 1.0, 2.0], ended=1, group_reward=10.0)
+    assert ball.returns.drain() == []
+    tick([1, 3], [5, 0], [1.0, 4.0], ended=2, group_reward=10.0)
+    assert ball.returns.drain() == [6.0, 30.0]
+    assert ball.returns.drain_means() == {"B": 18.0}
     # Summaries have both.
     stats = ball.summarize(1.0).stats
     assert sorted(stats.returns) == [2.0, 6.0, 8.0]

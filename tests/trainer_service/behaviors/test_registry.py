@@ -11,7 +11,7 @@ from behaviors_of_simulators import BehaviorsOfSimulators
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import CallbackList
-from trainer_service.collection.collectors import parse_behavior_id
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
@@ -293,7 +293,7 @@ def test_memory_that_is_missing_costs_a_visitor_only_its_own() -> None:
 def test_a_simulator_has_a_bounded_number_of_ids(
     behaviors: BehaviorsOfSimulators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer_service.collection.collectors.MAX_IDS", 3)
+    monkeypatch.setattr("trainer_service.collection.router.MAX_IDS", 3)
     for simulator in (0, 1):
         for team in (0, 1, 2):
             behaviors.connect(simulator, f"Walker?team={team}", SPEC)

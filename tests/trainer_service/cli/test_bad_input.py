@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.runs.checkpoint import read_content, save_checkpoint
 
 ONCE = ("--max-lifetime-restarts=0", "--run-id=w", "--seed=1")
@@ -457,7 +458,7 @@ def test_a_damaged_checkpoint_is_named_before_anything_starts(
     refused, configure, make_behavior, damage: Callable[[Path], None], command: str
 ) -> None:
     checkpoint = Path("results/w/Walker/checkpoint.safetensors")
-    save_checkpoint(make_behavior(name="Walker").checkpoint(), checkpoint)
+    save_checkpoint(checkpoint_of(make_behavior(name="Walker")), checkpoint)
     Path("results/w/configuration.yaml").write_text(configure("Walker").read_text())
     damage(checkpoint)
     line: tuple[str, ...] = {
@@ -474,7 +475,7 @@ def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, conf
     newest, numbered = (
         Path("results/w/Walker", name) for name in ("checkpoint.safetensors", "Walker-0.safetensors")
     )
-    save_checkpoint(make_behavior(name="Walker").checkpoint(), newest, numbered)
+    save_checkpoint(checkpoint_of(make_behavior(name="Walker")), newest, numbered)
     truncated(newest)
     message = refused("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic")
     assert f"The newest other checkpoint is '{numbered}'" in message

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 from behaviors_of_simulators import BehaviorsOfSimulators
 from seeds import seeds
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.behaviors.self_play import TurnScheduler
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.opponents import FixedOpponent
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -169,7 +171,7 @@ def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed:
     behaviors = meet(*IDS, seed=seed, chosen=chosen)
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=150)
     duel = behaviors["Duel"]
-    assert Policy(duel.checkpoint()).act(
+    assert Policy(checkpoint_of(duel)).act(
         [np.ones((1, 1), np.float32)], agent_indices=[0]
     ).discrete.tolist() == [[2]]
     assert favourites(actions, IDS[0])[2] > 0.6
@@ -196,7 +198,7 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     stats = duel.summarize(1.0).stats
     assert stats.episodes == 10 * AGENTS
     assert len(stats.group_returns) == 10 * COPIES
-    collected = duel.checkpoint().algorithm["collected"]
+    collected = checkpoint_of(duel).algorithm["collected"]
     assert collected["lengths"].sum() == 10 * AGENTS - 256
 
 
@@ -255,9 +257,9 @@ def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
     assert behavior.self_play is None
     batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
-    behavior.observe(BehaviorTick(0, 1, batch))
-    assert len(behavior.act()[0]) == AGENTS
-    assert behavior.checkpoint().self_play is None
+    observe(behavior, BehaviorTick(0, 1, batch))
+    assert len(behavior.collector.act()[0]) == AGENTS
+    assert checkpoint_of(behavior).self_play is None
 
 
 ALONE: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
@@ -291,7 +293,7 @@ def tensors(state: Any) -> Iterator[torch.Tensor]:
 
 def always(choice: int, trainer_type: str) -> Checkpoint:
     """A checkpoint of a policy that makes this choice."""
-    checkpoint = meet(*IDS, chosen=settings(trainer_type))["Duel"].checkpoint()
+    checkpoint = checkpoint_of(meet(*IDS, chosen=settings(trainer_type))["Duel"])
     for tensor in tensors(checkpoint.algorithm):
         if tensor.dtype == torch.float32:
             tensor.zero_()

@@ -22,13 +22,13 @@ def test_restarts_are_counted_and_departures_are_not(caplog: pytest.LogCaptureFi
     def forget(simulator: int) -> None:
         """Does nothing."""
 
-    class Collectors(list[Any]):
+    class Router(list[Any]):
         remove = staticmethod(forget)
         declared = 0
 
     channels = SimpleNamespace(drop=forget, handle=forget)
     learners = SimpleNamespace(remove=forget, add_stat=forget)
-    simulators = Simulators(bridge, Collectors(), channels, learners)  # type: ignore[arg-type]
+    simulators = Simulators(bridge, Router(), channels, learners)  # type: ignore[arg-type]
     with caplog.at_level(logging.CRITICAL):
         simulators.collect()
         simulators.collect()

@@ -52,9 +52,9 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
         for _, batch in answer.batches
         if batch.trajectories is not None
     )
-    state = as_tensors(shipped(as_arrays(behavior.acting_state())))
+    state = as_tensors(shipped(as_arrays(behavior.learner.actor.state_dict())))
     copy = ALGORITHMS[trainer_type](
-        behavior._selector.spec, behavior.settings, Compute(torch.device("cpu"), 77)
+        behavior.collector.selector.spec, behavior.settings, Compute(torch.device("cpu"), 77)
     )
     for algorithm in (learner, copy):
         algorithm.actor.load_state_dict(state, seed=5)

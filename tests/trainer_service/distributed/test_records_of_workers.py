@@ -19,7 +19,7 @@ from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import Callback, EndedEpisodes, RunView
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import SampleBatch
 from trainer_service.distributed.records import as_arrays, as_tensors, writable
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
@@ -85,7 +85,7 @@ def test_what_was_shipped_teaches_the_same(kind: str, tmp_path: Path) -> None:
 
     def learned(parts: list[Trajectories]) -> dict[str, Any]:
         algorithm = ALGORITHMS[request.settings.trainer_type](
-            run.behaviors["A"]._selector.spec, request.settings, Compute(torch.device("cpu"), 1)
+            run.behaviors["A"].collector.selector.spec, request.settings, Compute(torch.device("cpu"), 1)
         )
         algorithm.prepare(0)
         for part in parts:
@@ -100,7 +100,7 @@ def test_what_was_shipped_teaches_the_same(kind: str, tmp_path: Path) -> None:
 
 
 def test_states_cross_as_arrays_and_arrive_as_tensors(tmp_path: Path) -> None:
-    state = run_of("memory", tmp_path).behaviors["A"].acting_state()
+    state = run_of("memory", tmp_path).behaviors["A"].learner.actor.state_dict()
     assert_equal_states(flat(dict(state)), flat(as_tensors(shipped(as_arrays(state)))))
     sent = as_arrays(state)
     for tensor in flat(dict(state)).values():
@@ -199,7 +199,7 @@ def test_callbacks_hear_in_the_trainer_what_workers_sent(tmp_path: Path) -> None
     np.testing.assert_array_equal(  # what is reported stays as it is; here until policies differ
         batches(run)[0].episodes.returns, batches(ours)[0].episodes.returns
     )
-    states = [flat(dict(each.behaviors["A"].acting_state())) for each in (run, ours)]
+    states = [flat(dict(each.behaviors["A"].learner.actor.state_dict())) for each in (run, ours)]
     with pytest.raises(AssertionError, match="differs"):
         assert_equal_states(*states)
 

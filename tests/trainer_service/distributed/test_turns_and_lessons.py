@@ -15,8 +15,9 @@ from walkers import Walk, Walkers, walkers
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings, parse_player
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
@@ -146,27 +147,27 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
     for team in (0, 1):
         rules.register_side(team)
     older = make_behavior(sizes=(2,), branches=(2,), seed=9, **{**DUEL, "max_steps": 10**6})
-    rules._opponents[1] = Snapshot(older.weights(), 0, 1200.0)
+    rules._opponents[1] = Snapshot(older.learner.actor.weights(), 0, 1200.0)
     policy = shipped(published(behavior))
     copy = _PolicyCopy("A", policy)
     copy.update(policy, (3, 0))
     seen = (np.random.default_rng(1).normal(size=(64, 2)).astype(np.float32),)
     allowed, nothing = np.ones((64, 2), np.bool_), np.zeros((64, 0), np.float32)
-    local, remote = behavior._opponents, copy._opponents
+    local, remote = behavior.collector.opponents, copy.collector.opponents
     assert local is not None
     assert remote is not None
     for opponents in (local, remote):
         opponents.reseed(5)
-    for algorithm in (behavior.learner, copy.learner):
-        algorithm.actor.load_state_dict(behavior.acting_state(), 5)
+    for actor in (behavior.collector.actor, copy.collector.actor):
+        actor.load_state_dict(behavior.learner.actor.state_dict(), 5)
     by_team = {}
     for team in (0, 1):
         asked = BehaviorTick(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
         one, other = local.actor(asked), remote.actor(asked)
         assert not isinstance(one, FixedActor)
         assert not isinstance(other, FixedActor)
-        here = one.actor.act(ActRequest(seen, allowed, nothing))
-        there = other.actor.act(ActRequest(seen, allowed, nothing))
+        here = one.act(ActRequest(seen, allowed, nothing))
+        there = other.act(ActRequest(seen, allowed, nothing))
         np.testing.assert_array_equal(here.discrete_actions, there.discrete_actions)
         np.testing.assert_array_equal(here.log_probs, there.log_probs)
         by_team[team] = there.log_probs
@@ -176,7 +177,7 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
 @pytest.mark.parametrize("kind", ["random", "other.safetensors"])
 def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any, kind: str) -> None:
     network = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
-    other = make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network).checkpoint()
+    other = checkpoint_of(make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network))
     fixed = FixedOpponent(parse_player(kind), None if kind == "random" else other, 1200.0)
     settings = TrainerSettings.model_validate({**DUEL, "self_play": {"opponents": [kind]}})
     spec = other.spec
@@ -185,14 +186,14 @@ def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any
     assert rules is not None
     for team in (0, 1):
         rules.register_side(team)
-    behavior.self_play.advance(0, behavior.weights, finished=False)
+    behavior.self_play.advance(0, behavior.learner.actor.weights, finished=False)
     rules.choose_opponents(0)
     assert rules.opponents() == {1: fixed}
     policy = shipped(published(behavior))
     copy = _PolicyCopy("A", policy)
     copy.update(policy, (3, 0))
     copy.update(policy, (4, 0))
-    local, remote = behavior._opponents, copy._opponents
+    local, remote = behavior.collector.opponents, copy.collector.opponents
     assert local is not None
     assert remote is not None
     local.reseed(5)

@@ -9,6 +9,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.callbacks import SimulatorStep
 from trainer_service.config import parse_player
 from trainer_service.errors import UserError
@@ -108,7 +109,7 @@ def test_a_reset_makes_policies_forget(make_behavior) -> None:
         drawn.extend(step.actions.continuous.ravel().tolist())
 
     loop = EpisodeLoop(World({"Ball?team=0": [NEVER]}), 4)
-    known = {"Ball": Policy(behavior.checkpoint())}
+    known = {"Ball": Policy(checkpoint_of(behavior))}
     evaluate(loop, known, episodes=2, deterministic=True, on_step=note)
     assert drawn[:4] == drawn[4:]
     assert len(set(drawn)) == 4  # what is remembered does change what is done

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import parse_player
 from trainer_service.errors import UserError
 from trainer_service.evaluation.match import Games, sides_of
@@ -126,7 +127,7 @@ def walker(make_behavior) -> Callable[..., Path]:
 
     def make(file: str, speed: float, **settings: Any) -> Path:
         behavior: Behavior = make_behavior(name="Rival", sizes=(3,), continuous=1, branches=(3,), **settings)
-        checkpoint = behavior.checkpoint()
+        checkpoint = checkpoint_of(behavior)
         weights = checkpoint.algorithm["network"]
         with torch.no_grad():
             for name, tensor in weights.items():
@@ -182,7 +183,7 @@ def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
 def test_a_policy_of_another_task_is_refused(mlagents_style, program, walker, make_behavior) -> None:
     rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
     fast = walker("fast.safetensors", 1.0)
-    save_checkpoint(make_behavior(name="Rival", sizes=(5,)).checkpoint(), Path("other.safetensors"))
+    save_checkpoint(checkpoint_of(make_behavior(name="Rival", sizes=(5,))), Path("other.safetensors"))
     said = mlagents_style("evaluate", fast, "--against", "other.safetensors", f"--env={rivals}")
     assert said.code == 2
     assert (

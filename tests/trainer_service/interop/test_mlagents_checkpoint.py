@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from trainer_service.algorithms import PPO, Compute
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import (
@@ -201,7 +202,7 @@ def test_steps_and_statistics_are_kept() -> None:
 
 def test_a_checkpoint_of_ours_stays_as_it_is(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
     behavior = make_behavior()
-    save_checkpoint(behavior.checkpoint(), tmp_path / "checkpoint.pt")
+    save_checkpoint(checkpoint_of(behavior), tmp_path / "checkpoint.pt")
     source = load_source(tmp_path / "checkpoint.pt")
     assert convert_checkpoint(source, "Probe", behavior.spec, behavior.settings, seed=0).checkpoint is source
 

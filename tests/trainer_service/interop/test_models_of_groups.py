@@ -17,6 +17,7 @@ from trainer_service import load_policy
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, models, restore
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import export_run, to_onnx
@@ -69,8 +70,8 @@ def test_a_model_acts_as_the_policy_of_its_member(
 ) -> None:
     spec = VECTORS if trainer_type in ("qmix", "sic", "maddpg") else SPEC
     behavior = behavior_of(trainer_type, spec, **hyper)
-    policy = Policy(behavior.checkpoint())
-    for name, (network, inputs) in behavior.models().items():
+    policy = Policy(checkpoint_of(behavior))
+    for name, (network, inputs) in models(behavior).items():
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(to_onnx(network, inputs))
         part = policy.member(name)
@@ -86,14 +87,14 @@ def test_a_model_acts_as_the_policy_of_its_member(
 def test_every_importer_reads_members_models_alike(trainer_type: str, hyper: dict[str, Any]) -> None:
     spec = VECTORS if trainer_type in ("qmix", "sic", "maddpg") else SPEC
     memory = trainer_type != "random"
-    for network, inputs in behavior_of(trainer_type, spec, memory=memory, **hyper).models().values():
+    for network, inputs in models(behavior_of(trainer_type, spec, memory=memory, **hyper)).values():
         assert_importers_read_alike(onnx.load_model_from_string(to_onnx(network, inputs)))
 
 
 def test_the_index_is_an_input_only_where_it_matters() -> None:
     def last_inputs(**hyper: Any) -> list[tuple[str, tuple[int, ...]]]:
-        models = behavior_of("mappo", VECTORS, **hyper).models()
-        last = [inputs.observation_specs[-1] for _, inputs in models.values()]
+        found = models(behavior_of("mappo", VECTORS, **hyper))
+        last = [inputs.observation_specs[-1] for _, inputs in found.values()]
         return [(sensor.name, sensor.shape) for sensor in last]
 
     # The leader is alone: who acts is known.
@@ -105,7 +106,7 @@ def test_the_index_is_an_input_only_where_it_matters() -> None:
 @pytest.mark.parametrize("trainer_type", ["mappo", "maddpg", "vdn"])
 def test_a_model_holds_the_networks_of_its_member_alone(trainer_type: str) -> None:
     def size(spec: BehaviorSpec, name: str, share: str) -> int:
-        network, inputs = behavior_of(trainer_type, spec, share=share).models()[name]
+        network, inputs = models(behavior_of(trainer_type, spec, share=share))[name]
         model = onnx.load_model_from_string(to_onnx(network, inputs))
         return sum(int(np.prod(weight.dims)) for weight in model.graph.initializer)
 
@@ -119,7 +120,7 @@ def test_a_model_holds_the_networks_of_its_member_alone(trainer_type: str) -> No
 
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
 def test_a_member_acts_alone_as_within_the_team(memory: bool) -> None:
-    policy = Policy(behavior_of("mappo", share="none", memory=memory).checkpoint())
+    policy = Policy(checkpoint_of(behavior_of("mappo", share="none", memory=memory)))
     rng, padding = np.random.default_rng(1), AgentPadding(SPEC)
     memories = rng.normal(size=(ROWS, policy.memory_size)).astype(np.float32)
     for number, spec in enumerate(SPEC.members):
@@ -144,8 +145,8 @@ def test_a_member_acts_alone_as_within_the_team(memory: bool) -> None:
 @pytest.mark.parametrize("trainer_type", ["mappo", "qmix", "maddpg"])
 def test_memory_goes_through_a_members_model(tmp_path: Path, trainer_type: str) -> None:
     behavior = behavior_of(trainer_type, VECTORS, memory=True)
-    policy = Policy(behavior.checkpoint())
-    for name, (network, inputs) in behavior.models().items():
+    policy = Policy(checkpoint_of(behavior))
+    for name, (network, inputs) in models(behavior).items():
         path = tmp_path / f"{name}.onnx"
         path.write_bytes(to_onnx(network, inputs))
         assert_model_acts_as_policy(path, policy.member(name), draws=trainer_type != "qmix")
@@ -154,7 +155,7 @@ def test_memory_goes_through_a_members_model(tmp_path: Path, trainer_type: str) 
 def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
     folder = RunFolder.open("results", "run")
     save_checkpoint(
-        behavior_of("mappo", share="none").checkpoint(),
+        checkpoint_of(behavior_of("mappo", share="none")),
         folder.checkpoint("Pursuit"),
         folder.numbered("Pursuit", 0),
         folder.best("Pursuit"),
@@ -180,7 +181,7 @@ def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
 
 
 def test_a_checkpoint_keeps_the_members(tmp_path: Path) -> None:
-    checkpoint = behavior_of("mappo", share="none").checkpoint()
+    checkpoint = checkpoint_of(behavior_of("mappo", share="none"))
     save_checkpoint(checkpoint, tmp_path / "checkpoint.safetensors")
     assert load_checkpoint(tmp_path / "checkpoint.safetensors").spec == SPEC
 
@@ -190,15 +191,15 @@ def test_weights_of_another_number_of_agents_are_refused() -> None:
         "mappo", padded_spec([member("Leader", 1), member("Runner", 3, camera=True)]), share="none"
     )
     with pytest.raises(UserError, match=r"at most \[1, 2\] agents of 'Leader', 'Runner', now \[1, 3\]"):
-        behavior.restore(behavior_of("mappo", share="none").checkpoint())
+        restore(behavior, checkpoint_of(behavior_of("mappo", share="none")))
 
 
 def test_a_team_starts_from_the_weights_of_another_run() -> None:
     trained, fresh, other = (behavior_of("mappo", VECTORS, share="none", seed=seed) for seed in (1, 2, 2))
-    fresh.initialize(trained.checkpoint())
+    initialize(fresh, checkpoint_of(trained))
     seen = [torch.ones(ROWS, 2)]
     logits = [
-        Policy(each.checkpoint()).member("Leader").network().forward(seen).logits
+        Policy(checkpoint_of(each)).member("Leader").network().forward(seen).logits
         for each in (trained, fresh, other)
     ]
     assert torch.equal(logits[0], logits[1])
@@ -206,9 +207,9 @@ def test_a_team_starts_from_the_weights_of_another_run() -> None:
 
 
 def test_members_play_apart_unless_they_tell_each_other_what_they_see() -> None:
-    policy = Policy(behavior_of("mappo", VECTORS, share="none").checkpoint())
+    policy = Policy(checkpoint_of(behavior_of("mappo", VECTORS, share="none")))
     assert list(by_behavior({"Pursuit": policy})) == ["Leader", "Runner"]
     leader = policy.member("Leader")
     assert by_behavior({"Leader": leader}) == {"Leader": leader}
     with pytest.raises(UserError, match="the agents of team 'Pursuit' tell each other what they see"):
-        by_behavior({"Pursuit": Policy(behavior_of("sic", VECTORS).checkpoint())})
+        by_behavior({"Pursuit": Policy(checkpoint_of(behavior_of("sic", VECTORS)))})

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import PPO, Compute
 from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.behaviors.saving import checkpoint_of, policy_network
 from trainer_service.config import TrainerSettings
 from trainer_service.interop import onnx_export as export
 from trainer_service.interop.onnx_export import (
@@ -144,7 +145,7 @@ def some_allowed(spec: BehaviorSpec, rows: int, seed: int) -> NDArray[np.bool_]:
 
 def some_memories(ppo: PPO, rows: int, seed: int) -> NDArray[np.float32]:
     """Memory of actor and critic."""
-    return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.memory_size)).astype(np.float32)
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.actor.memory_size)).astype(np.float32)
 
 
 def run(
@@ -165,9 +166,9 @@ def run(
 
 
 def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arguments: Any) -> None:
-    decisions = policy.act(*arguments, deterministic=True)
+    decisions = policy.actor.act(ActRequest(*arguments, deterministic=True))
     if "continuous_actions" in outputs:
-        expected = policy.env_actions(decisions)
+        expected = policy.actor.env_actions(decisions)
         np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected, atol=1e-5, rtol=0)
     if "discrete_actions" in outputs:
         np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], decisions.discrete_actions)
@@ -312,7 +313,7 @@ def test_the_models_memory_equals_the_policys_over_whole_episodes(kind: str) -> 
     session, rows, rng = onnxruntime.InferenceSession(model), 4, np.random.default_rng(9)
     names = [output.name for output in session.get_outputs()]
     allowed = np.ones((rows, spec.action_spec.mask_size), np.bool_)
-    memories = np.zeros((rows, ppo.memory_size), np.float32)
+    memories = np.zeros((rows, ppo.actor.memory_size), np.float32)
     recurrent = np.zeros((rows, 1, MEMORY_SIZES[kind]), np.float32)
     for step in range(150):
         observations = random_observations(spec, rows, seed=step)
@@ -495,7 +496,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_policy_from_a_checkpoint_exports_the_same_model(make_behavior: Callable[..., Any]) -> None:
     behavior = make_behavior(sizes=(2, 3), continuous=1, branches=(2,))
-    checkpoint: Checkpoint = behavior.checkpoint()
+    checkpoint: Checkpoint = checkpoint_of(behavior)
     assert to_onnx(Policy(checkpoint).network(), behavior.spec) == to_onnx(
-        behavior.policy_network(), behavior.spec
+        policy_network(behavior), behavior.spec
     )

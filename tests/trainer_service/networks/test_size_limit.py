@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
@@ -62,7 +63,7 @@ def test_what_is_there_may_be_made_anew() -> None:
 def test_a_policy_is_refused_whose_settings_exceed_its_weights(
     make_behavior, network: dict[str, Any]
 ) -> None:
-    checkpoint = make_behavior(name="Walker").checkpoint()
+    checkpoint = checkpoint_of(make_behavior(name="Walker"))
     settings = {**checkpoint.settings.model_dump(mode="json"), "network_settings": network}
     theirs = TrainerSettings.model_validate(settings)
     with pytest.raises(UserError, match="'Walker': its weights do not fit its settings"):
@@ -70,7 +71,7 @@ def test_a_policy_is_refused_whose_settings_exceed_its_weights(
 
 
 def test_nor_of_sensors_and_actions_that_they_deny(make_behavior) -> None:
-    checkpoint = make_behavior(name="Walker").checkpoint()
+    checkpoint = checkpoint_of(make_behavior(name="Walker"))
     for spec in (
         BehaviorSpec((ObservationSpec("eyes", (10**9,)),), ActionSpec(2)),
         BehaviorSpec((ObservationSpec("eyes", (3,)),), ActionSpec(10**9)),

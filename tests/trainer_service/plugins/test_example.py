@@ -165,7 +165,7 @@ def test_the_algorithm_learns_to_walk_to_the_large_goal(example: None, tmp_path:
     run = learn_in_process(options_of({"Basic": settings}), scenes, tmp_path / "run")
     (behavior,) = run.behaviors.values()
     assert (
-        behavior.drain_mean_returns()["Basic"] > 0.5
+        behavior.returns.drain_means()["Basic"] > 0.5
     )  # seven steps to the right: 0.93; to the small goal: 0.07
 
 

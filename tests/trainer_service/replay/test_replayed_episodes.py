@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from behavior_worlds import observe
 from foreign_scenes import gymma_scene
 
 from trainer_service.behaviors.behavior import Behavior
@@ -40,8 +41,8 @@ def test_replay_holds_what_the_environment_said(
     )
     said = scene.reset(1)
     for _ in range(60):
-        behavior.observe(BehaviorTick(simulator=0, team=0, batch=said[name]))
-        (actions,) = behavior.act()
+        observe(behavior, BehaviorTick(simulator=0, team=0, batch=said[name]))
+        (actions,) = behavior.collector.act()
         said = scene.step({name: actions})
 
     buffer = behavior.learner.replay.buffer

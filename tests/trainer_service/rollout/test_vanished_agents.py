@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -262,7 +263,7 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
     )  # fmt: skip
     with pytest.raises(WireError, match=f"'Walker': expected at most {MAX_AGENTS} agents in one simulator"):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
 
 
 def test_too_many_agents_are_refused_across_messages_too(
@@ -381,11 +382,11 @@ def test_every_learner_learns_on_where_members_of_groups_vanish(
             group_ids=np.array([alive[agent] for agent in ids]),
             group_rewards=np.ones(len(ids), np.float32),
         )
-        ball.observe(BehaviorTick(0, 0, batch))
+        observe(ball, BehaviorTick(0, 0, batch))
         if ball.ready_to_update():
             ball.update()
             updates += 1
-        ball.act()
+        ball.collector.act()
     assert updates
     known = ball.collector._assembler._agents.in_use
     assert known == ball.collector._groups._agents.in_use <= 9 + 6

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import load_mlagents_checkpoint
 from trainer_service.policy import Policy
@@ -256,7 +257,7 @@ def test_an_archive_that_is_none_of_torchs(
 
 @pytest.fixture
 def checkpoint(make_behavior) -> Checkpoint:
-    made: Checkpoint = make_behavior(name="Walker").checkpoint()
+    made: Checkpoint = checkpoint_of(make_behavior(name="Walker"))
     return made
 
 

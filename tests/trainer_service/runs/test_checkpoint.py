@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import (
     Checkpoint,
@@ -43,7 +44,7 @@ SPEC = BehaviorSpec(
 
 @pytest.fixture
 def checkpoint(make_behavior) -> Checkpoint:
-    made: Checkpoint = make_behavior(name="Walker").checkpoint()
+    made: Checkpoint = checkpoint_of(make_behavior(name="Walker"))
     return replace(made, step=77, spec=SPEC)
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.behavior_tick import BehaviorTick
+from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.training.compute import device_for, divided_threads, threads_for, usable_cores
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
@@ -57,22 +59,24 @@ def test_large_minibatches_have_all_cores(name: str) -> None:
 def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """84 x 84 x 3 numbers of a picture are more than its encoder's widest layer: 2^18 of them are 12.4 pictures."""
     painter = LARGE["pictures"]()
-    painter.use_threads(divided_threads(painter, 3))
+    painter.threads = painter.collector.threads = divided_threads(painter, 3)
     heard: list[int] = []
 
-    def hear(*given: Any, **named: Any) -> Any:
-        heard.append(torch.get_num_threads())
-        return {} if "deterministic" not in named else decide(*given, **named)
+    def hear(does: Callable[..., Any] | None) -> Callable[..., Any]:
+        def heard_first(*given: Any) -> Any:
+            heard.append(torch.get_num_threads())
+            return {} if does is None else does(*given)
 
-    decide = painter._algorithm.act
-    monkeypatch.setattr(painter._algorithm, "update", hear)
-    monkeypatch.setattr(painter._algorithm, "act", hear)
+        return heard_first
+
+    monkeypatch.setattr(painter.learner, "update", hear(None))
+    monkeypatch.setattr(painter.learner.actor, "act", hear(painter.learner.actor.act))
     painter.update()
     for agents in (12, 13):
         seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
         batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
-        painter.observe(BehaviorTick(simulator=agents, team=0, batch=batch))
-        painter.act()
+        observe(painter, BehaviorTick(simulator=agents, team=0, batch=batch))
+        painter.collector.act()
     assert heard == [3, 1, 3]
     assert torch.get_num_threads() == 1
 

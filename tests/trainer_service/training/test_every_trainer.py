@@ -18,6 +18,7 @@ from exported_models import assert_model_acts_as_policy
 
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import load_replay, restore
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import (
     GroupOffPolicySettings,
@@ -71,9 +72,9 @@ def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
     behavior = Behavior(
         checkpoint.behavior, checkpoint.spec, checkpoint.settings, Compute(torch.device("cpu"), 1)
     )
-    behavior.restore(checkpoint)
-    behavior.restore_replay(replay)
-    loaded = behavior.replay_state() or {}
+    restore(behavior, checkpoint)
+    load_replay(behavior, replay)
+    loaded = behavior.learner.replay_state() or {}
     assert loaded.keys() == {name for name in saved if not name.startswith("saved.")}
     for name, array in loaded.items():
         before = saved[name]

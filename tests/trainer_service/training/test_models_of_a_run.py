@@ -15,6 +15,7 @@ import torch
 
 from trainer_service.algorithms.common.member_policy import ExportModel
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import export_policy, export_run, to_onnx
 from trainer_service.metrics.console import Console
@@ -145,7 +146,7 @@ def test_weights_are_written_although_no_model_could_be_copied(
     recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus())
     recorder.add(walker)
     walker.step = 100
-    monkeypatch.setattr(walker, "policy_network", power_cut)
+    monkeypatch.setattr(walker.learner.actor, "policy_network", power_cut)
     with pytest.raises(KeyboardInterrupt):
         recorder.write_due(walker)
     recorder.wait()
@@ -158,7 +159,7 @@ def finished(folder: RunFolder, walker: Behavior) -> RunFolder:
     for name in ("Two Legs", "Wings"):
         for step in (100, 200):
             walker.name, walker.step = name, step
-            save_checkpoint(walker.checkpoint(), folder.numbered(name, step), folder.checkpoint(name))
+            save_checkpoint(checkpoint_of(walker), folder.numbered(name, step), folder.checkpoint(name))
     return folder
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from behavior_worlds import observe
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
@@ -60,8 +61,8 @@ def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
             group_ids=np.ones(rows, np.int64),
             group_rewards=np.zeros(rows, np.float32),
         )
-        behavior.observe(BehaviorTick(0, 0, batch))
-        behavior.act()
+        observe(behavior, BehaviorTick(0, 0, batch))
+        behavior.collector.act()
 
 
 def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum, LessonHistory, Progress
 from trainer_service.interop.onnx_export import export_policy
@@ -153,7 +154,7 @@ def test_a_weight_that_is_not_finite_is_never_written(
         ball.step = 100
         records.write_due(ball)
         good = folder.checkpoint("B").read_bytes()
-        moments = ball.checkpoint().algorithm["network"]
+        moments = checkpoint_of(ball).algorithm["network"]
         name, weights = next((name, each) for name, each in moments.items() if each.is_floating_point())
         weights.view(-1)[0] = torch.inf
         for ball.step in (150, 200):
@@ -170,7 +171,7 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other(
 ) -> None:
     lost, ball = behavior(), behavior()
     lost.name = "A"
-    monkeypatch.setattr(lost, "checkpoint", lambda: 1 // 0)
+    monkeypatch.setattr(lost.learner, "state_dict", lambda: 1 // 0)
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, expected=["A", "B"])
         for each in (lost, ball):

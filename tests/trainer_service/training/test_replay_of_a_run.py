@@ -14,6 +14,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import load_replay, restore
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
 from trainer_service.metrics.console import Console
@@ -59,7 +60,7 @@ def saved(folder: RunFolder, *steps: int, kill: Any = None) -> None:
 def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
     """Goes on from a checkpoint. Returns the warnings."""
     behavior = learner()
-    behavior.restore(load_checkpoint(checkpoint))
+    restore(behavior, load_checkpoint(checkpoint))
     with caplog.at_level(logging.INFO, logger="trainer_service"):
         restore_replay(behavior, folder.replay("B"), checkpoint)
     assert "goes on" in caplog.text
@@ -117,7 +118,7 @@ def test_a_buffer_of_an_earlier_version_is_taken_with_a_note(
 ) -> None:
     with RunFolder.open(tmp_path, "run") as folder:
         saved(folder, 100)
-        save_replay_file(learner().replay_state() or {}, folder.replay("B"))
+        save_replay_file(learner().learner.replay_state() or {}, folder.replay("B"))
         assert resumed(folder, folder.checkpoint("B"), caplog) == []
     assert "does not say at which step it was saved" in caplog.text
 
@@ -125,10 +126,10 @@ def test_a_buffer_of_an_earlier_version_is_taken_with_a_note(
 def test_a_stamp_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as folder:
         arrays = {
-            **(learner().replay_state() or {}),
+            **(learner().learner.replay_state() or {}),
             "saved.step": np.zeros(3),
             "saved.checkpoint": np.zeros(3),
         }
         save_replay_file(arrays, folder.replay("B"))
         with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
-            learner().restore_replay(folder.replay("B"))
+            load_replay(learner(), folder.replay("B"))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import read_content, save_checkpoint
 from trainer_service.runs.folder import RunFolder
@@ -288,7 +289,7 @@ def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: P
         behavior = make_behavior(name=name)
         for behavior.step in steps:
             save_checkpoint(
-                behavior.checkpoint(), folder.numbered(name, behavior.step), folder.checkpoint(name)
+                checkpoint_of(behavior), folder.numbered(name, behavior.step), folder.checkpoint(name)
             )
 
     def chosen(which: bool | int | str) -> dict[str, int]:

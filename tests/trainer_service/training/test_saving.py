@@ -17,6 +17,7 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.config import parse_run_options
 from trainer_service.interop.onnx_export import export_policy
@@ -111,7 +112,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, disk: Di
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, ball)
         weights = [
-            each for each in ball.checkpoint().algorithm["network"].values() if each.is_floating_point()
+            each for each in checkpoint_of(ball).algorithm["network"].values() if each.is_floating_point()
         ]
         before = [each.clone() for each in weights]
         ball.step = 100
@@ -154,12 +155,12 @@ def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk:
     with RunFolder.open(tmp_path, "run") as folder:
         records = recorder(folder, ball)
         for number in (1.0, 2.0):
-            ball._algorithm.record(steps(number))
-        expected = {name: array.copy() for name, array in (ball.replay_state() or {}).items()}
+            ball.learner.record(steps(number))
+        expected = {name: array.copy() for name, array in (ball.learner.replay_state() or {}).items()}
         ball.step = 100
         records.write_due(ball)
         for number in (3.0, 4.0, 5.0):
-            ball._algorithm.record(steps(number))
+            ball.learner.record(steps(number))
         disk.free.set()
         records.wait()
         saved: dict[str, np.ndarray] = {}

@@ -13,6 +13,7 @@ from short_episodes import DECISIONS, GROUP, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -98,7 +99,7 @@ def test_cloning_alone_does_what_was_demonstrated(demo_of, case: str) -> None:
     behavior = make(case, demo_of(actions), strength=3.0)
     first = cloned(behavior, 1)
     assert cloned(behavior, 35) < 0.5 * first
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     seen = np.random.default_rng(4).uniform(-1.5, 1.5, (100, 3)).astype(np.float32)
     numbers, choices = rule(seen, actions)
     for agent in range(max(policy.num_agents, 1)):  # whoever of the group it is

@@ -8,6 +8,7 @@ import torch
 
 from trainer_service.algorithms import Compute, RandomPolicy
 from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -53,12 +54,12 @@ def test_it_never_learns(make_behavior) -> None:
     behavior = make_behavior(trainer_type="random", hyperparameters={})
     assert not behavior.ready_to_update()
     assert behavior.learner.update(5) == {}
-    assert behavior.replay_state() is None
+    assert behavior.learner.replay_state() is None
 
 
 def test_its_policy_draws_as_it_does(make_behavior) -> None:
     behavior = make_behavior(trainer_type="random", hyperparameters={}, continuous=2, branches=(4,))
-    policy = Policy(behavior.checkpoint(), seed=3)
+    policy = Policy(checkpoint_of(behavior), seed=3)
     seen = np.zeros((4000, 1), np.float32)
     first, second = (policy.act([seen], deterministic=True) for _ in range(2))
     assert (first.continuous != second.continuous).all()

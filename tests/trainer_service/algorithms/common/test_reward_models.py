@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, restore
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -81,7 +82,7 @@ def leaves(content: Any, path: str = "") -> dict[str, Any]:
 
 
 def state(behavior: Behavior) -> dict[str, Any]:
-    return leaves(copy.deepcopy(dict(behavior.checkpoint().algorithm)))
+    return leaves(copy.deepcopy(dict(checkpoint_of(behavior).algorithm)))
 
 
 def equal(some: Any, other: Any) -> bool:
@@ -108,7 +109,7 @@ def test_a_signal_may_stand_alone(make, live) -> None:
 def test_sources_learn_as_often_as_the_policy(make, live) -> None:
     behavior = make("extrinsic", "curiosity")
     live(behavior, Toss(), 1)
-    saved = behavior.checkpoint().algorithm
+    saved = checkpoint_of(behavior).algorithm
     # 128 steps in minibatches of 32, three times.
     assert saved["optimizer"]["steps"] == saved["rewards"]["curiosity"]["optimizer"]["steps"] == 12
 
@@ -154,9 +155,9 @@ def test_a_behavior_with_reward_models_resumes_bit_for_bit(make, live, tmp_path)
     changes = {name: {"normalize_rewards": True} for name in ("extrinsic", "rnd")}
     straight = make(*signals, changes=changes)
     live(straight, Toss(), 3)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
     resumed = make(*signals, seed=99, changes=changes)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
     for behavior in (straight, resumed):
         behavior.collector.drop(0)
         live(behavior, Toss(seed=5), 2)
@@ -181,17 +182,17 @@ def test_normalized_rewards_may_be_in_any_unit(make, live) -> None:
 
 def test_a_run_of_other_signals_cannot_be_resumed(make) -> None:
     with pytest.raises(UserError, match="its reward signals are extrinsic, rnd, not rnd, extrinsic"):
-        make("rnd", "extrinsic").restore(make("extrinsic", "rnd").checkpoint())
+        restore(make("rnd", "extrinsic"), checkpoint_of(make("extrinsic", "rnd")))
 
 
 def test_a_new_run_takes_the_weights_of_known_signals(make, live) -> None:
     trained = make("curiosity", "extrinsic")
     live(trained, Toss(), 2)
-    theirs = trained.checkpoint().algorithm
+    theirs = checkpoint_of(trained).algorithm
     fresh = make("extrinsic", "rnd", "curiosity", seed=99)
-    before = copy.deepcopy(dict(fresh.checkpoint().algorithm))
-    fresh.initialize(trained.checkpoint())
-    ours = fresh.checkpoint().algorithm
+    before = copy.deepcopy(dict(checkpoint_of(fresh).algorithm))
+    initialize(fresh, checkpoint_of(trained))
+    ours = checkpoint_of(fresh).algorithm
     heads, their_heads = ours["network"]["value.weight"], theirs["network"]["value.weight"]
     assert torch.equal(heads[0], their_heads[1])
     assert torch.equal(heads[1], before["network"]["value.weight"][1])

@@ -13,6 +13,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, policy_network, restore
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.policy import Policy
@@ -108,12 +109,12 @@ def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay:
         if (trainer_type == "dqn_consensus")
         else lived(trainer_type, agents, replay={"type": replay})
     )
-    before = {name: tensor.clone() for name, tensor in behavior.checkpoint().algorithm["network"].items()}
+    before = {name: tensor.clone() for name, tensor in checkpoint_of(behavior).algorithm["network"].items()}
     learner = learner_of(behavior)
     learner.replay.schedule.steps += agents
     metrics = behavior.update()
     assert np.isfinite(list(metrics.values())).all()
-    after = behavior.checkpoint().algorithm["network"]
+    after = checkpoint_of(behavior).algorithm["network"]
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
@@ -121,7 +122,7 @@ def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay:
 @pytest.mark.parametrize("changes", [{"share": "full", "agent_ids": True}, {"reward_mode": "individual"}])
 def test_other_ways_to_share_and_to_be_paid(lived, trainer_type: str, changes: dict[str, Any]) -> None:
     behavior = lived(trainer_type, 3, **changes)
-    assert np.isfinite(list(behavior.checkpoint().algorithm["optimizer"]["mean"])).all()
+    assert np.isfinite(list(checkpoint_of(behavior).algorithm["optimizer"]["mean"])).all()
 
 
 def scrambled(network: torch.nn.Module, part: str) -> None:
@@ -236,19 +237,19 @@ def test_the_targets_heads_only_follow(lived) -> None:
 def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, trainer_type: str) -> None:
     behavior = lived(trainer_type, 2, 3)
     again = make_behavior(seed=99, **settings_of(trainer_type, 2))
-    again.restore(behavior.checkpoint())
-    again.learner.load_replay_state(behavior.replay_state())
+    restore(again, checkpoint_of(behavior))
+    again.learner.load_replay_state(behavior.learner.replay_state())
     behavior.collector.drop(0)
     for each in (behavior, again):
         live(each, Walk(2, 8), 3)
-    ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm
+    ours, theirs = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
     for part in ("network", "target"):
         assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_a_policy_needs_the_whole_group_to_act(lived, trainer_type: str) -> None:
-    policy = Policy(lived(trainer_type, 3).checkpoint())
+    policy = Policy(checkpoint_of(lived(trainer_type, 3)))
     assert policy.communicates
     assert policy.num_agents == 3
     rng = np.random.default_rng(3)
@@ -268,7 +269,7 @@ def test_a_policy_needs_the_whole_group_to_act(lived, trainer_type: str) -> None
 
 
 def test_two_agents_cannot_have_one_index(lived) -> None:
-    policy = Policy(lived("sic", 2).checkpoint())
+    policy = Policy(checkpoint_of(lived("sic", 2)))
     with pytest.raises(ValueError, match="two of a group have the same index; say groups"):
         policy.act(np.zeros((3, 1)), agent_indices=[0, 1, 0])
     with pytest.raises(ValueError, match=r"groups: expected shape \(3,\), got \(2,\)"):
@@ -278,10 +279,10 @@ def test_two_agents_cannot_have_one_index(lived) -> None:
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_a_copy_of_the_policy_thinks_for_itself(lived, trainer_type: str) -> None:
     behavior = lived(trainer_type, 2)
-    network = behavior.policy_network()
+    network = policy_network(behavior)
     seen = torch.randn(6, 1), torch.randn(6, 2), torch.eye(2).repeat(3, 1)
     with torch.no_grad():
         before = network.forward(seen).logits
         scrambled(learner_of(behavior).networks["network"], "")
         assert torch.equal(network.forward(seen).logits, before)
-        assert not torch.allclose(behavior.policy_network().forward(seen).logits, before)
+        assert not torch.allclose(policy_network(behavior).forward(seen).logits, before)

@@ -9,6 +9,7 @@ import pytest
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -89,15 +90,15 @@ def learn(
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_they_learn_what_only_the_other_sees(make_behavior, live, trainer_type: str, seed: int) -> None:
     behavior = learn(make_behavior, live, trainer_type, 2, seed, 80)
-    assert share_right(Policy(behavior.checkpoint()), 2) == 1.0
+    assert share_right(Policy(checkpoint_of(behavior)), 2) == 1.0
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_three_learn_it_too(make_behavior, live, trainer_type: str) -> None:
     behavior = learn(make_behavior, live, trainer_type, 3, 1, 100)
-    assert share_right(Policy(behavior.checkpoint()), 3) > 0.9
+    assert share_right(Policy(checkpoint_of(behavior)), 3) > 0.9
 
 
 def test_who_shares_nothing_cannot_know(make_behavior, live) -> None:
     behavior = learn(make_behavior, live, "dqn_share", 2, 1, 5, share_iterations=0)
-    assert share_right(Policy(behavior.checkpoint()), 2) == 0.5
+    assert share_right(Policy(checkpoint_of(behavior)), 2) == 0.5

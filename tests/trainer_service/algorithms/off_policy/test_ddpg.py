@@ -12,12 +12,13 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
+from behavior_worlds import assert_resumes_exactly, begin_world, observe, run_ticks
 from replayed import learn_from
 
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
 from trainer_service.interop.onnx_export import to_onnx
@@ -95,28 +96,28 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 ) -> None:
     changes = {"replay": {"type": replay}, "noise": noise, "noise_final": 0.01, "exploration_steps": 150}
     straight = assert_resumes_exactly(partial(learner, **changes), OneDecision(), tmp_path, ticks, more=25)
-    assert straight.checkpoint().algorithm["updates"] > 15
+    assert checkpoint_of(straight).algorithm["updates"] > 15
 
 
 def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) -> None:
     changes = {"save_replay_buffer": False, "noise_final": 0.0, "exploration_steps": 40}
     trained = learner(**changes)
     run_ticks(trained, *begin_world(trained, OneDecision()), 20)
-    assert trained.replay_state() is None
+    assert trained.learner.replay_state() is None
     resumed = learner(**changes)
-    resumed.restore(trained.checkpoint())
+    restore(resumed, checkpoint_of(trained))
     world, first = begin_world(resumed, OneDecision())
-    before = resumed.checkpoint().algorithm["updates"]
-    (actions,) = resumed.act()
+    before = checkpoint_of(resumed).algorithm["updates"]
+    (actions,) = resumed.collector.act()
     np.testing.assert_array_equal(
-        actions.continuous, Policy(trained.checkpoint()).act(first.observations).continuous
+        actions.continuous, Policy(checkpoint_of(trained)).act(first.observations).continuous
     )
     batch = world.step(actions)
-    resumed.observe(BehaviorTick(0, 0, batch))
+    observe(resumed, BehaviorTick(0, 0, batch))
     run_ticks(resumed, world, batch, 5)
-    assert resumed.checkpoint().algorithm["updates"] == before == 14
+    assert checkpoint_of(resumed).algorithm["updates"] == before == 14
     run_ticks(resumed, world, batch, 2)
-    assert resumed.checkpoint().algorithm["updates"] == before + 2
+    assert checkpoint_of(resumed).algorithm["updates"] == before + 2
 
 
 def test_at_first_actions_are_uniform_then_noise_falls(learner) -> None:
@@ -145,15 +146,15 @@ def deviation(behavior: Behavior) -> float:
 def test_who_only_acts_tries_nothing_out(learner) -> None:
     behavior = learner(exploration_noise=1.0, buffer_init_steps=0)
     seen = np.random.default_rng(2).normal(size=(50, 2)).astype(np.float32)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     drawn, likeliest = (policy.act(seen, deterministic=sure).continuous for sure in (False, True))
     np.testing.assert_array_equal(drawn, likeliest)
     assert np.abs(likeliest).max() < 1.0
 
 
 def taken(behavior: Behavior, world: OneDecision) -> np.ndarray:
-    (actions,) = behavior.act()
-    behavior.observe(BehaviorTick(0, 0, world.step(actions)))
+    (actions,) = behavior.collector.act()
+    observe(behavior, BehaviorTick(0, 0, world.step(actions)))
     return actions.continuous
 
 
@@ -187,13 +188,13 @@ def test_the_critic_learns_what_the_paper_says(learner) -> None:
         n_step=1,
     )
     world, first = begin_world(behavior, Endless())
-    before = behavior.checkpoint().algorithm
+    before = checkpoint_of(behavior).algorithm
     run_ticks(behavior, world, first, 3)
     assert not behavior.ready_to_update()
-    batch = world.step(behavior.act()[0])
-    behavior.observe(BehaviorTick(0, 0, batch))
+    batch = world.step(behavior.collector.act()[0])
+    observe(behavior, BehaviorTick(0, 0, batch))
     run_ticks(behavior, world, batch, 3)
-    behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
+    observe(behavior, BehaviorTick(0, 0, world.step(behavior.collector.act()[0])))
     assert behavior.ready_to_update()
     metrics = behavior.update()
     q = value_of(before, behavior)
@@ -224,9 +225,9 @@ def test_several_steps_at_once_are_discounted_as_often(learner) -> None:
         n_step=3,
     )
     world, first = begin_world(behavior, Endless())
-    q = value_of(behavior.checkpoint().algorithm, behavior)
+    q = value_of(checkpoint_of(behavior).algorithm, behavior)
     run_ticks(behavior, world, first, 7)
-    behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
+    observe(behavior, BehaviorTick(0, 0, world.step(behavior.collector.act()[0])))
     error = behavior.update()["Losses/TD Error"]
     # Of eight steps the last has one reward, the one before two, all others three.
     errors = [abs(q - (sum(0.99**k for k in range(n)) + 0.99**n * q)) for n in (1, 2, 3)]
@@ -269,11 +270,11 @@ def test_targets_move_by_tau_or_become_copies(learner, hard: bool) -> None:
     world, batch = begin_world(behavior, OneDecision())
     batch = run_ticks(behavior, world, batch, 5)
     for update in range(1, 11):
-        before = copy.deepcopy(behavior.checkpoint().algorithm)
+        before = copy.deepcopy(checkpoint_of(behavior).algorithm)
         batch = run_ticks(behavior, world, batch, 1)
-        if behavior.checkpoint().algorithm["updates"] == before["updates"]:
+        if checkpoint_of(behavior).algorithm["updates"] == before["updates"]:
             batch = run_ticks(behavior, world, batch, 1)
-        after = behavior.checkpoint().algorithm
+        after = checkpoint_of(behavior).algorithm
         assert after["updates"] == update
         for part in ("actor", "critic"):
             for name, online in after[part].items():
@@ -285,7 +286,7 @@ def test_targets_move_by_tau_or_become_copies(learner, hard: bool) -> None:
 def test_its_model_acts_as_its_policy_does_and_draws_nothing(learner) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, OneDecision()), 30)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     network = policy.network()
     with torch.no_grad():  # so far out that a bare number would be no action
         network.network.output.weight.mul_(20.0)

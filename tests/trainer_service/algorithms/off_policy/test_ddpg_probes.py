@@ -11,6 +11,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.deterministic_actor import ActionCritic
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -57,7 +58,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 def q_of(behavior: Behavior, observations: list[float], action: float) -> list[float]:
     """The critic's values of this action."""
     critic = ActionCritic(behavior.spec, behavior.settings.network_settings)
-    critic.load_state_dict(behavior.checkpoint().algorithm["critic"])
+    critic.load_state_dict(checkpoint_of(behavior).algorithm["critic"])
     seen = torch.tensor(observations)[:, None]
     with torch.inference_mode():
         return critic.forward(EncoderInput([seen]), torch.full((len(seen), 1), action)).tolist()

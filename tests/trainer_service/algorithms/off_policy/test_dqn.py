@@ -16,6 +16,7 @@ from behavior_worlds import assert_equal_states, assert_resumes_exactly, begin_w
 from trainer_service.algorithms import DQN
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, restore
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -81,7 +82,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def algorithm(behavior: Behavior) -> dict[str, Any]:
-    return copy.deepcopy(dict(behavior.checkpoint().algorithm))
+    return copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
 
 
 @pytest.mark.parametrize(
@@ -104,9 +105,9 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
     run_ticks(trained, *begin_world(trained, TwoDecisions()), 20)
-    assert trained.replay_state() is None
+    assert trained.learner.replay_state() is None
     resumed = learner(save_replay_buffer=False)
-    resumed.restore(trained.checkpoint())
+    restore(resumed, checkpoint_of(trained))
     before = algorithm(resumed)
     assert before["exploration"] == {"steps": 80, "episodes": 40}
     world, first = begin_world(resumed, TwoDecisions())
@@ -120,7 +121,7 @@ def test_weights_start_another_run_which_explores_anew(learner) -> None:
     trained = learner()
     run_ticks(trained, *begin_world(trained, TwoDecisions()), 20)
     fresh = learner(seed=5)
-    fresh.initialize(trained.checkpoint())
+    initialize(fresh, checkpoint_of(trained))
     for part in ("network", "target", "normalizer"):
         assert_equal_states(flat(algorithm(fresh)[part]), flat(algorithm(trained)[part]))
     assert algorithm(fresh)["updates"] == 0
@@ -129,7 +130,7 @@ def test_weights_start_another_run_which_explores_anew(learner) -> None:
 
 def test_a_checkpoint_of_other_heads_is_refused(learner) -> None:
     with pytest.raises(UserError, match="does not fit the configured networks"):
-        learner(dueling=True).restore(learner().checkpoint())
+        restore(learner(dueling=True), checkpoint_of(learner()))
 
 
 def test_targets_follow_by_tau(learner) -> None:
@@ -179,7 +180,7 @@ def test_exploration_falls_and_deterministic_actions_have_none(learner) -> None:
 def test_who_only_acts_tries_nothing_out(learner) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, TwoDecisions()), 3)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     seen = np.random.default_rng(2).normal(size=(400, 2)).astype(np.float32)
     np.testing.assert_array_equal(policy.act(seen, deterministic=False).discrete, policy.act(seen).discrete)
 

@@ -14,6 +14,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.networks.policies.q_network import QNetwork
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -71,7 +72,7 @@ def q_of(behavior: Behavior, *observations: float) -> np.ndarray:
     """Values of each choice. Shape [observations, choices]."""
     hyper = behavior.settings.hyperparameters
     network = QNetwork(behavior.spec, behavior.settings.network_settings, dueling=hyper.dueling)
-    network.load_state_dict(behavior.checkpoint().algorithm["network"])
+    network.load_state_dict(checkpoint_of(behavior).algorithm["network"])
     with torch.inference_mode():
         return network.q_values([torch.tensor(observations)[:, None]]).numpy()
 

@@ -11,10 +11,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
+from behavior_worlds import assert_resumes_exactly, begin_world, observe, run_ticks
 
 from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
@@ -106,7 +107,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 ) -> None:
     make = partial(learner, kind, buffer_init_steps=36, **changes)
     straight = assert_resumes_exactly(make, world(kind), tmp_path, ticks, more=15)
-    assert straight.checkpoint().algorithm["updates"] >= 14
+    assert checkpoint_of(straight).algorithm["updates"] >= 14
 
 
 @pytest.mark.parametrize("share", ["none", "full"])
@@ -115,7 +116,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool, share: str) -> None:
     behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
     run_ticks(behavior, *begin_world(behavior, world(kind)), 12)
-    checkpoint = behavior.checkpoint()
+    checkpoint = checkpoint_of(behavior)
     chance = torch.Generator().manual_seed(1)
     # Far enough out to tell agents and choices apart.
     for parameter in checkpoint.algorithm["actors"].values():
@@ -166,7 +167,7 @@ def test_choices_are_sampled_and_numbers_get_noise_while_learning(learner) -> No
     of_two = logits[[2, 4]].softmax(0)[1].item()
     assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}
     assert (drawn.discrete_actions[:, 1] == 2).mean() == pytest.approx(of_two, abs=0.04)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     calm = policy.act(seen, allowed, agent_indices=np.zeros(rows, int), deterministic=False)
     np.testing.assert_allclose(calm.continuous, surely.continuous_actions, atol=1e-6)
 
@@ -176,7 +177,7 @@ def test_what_happens_before_anything_is_learned_is_of_any_size(learner) -> None
     task, _ = begin_world(behavior, world("numbers"))
     done = []
     for _ in range(60):
-        (actions,) = behavior.act()
+        (actions,) = behavior.collector.act()
         done.append(actions.continuous)
-        behavior.observe(BehaviorTick(0, 0, task.step(actions)))
+        observe(behavior, BehaviorTick(0, 0, task.step(actions)))
     assert np.concatenate(done).std() == pytest.approx(1 / np.sqrt(3), abs=0.05)

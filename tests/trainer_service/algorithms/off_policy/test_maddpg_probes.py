@@ -10,6 +10,7 @@ import pytest
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -216,7 +217,7 @@ def test_numbers_are_found_that_suit_each_other(learner, live, seed: int) -> Non
     behavior = learner(seed, continuous=1, exploration_noise=0.3, buffer_size=600)
     live(behavior, Balance(seed), 400)
     cues = np.float32([[-1.0], [-1.0], [1.0], [1.0]])
-    done = Policy(behavior.checkpoint()).act(cues, agent_indices=[0, 1, 0, 1]).continuous[:, 0]
+    done = Policy(checkpoint_of(behavior)).act(cues, agent_indices=[0, 1, 0, 1]).continuous[:, 0]
     assert done == pytest.approx([-0.5, 0.5, 0.5, -0.5], abs=0.2)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly
+from behavior_worlds import assert_resumes_exactly, observe
 from group_lives import NUM_AGENTS, GroupLife
 from seeds import seeds
 from torch import Tensor
@@ -22,6 +22,7 @@ from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLe
 from trainer_service.algorithms.common.off_policy.replay_sampler import part_of_sample
 from trainer_service.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.groups.histories import GroupInput
@@ -105,8 +106,8 @@ def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tup
     for tick in range(ticks):
         batch = crowd.tick(tick % 2)
         if batch is not None:
-            behavior.observe(BehaviorTick(tick % 2, 0, batch))
-            behavior.act()
+            observe(behavior, BehaviorTick(tick % 2, 0, batch))
+            behavior.collector.act()
     return algorithm, Trajectories.concatenate(given)
 
 
@@ -256,7 +257,7 @@ def test_an_exported_model_remembers_as_the_policy_does(group, learner: str, kin
     with torch.no_grad():
         for parameter in behavior.learner.networks["network"].parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     network = policy.network()
     session = onnxruntime.InferenceSession(to_onnx(network, policy.inputs))
     rng, rows = np.random.default_rng(1), 7
@@ -346,7 +347,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
         **changes,
     )
     straight = assert_resumes_exactly(make, Cues(1), tmp_path, 30, more=21)
-    assert straight.checkpoint().algorithm["updates"] > 30
+    assert checkpoint_of(straight).algorithm["updates"] > 30
 
 
 def learned(behavior: Behavior, seed: int, ticks: int) -> float:
@@ -354,10 +355,10 @@ def learned(behavior: Behavior, seed: int, ticks: int) -> float:
     world = Cues(seed)
     batch = world.begin()
     for _ in range(ticks):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
-        batch = world.step(behavior.act()[0])
+        batch = world.step(behavior.collector.act()[0])
     return float(np.mean(world.scores[-20:]))
 
 

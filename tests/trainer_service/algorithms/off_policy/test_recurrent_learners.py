@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
+from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
 from replayed import learn_from
 from seeds import seeds
 
@@ -20,6 +20,7 @@ from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
 from trainer_service.algorithms.off_policy.td3 import TD3
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.encoders.memory import EncoderInput
@@ -208,21 +209,21 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     world = Corridor(1, choices=2 if trainer == "dqn" else 0)
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
     batch = live_in(straight, world, world.begin(), 44)
-    straight.observe(BehaviorTick(0, 0, batch))
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
-    save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
+    observe(straight, BehaviorTick(0, 0, batch))
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
+    save_replay_file(straight.learner.replay_state(), tmp_path / "replay.npz")
 
     resumed = walker(trainer, memory, seed=99, **changes)
     its_world = copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    resumed.restore_replay(tmp_path / "replay.npz")
-    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    load_replay(resumed, tmp_path / "replay.npz")
+    observe(resumed, BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():
             behavior.update()
-        live_in(behavior, its, its.step(behavior.act()[0]), 20)
-    assert straight.checkpoint().algorithm["updates"] > 20
+        live_in(behavior, its, its.step(behavior.collector.act()[0]), 20)
+    assert checkpoint_of(straight).algorithm["updates"] > 20
     assert_equal_states(state(straight), state(resumed))
 
 
@@ -231,7 +232,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_an_exported_model_remembers_as_the_policy_does(walker, trainer: str, kind: str) -> None:
     behavior = walker(trainer, {"memory_size": 6, "sequence_length": 4, "type": kind})
     collected(behavior, ticks=30)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     session = onnxruntime.InferenceSession(to_onnx(policy.network(), policy.inputs))
     numbers = np.random.default_rng(1).normal(size=(5, CORRIDORS, 3)).astype(np.float32)
     remembered, memories = np.zeros((CORRIDORS, 1, 6), np.float32), None
@@ -268,7 +269,7 @@ def test_a_copy_that_acts_remembers_as_the_learner_does(walker, trainer: str) ->
 
 def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
     """Mean return of the likeliest actions in corridors of the same kind."""
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     world = Corridor(seed + 100, choices=policy.spec.action_spec.mask_size)
     batch, memories, starts = world.begin(), None, None
     while len(world.returns) < episodes:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, state
+from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
 from replayed import learn_from
 from seeds import seeds
 
 from trainer_service.algorithms import SAC
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -212,21 +213,21 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
     world = Corridor(1)
     # Every episode has four steps, so nothing is unfinished after every fourth tick.
     batch = live_in(straight, world, world.begin(), ticks)
-    straight.observe(BehaviorTick(0, 0, batch))
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
-    save_replay_file(straight.replay_state(), tmp_path / "replay.npz")
+    observe(straight, BehaviorTick(0, 0, batch))
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
+    save_replay_file(straight.learner.replay_state(), tmp_path / "replay.npz")
 
     resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
     its_world = copy.deepcopy(world)
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    resumed.restore_replay(tmp_path / "replay.npz")
-    resumed.observe(BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    load_replay(resumed, tmp_path / "replay.npz")
+    observe(resumed, BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
     assert_equal_states(state(straight), state(resumed))
     for behavior, its in ((straight, world), (resumed, its_world)):
         if behavior.ready_to_update():
             behavior.update()
-        live_in(behavior, its, its.step(behavior.act()[0]), 20)
-    assert straight.checkpoint().algorithm["updates"] > 10
+        live_in(behavior, its, its.step(behavior.collector.act()[0]), 20)
+    assert checkpoint_of(straight).algorithm["updates"] > 10
     assert_equal_states(state(straight), state(resumed))
 
 
@@ -238,7 +239,7 @@ def test_a_memory_of_another_size_cannot_be_resumed(walker) -> None:
     four, eight = (walker({"memory_size": size, "sequence_length": 5}) for size in (4, 8))
     expected = "does not fit the configured networks: network_settings.memory.memory_size was 4, now 8"
     with pytest.raises(UserError, match=expected):
-        eight.restore(four.checkpoint())
+        restore(eight, checkpoint_of(four))
 
 
 @replays
@@ -261,7 +262,7 @@ def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: st
 
 def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
     """Mean return of the likeliest actions in corridors of the same kind."""
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     world = Corridor(seed + 100, choices=policy.spec.action_spec.mask_size)
     batch, memories, starts = world.begin(), None, None
     while len(world.returns) < episodes:

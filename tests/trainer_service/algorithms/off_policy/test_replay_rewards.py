@@ -16,6 +16,7 @@ from short_episodes import DECISIONS, GROUP, SENSOR, ShortEpisodes
 from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.algorithms.common.observation_selection import selector_for
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, restore
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
@@ -206,7 +207,7 @@ def test_a_new_run_may_add_or_drop_a_signal(trainer_type: str) -> None:
         (curious, begin(5, curiosity={"network_settings": SMALL})),
     ):
         fresh = weights(after)
-        after.initialize(before.checkpoint())
+        initialize(after, checkpoint_of(before))
         ours, theirs = weights(after), weights(before)
         for name, value in ours.items():
             expected = theirs.get(name, fresh[name])
@@ -215,7 +216,7 @@ def test_a_new_run_may_add_or_drop_a_signal(trainer_type: str) -> None:
                     torch.equal(value, expected) if isinstance(value, torch.Tensor) else value == expected
                 ), name
     with pytest.raises(UserError, match=r"reward_signals\.curiosity was set, now not set"):
-        begin(6).restore(curious.checkpoint())
+        restore(begin(6), checkpoint_of(curious))
 
 
 @pytest.mark.probe
@@ -302,7 +303,7 @@ def test_the_greedy_choice_is_what_cannot_be_foretold(trainer_type: str, signal:
 
 def opens_second(behavior: Behavior) -> bool:
     """Whether all agents of a group choose the second door."""
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     ids: dict[str, Any] = {"agent_indices": [0, 1]} if policy.num_agents else {}
     chosen = policy.act([np.zeros((2, 6), np.float32)], **ids)
     second = chosen.discrete[:, 0] == 1 if chosen.discrete.size else chosen.continuous[:, 0] > 0

@@ -23,6 +23,7 @@ from behavior_worlds import (
 from trainer_service.algorithms import SAC
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, initialize, load_replay, restore
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.policy import Policy
@@ -59,7 +60,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 
 def updates_of(behavior: Behavior) -> int:
-    updates: int = behavior.checkpoint().algorithm["updates"]
+    updates: int = checkpoint_of(behavior).algorithm["updates"]
     return updates
 
 
@@ -76,9 +77,9 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
     trained = learner(save_replay_buffer=False)
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
-    assert trained.replay_state() is None
+    assert trained.learner.replay_state() is None
     resumed = learner(save_replay_buffer=False)
-    resumed.restore(trained.checkpoint())
+    restore(resumed, checkpoint_of(trained))
     world, first = begin_world(resumed, OneDecision(AGENTS))
     before = updates_of(resumed)
     batch = run_ticks(resumed, world, first, 6)
@@ -90,34 +91,34 @@ def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
 def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
     trained = learner()
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 30)
-    log_alpha = trained.checkpoint().algorithm["log_alpha"]
+    log_alpha = checkpoint_of(trained).algorithm["log_alpha"]
     assert log_alpha.shape == (2,)
     assert log_alpha.abs().min() > 0.0
     fresh = learner(seed=5)
-    fresh.initialize(trained.checkpoint())
-    assert torch.equal(fresh.checkpoint().algorithm["log_alpha"], log_alpha)
+    initialize(fresh, checkpoint_of(trained))
+    assert torch.equal(checkpoint_of(fresh).algorithm["log_alpha"], log_alpha)
 
 
 def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behavior, tmp_path: Path) -> None:
     trained = learner()
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 10)
     path = tmp_path / "replay.npz"
-    save_replay_file(trained.replay_state(), path)
+    save_replay_file(trained.learner.replay_state(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
-        other.restore_replay(path)
+        load_replay(other, path)
     rows = tmp_path / "replay-0-steps-0.npz"
     written = rows.read_bytes()
-    place = written.index(trained.replay_state()["steps.observations.0"].tobytes())
+    place = written.index(trained.learner.replay_state()["steps.observations.0"].tobytes())
     rows.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used: 'replay-0-steps-0\.npz': Bad CRC-32"):
-        learner().restore_replay(path)
+        load_replay(learner(), path)
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
-        learner().restore_replay(path)
+        load_replay(learner(), path)
     np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
     with pytest.raises(UserError, match="holds Python objects, which are never unpickled"):
-        learner().restore_replay(path)
+        load_replay(learner(), path)
 
 
 def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
@@ -155,11 +156,11 @@ def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expe
 def test_targets_follow_the_critics_by_tau(learner) -> None:
     behavior = learner(tau=0.25, steps_per_update=8)
     world, batch = begin_world(behavior, OneDecision(AGENTS))
-    start = copy.deepcopy(dict(behavior.checkpoint().algorithm))
+    start = copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
     assert_equal_states(flat(start["critics"]), flat(start["target_critics"]))
     run_ticks(behavior, world, batch, 8)
     assert updates_of(behavior) == 1
-    after = behavior.checkpoint().algorithm
+    after = checkpoint_of(behavior).algorithm
     for name, target in after["target_critics"].items():
         torch.testing.assert_close(
             target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
@@ -179,12 +180,12 @@ def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
     run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 10)
     seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
     network = SoftActor(behavior.spec, behavior.settings.network_settings)
-    network.load_state_dict(behavior.checkpoint().algorithm["actor"])
+    network.load_state_dict(checkpoint_of(behavior).algorithm["actor"])
     with torch.no_grad():  # far out, where a bare mean would be no action
         network.actions.mean.weight.mul_(100.0)
-    algorithm = dict(behavior.checkpoint().algorithm)
+    algorithm = dict(checkpoint_of(behavior).algorithm)
     algorithm["actor"] = network.state_dict()
-    checkpoint = behavior.checkpoint()
+    checkpoint = checkpoint_of(behavior)
     policy = Policy(type(checkpoint)(checkpoint.behavior, 0, checkpoint.spec, checkpoint.settings, algorithm))
     likeliest = policy.act(seen).continuous
     assert np.abs(likeliest).max() <= 1.0
@@ -225,7 +226,7 @@ def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:
         ({"extrinsic": extrinsic}, gone),
     ):
         with pytest.raises(UserError, match=f"{named}$"):
-            learner(reward_signals=signals).restore(trained.checkpoint())
+            restore(learner(reward_signals=signals), checkpoint_of(trained))
 
 
 def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
@@ -237,9 +238,9 @@ def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
     fresh = learner(
         seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
     )
-    before = copy.deepcopy(dict(fresh.checkpoint().algorithm))
-    fresh.initialize(trained.checkpoint())
-    theirs, ours = trained.checkpoint().algorithm, fresh.checkpoint().algorithm
+    before = copy.deepcopy(dict(checkpoint_of(fresh).algorithm))
+    initialize(fresh, checkpoint_of(trained))
+    theirs, ours = checkpoint_of(trained).algorithm, checkpoint_of(fresh).algorithm
     for critics in ("critics", "target_critics"):
         for key in ("q.weight", "q.bias"):  # three choices to a head
             found, known, own = (each[critics][key] for each in (ours, theirs, before))

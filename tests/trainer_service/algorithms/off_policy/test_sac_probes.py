@@ -14,6 +14,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.soft_actor import SoftCritics
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -63,7 +64,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 def q_of(behavior: Behavior, observations: list[float], continuous: float | None = None) -> np.ndarray:
     """The first critic's values of each choice, or of this number. Shape [observations, choices or 1]."""
-    state = behavior.checkpoint().algorithm
+    state = checkpoint_of(behavior).algorithm
     critics = SoftCritics(behavior.spec, behavior.settings.network_settings, value_heads=1)
     critics.load_state_dict(state["critics"])
     seen = torch.tensor(observations)[:, None]

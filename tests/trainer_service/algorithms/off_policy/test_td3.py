@@ -17,6 +17,7 @@ from seeds import seeds
 
 from trainer_service.algorithms.off_policy.td3 import TD3
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config.hyperparameters.off_policy import TD3Settings
 from trainer_service.errors import UserError
 from trainer_service.replay.transitions import Sample
@@ -213,7 +214,7 @@ def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
 ) -> None:
     make = partial(learner, replay={"type": replay}, policy_delay=3)
     straight = assert_resumes_exactly(make, OneDecision(), tmp_path, ticks, more=25)
-    assert straight.checkpoint().algorithm["updates"] > 15
+    assert checkpoint_of(straight).algorithm["updates"] > 15
 
 
 def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:

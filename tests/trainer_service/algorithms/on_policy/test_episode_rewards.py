@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, begin_world, run_ticks, state
+from behavior_worlds import assert_equal_states, begin_world, observe, run_ticks, state
 from every_trainer import settings_of
 from short_episodes import GROUP, SENSOR, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.rewards.curiosity import CuriosityReward
@@ -65,8 +66,8 @@ def updates_of(behavior: Behavior, count: int) -> list[dict[str, float]]:
     world, batch = begin_world(behavior, LongEpisodes(ACTIONS, AGENTS))
     told: list[dict[str, float]] = []
     while len(told) < count:
-        batch = world.step(behavior.act()[0])
-        behavior.observe(BehaviorTick(0, 0, batch))
+        batch = world.step(behavior.collector.act()[0])
+        observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             told.append(dict(behavior.update()))
     return told
@@ -97,13 +98,13 @@ def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Pa
     straight, resumed = (make(trainer_type, seed, normalize_rewards=True) for seed in (1, 9))
     world, batch = begin_world(straight, LongEpisodes(ACTIONS, AGENTS))
     batch = run_ticks(straight, world, batch, UPDATE + UPDATE // 2)
-    save_checkpoint(straight.checkpoint(), tmp_path / "checkpoint.safetensors")
-    resumed.restore(load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
     ours, theirs = straight.learner, resumed.learner
     told: list[dict[str, float]] = []
     for _ in range(3 * UPDATE):
         # One assembler for both: a simulator that is started again would begin new episodes.
-        batch = world.step(straight.act()[0])
+        batch = world.step(straight.collector.act()[0])
         lived = straight.collector.observe(BehaviorTick(0, 0, batch)).trajectories
         if lived is not None:
             ours.record(lived)

@@ -12,6 +12,7 @@ from seeds import seeds
 
 from trainer_service.algorithms.common.observation_selection import with_group_size
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -302,11 +303,11 @@ def test_a_group_learner_resumes_bit_for_bit(make_behavior, live, learner: str) 
     behavior = make(make_behavior, learner, 7, share="none")
     live(behavior, OwnCue(7), 2)
     again = make(make_behavior, learner, 99, share="none")
-    again.restore(behavior.checkpoint())
+    restore(again, checkpoint_of(behavior))
     behavior.collector.drop(0)
     for each in (behavior, again):
         live(each, OwnCue(8), 2)
-    ours, theirs = behavior.checkpoint().algorithm, again.checkpoint().algorithm
+    ours, theirs = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
     for part in ("actors", "critic"):
         assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
 
@@ -314,7 +315,7 @@ def test_a_group_learner_resumes_bit_for_bit(make_behavior, live, learner: str) 
 @learners
 def test_a_policy_that_tells_agents_apart_needs_agent_indices(make_behavior, learner: str) -> None:
     behavior = make_behavior(seed=1, **settings_of(learner, share="none"))
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     assert policy.num_agents == 2
     with pytest.raises(ValueError, match="say their agent_indices"):
         policy.act(np.zeros((3, 1), np.float32))

@@ -14,6 +14,7 @@ from behavior_worlds import assert_equal_states, flat
 from trainer_service.algorithms.common.on_policy import update
 from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -179,7 +180,7 @@ def test_values_are_learned_in_units_of_the_returns(make_behavior, live, learner
     world = Pairs(own=lambda _: np.repeat(rng.choice([500.0, 1500.0], COPIES), 2) / 2)
     live(behavior, world, 1)
     behavior.summarize(0.0)
-    moments = behavior.checkpoint().algorithm["critic"]
+    moments = checkpoint_of(behavior).algorithm["critic"]
     live(behavior, world, 1)
     metrics = statistics(behavior)["Policy/Extrinsic Value Estimate"]
     mean = 500.0 if learner == "mappo" else 1000.0
@@ -198,7 +199,7 @@ def test_a_seed_decides_everything(make_behavior, live, learner: str) -> None:
         behavior = make(make_behavior, learner, seed=seed)
         torch.rand(seed)  # whatever others draw
         live(behavior, Pairs(own=lambda actions: actions.discrete[:, 0]), 2)
-        state = behavior.checkpoint().algorithm
+        state = checkpoint_of(behavior).algorithm
         found.append(
             torch.cat([each.flatten() for part in ("actors", "critic") for each in state[part].values()])
         )
@@ -323,16 +324,16 @@ def test_deterministic_policies_do_not_explore(make_behavior) -> None:
     behavior = make(
         make_behavior, "coma", share="full", agent_ids=False, exploration_initial=1.0, exploration_final=1.0
     )
-    actions = Policy(behavior.checkpoint()).act(np.ones((64, 1), np.float32))
+    actions = Policy(checkpoint_of(behavior)).act(np.ones((64, 1), np.float32))
     assert len(set(actions.discrete[:, 0].tolist())) == 1
 
 
 def test_comas_target_is_copied_every_target_update_steps(make_behavior, live) -> None:
     for due in (10**6, 1):
         behavior = make(make_behavior, "coma", target_update=due)
-        start = {name: each.clone() for name, each in behavior.checkpoint().algorithm["critic"].items()}
+        start = {name: each.clone() for name, each in checkpoint_of(behavior).algorithm["critic"].items()}
         live(behavior, Pairs(own=1.0), 1)
-        state = behavior.checkpoint().algorithm
+        state = checkpoint_of(behavior).algorithm
         moved = {
             part: any(not torch.equal(state[part][name], start[name]) for name in start)
             for part in ("critic", "target")
@@ -350,7 +351,7 @@ def test_normalized_rewards_may_be_in_any_unit(make_behavior, live, learner: str
         )
         first_choice = lambda actions, pays=pays: np.where(actions.discrete[:, 0] == 0, pays, -pays)  # noqa: E731
         live(behavior, Pairs(own=first_choice, group=3 * pays), 2)
-        learned.append(flat(behavior.checkpoint().algorithm))
+        learned.append(flat(checkpoint_of(behavior).algorithm))
     scale = next(name for name in learned[0] if name.endswith("scale/1") or name.endswith("scale.1"))
     assert learned[1].pop(scale) == pytest.approx(2**20 * learned[0].pop(scale))
     assert_equal_states(*learned)

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from behavior_worlds import observe
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import step_batch
 
@@ -21,8 +23,8 @@ def spread(behavior: Behavior) -> np.ndarray:
     agents = np.arange(2 * PAIRS)
     seen = np.zeros((len(agents), 2), np.float32)
     rows = step_batch([seen], np.zeros(len(agents), np.float32), agent_ids=agents, group_ids=1 + agents // 2)
-    behavior.observe(BehaviorTick(simulator=0, team=0, batch=rows))
-    (actions,) = behavior.act()
+    observe(behavior, BehaviorTick(simulator=0, team=0, batch=rows))
+    (actions,) = behavior.collector.act()
     return actions.continuous.reshape(PAIRS, 2, -1).std(axis=0)
 
 
@@ -46,6 +48,6 @@ def test_the_widest_actions_lie_at_the_ends(make_behavior: Callable[..., Behavio
 
 def test_without_continuous_actions_it_does_nothing(make_behavior: Callable[..., Behavior]) -> None:
     plain, told = (make_behavior(hyperparameters=values) for values in ({}, {"log_std_init": 0.0}))
-    networks = [behavior.checkpoint().algorithm["network"] for behavior in (plain, told)]
+    networks = [checkpoint_of(behavior).algorithm["network"] for behavior in (plain, told)]
     assert networks[0].keys() == networks[1].keys()
     assert all((networks[0][name] == networks[1][name]).all() for name in networks[0])

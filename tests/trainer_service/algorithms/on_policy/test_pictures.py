@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 from torch import nn
 
 from trainer_service.algorithms import Compute, make_learner
 from trainer_service.algorithms.common.on_policy.rollout import decouple, make_rollout
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
@@ -87,10 +89,10 @@ def collect(behavior: Behavior) -> None:
     world = Album(behavior.spec)
     batch = world.begin()
     while True:
-        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
+        observe(behavior, BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             return
-        (actions,) = behavior.act()
+        (actions,) = behavior.collector.act()
         batch = world.step(actions)
 
 
@@ -126,7 +128,7 @@ def test_bfloat16_stays_inside_of_the_encoders() -> None:
     collect(half)
     metrics = half.update()
     assert all(np.isfinite(value) for value in metrics.values())
-    state = half.checkpoint().algorithm
+    state = checkpoint_of(half).algorithm
     tensors = {**state["network"], **state["optimizer"]}
     assert {each.dtype for each in tensors.values() if isinstance(each, torch.Tensor)} == {torch.float32}
     single.learner.load_weights(state)

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -60,7 +62,7 @@ def hybrid(make_behavior, seed: int = 1, **hyperparameters: Any) -> Behavior:
 
 
 def network(behavior: Behavior) -> dict[str, torch.Tensor]:
-    weights = behavior.checkpoint().algorithm["network"]
+    weights = checkpoint_of(behavior).algorithm["network"]
     return {name: tensor.clone() for name, tensor in weights.items()}
 
 
@@ -119,7 +121,7 @@ def test_the_policys_loss_keeps_its_sign(make_behavior, live) -> None:
 def test_an_update_uses_the_whole_rollout_once(make_behavior, live) -> None:
     behavior = hybrid(make_behavior)
     live(behavior, Drift(behavior), updates=1)
-    assert behavior.checkpoint().algorithm["collected"] is None
+    assert checkpoint_of(behavior).algorithm["collected"] is None
     assert not behavior.ready_to_update()
 
 
@@ -136,7 +138,7 @@ def test_half_a_minibatch_left_over_makes_a_step(batch_size: int, expected: int,
     behavior = hybrid(make_behavior, batch_size=batch_size, num_epoch=1)
     live(behavior, Drift(behavior), updates=1)
     steps = {
-        int(state) for name, state in leaves(behavior.checkpoint().algorithm["optimizer"]) if "step" in name
+        int(state) for name, state in leaves(checkpoint_of(behavior).algorithm["optimizer"]) if "step" in name
     }
     assert steps == {expected}
 
@@ -162,10 +164,10 @@ def test_schedules_run_over_max_steps(
     rates = {"learning_rate": 0.01, "epsilon": 0.3, "beta": 0.02, "learning_rate_schedule": schedule}
     behavior = hybrid(make_behavior, **rates)
     world = Drift(behavior)
-    behavior.observe(BehaviorTick(0, 0, world.begin()))
+    observe(behavior, BehaviorTick(0, 0, world.begin()))
     while not behavior.ready_to_update():
-        (actions,) = behavior.act()
-        behavior.observe(BehaviorTick(0, 0, world.step(actions)))
+        (actions,) = behavior.collector.act()
+        observe(behavior, BehaviorTick(0, 0, world.step(actions)))
     behavior.step = step
     behavior.update()
     scalars = statistics(behavior)
@@ -208,11 +210,11 @@ def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> N
     world, before = Drift(behavior), network(behavior)
     batch = world.begin()
     for _ in range(50):
-        behavior.observe(BehaviorTick(0, 0, batch))
+        observe(behavior, BehaviorTick(0, 0, batch))
         assert not behavior.ready_to_update()
-        batch = world.step(behavior.act()[0])
+        batch = world.step(behavior.collector.act()[0])
     assert same(network(behavior), before)
-    assert behavior.checkpoint().algorithm["collected"] is None
+    assert checkpoint_of(behavior).algorithm["collected"] is None
 
 
 def test_a_policy_with_nan_is_named_and_marked(make_behavior, live) -> None:

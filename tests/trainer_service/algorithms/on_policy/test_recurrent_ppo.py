@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 from seeds import seeds
 
 from trainer_service.algorithms import PPO
 from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.networks.policies.actor_critic import batched_values
 from trainer_service.policy import Policy
@@ -103,8 +105,8 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
     """Trajectories that a behavior collected in some ticks, before it learned."""
     batch = world.begin()
     for _ in range(ticks):
-        behavior.observe(BehaviorTick(0, 0, batch))
-        batch = world.step(behavior.act()[0])
+        observe(behavior, BehaviorTick(0, 0, batch))
+        batch = world.step(behavior.collector.act()[0])
     ppo = behavior.learner
     assert isinstance(ppo, PPO)
     trajectories = ppo.buffer.peek()
@@ -194,7 +196,7 @@ def test_minibatches_hold_whole_sequences_and_every_step_once(
 
 def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
     """Mean return of the likeliest actions in corridors of the same kind."""
-    policy, world = Policy(behavior.checkpoint()), Corridor(seed + 100)
+    policy, world = Policy(checkpoint_of(behavior)), Corridor(seed + 100)
     batch, memories, starts = world.begin(), None, None
     while len(world.returns) < episodes:
         seen = batch.observations[0][batch.num_terminal :]

@@ -288,7 +288,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         for name in names:
             settings = settings_of(CASES[name], folder)
             behavior = Behavior(name, CASES[name].spec, settings, Compute(CPU, 7))
-            twin = ranks.make(name, behavior._selector.spec, behavior.settings, Compute(CPU, 7))
+            twin = ranks.make(name, behavior.collector.selector.spec, behavior.settings, Compute(CPU, 7))
             behavior.prepare()
             twin.prepare(0)
             metrics = learn_beside(behavior, twin, UPDATES)

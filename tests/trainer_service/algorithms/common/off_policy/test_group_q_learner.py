@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from behavior_worlds import observe
 from replayed import learn_from
 from torch import Tensor
 
@@ -21,6 +22,7 @@ from trainer_service.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import QMIXSettings
@@ -319,11 +321,11 @@ def live(behavior: Behavior, world: Crossing, updates: int) -> list[np.ndarray]:
     """Runs until so many updates are made. Returns the actions."""
     batch, done = world.begin(), []
     while updates:
-        behavior.observe(BehaviorTick(simulator=0, team=0, batch=batch))
+        observe(behavior, BehaviorTick(simulator=0, team=0, batch=batch))
         if behavior.ready_to_update():
             behavior.update()
             updates -= 1
-        (actions,) = behavior.act()
+        (actions,) = behavior.collector.act()
         done.append(actions.discrete.copy())
         batch = world.step(actions)
     return done
@@ -344,14 +346,14 @@ def test_a_run_goes_on_as_if_it_had_never_stopped(
     behavior = make(make_behavior, trainer_type, 7, **changes)
     live(behavior, Crossing(7), 6)
     again = make(make_behavior, trainer_type, 99, **changes)
-    again.restore(behavior.checkpoint())
-    experience = behavior.replay_state()
+    restore(again, checkpoint_of(behavior))
+    experience = behavior.learner.replay_state()
     assert experience is not None
     again.learner.load_replay_state({name: column.copy() for name, column in experience.items()})
     behavior.collector.drop(0)
     ours, theirs = (live(each, Crossing(8), 6) for each in (behavior, again))
     assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    one, other = behavior.checkpoint().algorithm, again.checkpoint().algorithm
+    one, other = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
     for part in ("network", "target"):
         assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
     for counter in ("updates", "joint_steps", "exploration"):
@@ -367,7 +369,7 @@ def test_a_model_does_what_the_policy_does(
     network = {"normalize": True, "layer_norm": layer_norm}
     behavior = make(make_behavior, trainer_type, share=share, agent_ids=share == "full", network=network)
     live(behavior, Crossing(3), 3)
-    policy = Policy(behavior.checkpoint())
+    policy = Policy(checkpoint_of(behavior))
     rng = np.random.default_rng(4)
     seen, agent_indices = rng.normal(size=(40, 2)).astype(np.float32), rng.integers(NUM_AGENTS, size=40)
     allowed = rng.random((40, 3)) < 0.6

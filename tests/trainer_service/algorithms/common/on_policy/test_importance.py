@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import observe
 
 from trainer_service.algorithms.common.on_policy import rollout as rollouts
 from trainer_service.algorithms.common.on_policy.rollout import Rollout, parts_in_order
@@ -92,9 +93,9 @@ def networks(behavior: Behavior) -> torch.Tensor:
 def collect(behavior: Behavior, world: Pairs) -> None:
     """Lets a behavior live until it could update."""
     batch = world.begin()
-    behavior.observe(BehaviorTick(0, 0, batch))
+    observe(behavior, BehaviorTick(0, 0, batch))
     while not behavior.ready_to_update():
-        behavior.observe(BehaviorTick(0, 0, world.step(behavior.act()[0])))
+        observe(behavior, BehaviorTick(0, 0, world.step(behavior.collector.act()[0])))
 
 
 def turn(behavior: Behavior, *probabilities: float) -> None:

@@ -26,7 +26,7 @@ from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
 if TYPE_CHECKING:
-    from trainer_service.gym_policy import GymPolicy
+    from trainer_service.policy.gym_policy import GymPolicy
 
 
 class Policy:
@@ -217,7 +217,7 @@ class Policy:
             UserError: an object without spaces, or with others than the policy was trained on; or Gymnasium is missing.
         """
         try:
-            from trainer_service.gym_policy import GymPolicy  # of an extra
+            from trainer_service.policy.gym_policy import GymPolicy  # of an extra
         except ModuleNotFoundError as error:
             if error.name != "gymnasium":
                 raise

@@ -1,4 +1,4 @@
-"""The record between collecting and learning: the experience of one behavior id's agents."""
+"""Records of one behavior id's agents: what a simulator says of them, and what collecting hands to learning."""
 
 from __future__ import annotations
 
@@ -10,6 +10,23 @@ from numpy.typing import NDArray
 
 from trainer_service.callbacks import EndedEpisodes
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.side_channels import SideChannelRecord
+from unity_bridge.steps import StepBatch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BehaviorTick:
+    """One tick of one simulator, for the agents of one behavior id: a name and a team id."""
+
+    simulator: int
+    team: int
+    batch: StepBatch
+
+    behavior_id: str = ""
+    """The simulator's spelling of the behavior id, such as ``Ball?team=0``."""
+
+    messages: tuple[SideChannelRecord, ...] = ()
+    """The side-channel messages of the tick, such as the actions of a scene's expert."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""The collectors of a process, and how ticks reach them."""
+"""The router of a process: which collector a simulator's ticks of a behavior id go to."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainer_service.collection.behavior_tick import BehaviorTick
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.sample_batch import SampleBatch
+from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
 from unity_bridge.server.bridge import Tick
@@ -19,6 +18,9 @@ from unity_bridge.steps import ActionBatch, StepBatch
 from unity_bridge.untrusted_text import quoted
 
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
+
+Deliver = Callable[[SampleBatch], None]
+"""Takes what a tick completed."""
 
 MAX_IDS = 256
 """Behavior ids of one simulator: names with their team ids."""
@@ -61,16 +63,14 @@ def parse_behavior_id(behavior_id: str) -> BehaviorId:
     return BehaviorId(match["name"], int(team))
 
 
-class Collectors:
-    """The collectors of every behavior, as the simulators of this process know them."""
+class Router:
+    """The way from a simulator's behavior ids to collectors, and from these to who takes what they complete."""
 
-    def __init__(self, deliver: Callable[[str, SampleBatch], None]) -> None:
-        """deliver: called with a behavior's name and what a tick completed."""
-        self._deliver = deliver
-        self._ids: dict[int, dict[str, tuple[BehaviorId, Collector]]] = {}
+    def __init__(self) -> None:
+        self._ids: dict[int, dict[str, tuple[BehaviorId, Collector, Deliver]]] = {}
         """Behavior ids by simulator, for as long as it is there."""
         self._collectors: dict[str, Collector] = {}
-        """Collectors of the behaviors that simulators have now."""
+        """Router of the behaviors that simulators have now."""
         self.declared = 0
         """Behaviors that simulators came to have, again and again those that had gone."""
         self._pending_replies: list[tuple[int, str, Collector]] = []
@@ -83,7 +83,7 @@ class Collectors:
         """
         declared = parse_behavior_id(behavior_id)
         ids = self._ids.get(simulator, {})
-        for other, (known, _) in ids.items():
+        for other, (known, _, _) in ids.items():
             if known == declared and other != behavior_id:
                 raise UserError(
                     f"behavior id {quoted(behavior_id)}: expected one id for each name and team, {quoted(other)} "
@@ -94,10 +94,10 @@ class Collectors:
         _require_few_actions(behavior_id, spec)
         return declared
 
-    def add(self, simulator: int, behavior_id: str, collector: Collector) -> None:
-        """Sends the simulator's ticks of this id to a collector from now on."""
+    def add(self, simulator: int, behavior_id: str, collector: Collector, deliver: Deliver) -> None:
+        """Sends the simulator's ticks of this id to a collector from now on, and what they complete to ``deliver``."""
         declared = parse_behavior_id(behavior_id)
-        self._ids.setdefault(simulator, {})[behavior_id] = declared, collector
+        self._ids.setdefault(simulator, {})[behavior_id] = declared, collector, deliver
         self.declared += declared.name not in self._collectors
         self._collectors[declared.name] = collector
 
@@ -108,9 +108,9 @@ class Collectors:
         """
         ids = self._ids.get(tick.simulator, {})
         for behavior_id, batch in tick.steps.items():
-            (name, team), collector = ids[behavior_id]
-            steps = BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages)
-            self._deliver(name, collector.observe(steps, tick.replaced.get(behavior_id, 0)))
+            declared, collector, deliver = ids[behavior_id]
+            steps = BehaviorTick(tick.simulator, declared.team, batch, behavior_id, tick.messages)
+            deliver(collector.observe(steps, tick.replaced.get(behavior_id, 0)))
             self._pending_replies.append((tick.simulator, behavior_id, collector))
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
@@ -132,16 +132,16 @@ class Collectors:
         """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
         self.drop(simulator)
         self._ids.pop(simulator, None)
-        names = {declared.name for ids in self._ids.values() for declared, _ in ids.values()}
+        names = {declared.name for ids in self._ids.values() for declared, _, _ in ids.values()}
         self._collectors = {name: each for name, each in self._collectors.items() if name in names}
 
     def names(self, simulator: int) -> frozenset[str]:
         """Names of the behaviors that a simulator has."""
-        return frozenset(declared.name for declared, _ in self._ids.get(simulator, {}).values())
+        return frozenset(declared.name for declared, _, _ in self._ids.get(simulator, {}).values())
 
     def behavior_ids(self) -> frozenset[BehaviorId]:
         """The behavior ids that simulators have agents of now."""
-        return frozenset(declared for ids in self._ids.values() for declared, _ in ids.values())
+        return frozenset(declared for ids in self._ids.values() for declared, _, _ in ids.values())
 
 
 def largest_group(batch: StepBatch | None) -> int:
