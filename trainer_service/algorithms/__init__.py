@@ -7,24 +7,12 @@ from collections.abc import Callable
 from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.random_policy import RandomPolicy
-from trainer_service.algorithms.off_policy.ddpg import DDPG
 from trainer_service.algorithms.off_policy.dqn import DQN
-from trainer_service.algorithms.off_policy.dqn_consensus import make_dqn_consensus as DQNConsensus
-from trainer_service.algorithms.off_policy.dqn_share import make_dqn_share as DQNShare
-from trainer_service.algorithms.off_policy.idqn import make_idqn as IDQN
 from trainer_service.algorithms.off_policy.maddpg import MADDPG
-from trainer_service.algorithms.off_policy.qmix import make_qmix as QMIX
 from trainer_service.algorithms.off_policy.sac import SAC
-from trainer_service.algorithms.off_policy.sic import make_sic as SIC
-from trainer_service.algorithms.off_policy.td3 import TD3
-from trainer_service.algorithms.off_policy.vdn import make_vdn as VDN
-from trainer_service.algorithms.on_policy.coma import COMA
-from trainer_service.algorithms.on_policy.happo import HAPPO
-from trainer_service.algorithms.on_policy.mappo import MAPPO
-from trainer_service.algorithms.on_policy.poca import POCA
 from trainer_service.algorithms.on_policy.ppo import PPO
 from trainer_service.config import Hyperparameters, TrainerSettings
-from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
+from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS, TRAINERS
 from trainer_service.networks.encoders.precision import pictures_in
 from trainer_service.plugins import AlgorithmPlugin, guarded, load_factory
 from unity_bridge.errors import PluginError
@@ -33,25 +21,7 @@ from unity_bridge.specs import BehaviorSpec
 LearnerFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Learner]
 """A maker of learners. Raises ValueError where the behavior, as the learner sees it, does not fit the settings."""
 
-ALGORITHMS: dict[str, LearnerFactory] = {
-    "ppo": PPO,
-    "sac": SAC,
-    "mappo": MAPPO,
-    "happo": HAPPO,
-    "poca": POCA,
-    "coma": COMA,
-    "dqn": DQN,
-    "idqn": IDQN,
-    "vdn": VDN,
-    "qmix": QMIX,
-    "dqn_share": DQNShare,
-    "dqn_consensus": DQNConsensus,
-    "sic": SIC,
-    "ddpg": DDPG,
-    "td3": TD3,
-    "maddpg": MADDPG,
-    "random": RandomPolicy,
-}
+ALGORITHMS: dict[str, LearnerFactory] = {name: trainer.load_factory() for name, trainer in TRAINERS.items()}
 """The makers by trainer type. That of a plugin comes in when the first learner of it is made."""
 
 
@@ -77,23 +47,11 @@ def make_learner(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute
 
 __all__ = [
     "ALGORITHMS",
-    "COMA",
-    "DDPG",
     "DQN",
-    "HAPPO",
-    "IDQN",
     "MADDPG",
-    "MAPPO",
-    "POCA",
     "PPO",
-    "QMIX",
     "SAC",
-    "SIC",
-    "TD3",
-    "VDN",
     "Compute",
-    "DQNConsensus",
-    "DQNShare",
     "Learner",
     "LearnerFactory",
     "PolicyNetwork",

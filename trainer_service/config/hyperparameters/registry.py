@@ -27,26 +27,35 @@ from trainer_service.config.hyperparameters.on_policy import (
 from trainer_service.plugins import AlgorithmPlugin, load_settings
 from unity_bridge.plugins import PluginGroup
 
-HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
-    "ppo": PPOSettings,
-    "mappo": MAPPOSettings,
-    "happo": HAPPOSettings,
-    "poca": POCASettings,
-    "coma": COMASettings,
-    "sac": SACSettings,
-    "dqn": DQNSettings,
-    "idqn": IDQNSettings,
-    "vdn": VDNSettings,
-    "qmix": QMIXSettings,
-    "dqn_share": ShareSettings,
-    "dqn_consensus": ConsensusSettings,
-    "sic": SICSettings,
-    "ddpg": DDPGSettings,
-    "td3": TD3Settings,
-    "maddpg": MADDPGSettings,
-    "random": RandomSettings,
+_LEARNERS = "trainer_service.algorithms"
+
+TRAINERS: dict[str, AlgorithmPlugin] = {
+    "ppo": AlgorithmPlugin(PPOSettings, f"{_LEARNERS}.on_policy.ppo:PPO"),
+    "mappo": AlgorithmPlugin(MAPPOSettings, f"{_LEARNERS}.on_policy.mappo:MAPPO"),
+    "happo": AlgorithmPlugin(HAPPOSettings, f"{_LEARNERS}.on_policy.happo:HAPPO"),
+    "poca": AlgorithmPlugin(POCASettings, f"{_LEARNERS}.on_policy.poca:POCA"),
+    "coma": AlgorithmPlugin(COMASettings, f"{_LEARNERS}.on_policy.coma:COMA"),
+    "sac": AlgorithmPlugin(SACSettings, f"{_LEARNERS}.off_policy.sac:SAC"),
+    "dqn": AlgorithmPlugin(DQNSettings, f"{_LEARNERS}.off_policy.dqn:DQN"),
+    "idqn": AlgorithmPlugin(IDQNSettings, f"{_LEARNERS}.off_policy.idqn:make_idqn"),
+    "vdn": AlgorithmPlugin(VDNSettings, f"{_LEARNERS}.off_policy.vdn:make_vdn"),
+    "qmix": AlgorithmPlugin(QMIXSettings, f"{_LEARNERS}.off_policy.qmix:make_qmix"),
+    "dqn_share": AlgorithmPlugin(ShareSettings, f"{_LEARNERS}.off_policy.dqn_share:make_dqn_share"),
+    "dqn_consensus": AlgorithmPlugin(
+        ConsensusSettings, f"{_LEARNERS}.off_policy.dqn_consensus:make_dqn_consensus"
+    ),
+    "sic": AlgorithmPlugin(SICSettings, f"{_LEARNERS}.off_policy.sic:make_sic"),
+    "ddpg": AlgorithmPlugin(DDPGSettings, f"{_LEARNERS}.off_policy.ddpg:DDPG"),
+    "td3": AlgorithmPlugin(TD3Settings, f"{_LEARNERS}.off_policy.td3:TD3"),
+    "maddpg": AlgorithmPlugin(MADDPGSettings, f"{_LEARNERS}.off_policy.maddpg:MADDPG"),
+    "random": AlgorithmPlugin(RandomSettings, f"{_LEARNERS}.common.random_policy:RandomPolicy"),
 }
-"""The trainer types, and what each is tuned with. One of a plugin comes in when a configuration names it."""
+"""The built-in trainer types, declared as plugins declare theirs: settings, and what makes the learner."""
+
+HYPERPARAMETERS: dict[str, type[Hyperparameters]] = {
+    name: trainer.settings for name, trainer in TRAINERS.items()
+}
+"""The settings of each trainer type. One of a plugin comes in when a configuration names it."""
 
 ALGORITHM_PLUGINS = PluginGroup("trainer type", "trainer_service.algorithms", frozenset(HYPERPARAMETERS))
 """Trainer types of other distributions; see ``AlgorithmPlugin``."""
