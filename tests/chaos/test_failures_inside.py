@@ -20,7 +20,7 @@ BREAKS = [
     "trainer_service.behaviors.behavior:Behavior.ready_to_update:60",
     "trainer_service.behaviors.behavior:Behavior.summarize:2",
     "trainer_service.training.recorder:checkpoint_of:2",
-    "trainer_service.behaviors.saving:policy_network:2",
+    "trainer_service.training.recorder:models:2",
     "trainer_service.training.saving:save_checkpoint:2",
     "trainer_service.interop.onnx_export:export_policy:2",
     "trainer_service.training.recorder:Recorder.write_due:60",

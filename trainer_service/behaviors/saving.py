@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_service.algorithms import PolicyNetwork
 from trainer_service.algorithms.common.member_policy import ExportedNetwork, models_of
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import changed_activations, changed_networks
@@ -102,14 +101,8 @@ def load_replay(behavior: Behavior, path: Path) -> ReplayStamp | None:
     return behavior.replay_file.load(behavior.learner.load_replay_state)
 
 
-def policy_network(behavior: Behavior) -> PolicyNetwork:
-    """A copy of the network that acts, for all members of a team."""
-    network = behavior.learner.actor.policy_network()
-    network.input_sensors = behavior.collector.selector.input_sensors
-    return network
-
-
 def models(behavior: Behavior) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
     """Copies of the acting networks for export, with their inputs, by the behavior or the group's member."""
-    hyper = behavior.settings.hyperparameters
-    return models_of(policy_network(behavior), behavior.name, behavior.collector.selector, hyper)
+    network, selector = behavior.learner.actor.policy_network(), behavior.collector.selector
+    network.input_sensors = selector.input_sensors
+    return models_of(network, behavior.name, selector, behavior.settings.hyperparameters)

@@ -135,10 +135,6 @@ class Router:
         names = {declared.name for ids in self._ids.values() for declared, _, _ in ids.values()}
         self._collectors = {name: each for name, each in self._collectors.items() if name in names}
 
-    def names(self, simulator: int) -> frozenset[str]:
-        """Names of the behaviors that a simulator has."""
-        return frozenset(declared.name for declared, _, _ in self._ids.get(simulator, {}).values())
-
     def behavior_ids(self) -> frozenset[BehaviorId]:
         """The behavior ids that simulators have agents of now."""
         return frozenset(declared for ids in self._ids.values() for declared, _, _ in ids.values())

@@ -165,13 +165,12 @@ def onnx_export() -> Finding:
 
     from trainer_service.algorithms import Compute
     from trainer_service.behaviors.behavior import Behavior
-    from trainer_service.behaviors.saving import policy_network
     from trainer_service.interop.onnx_export import OPSET, to_onnx
 
     spec = BehaviorSpec((ObservationSpec("numbers", (2,)),), ActionSpec(1, (2,)))
     behavior = Behavior("doctor", spec, TrainerSettings(), Compute(torch.device("cpu"), 0), learns=False)
     try:
-        model = to_onnx(policy_network(behavior), spec)
+        model = to_onnx(behavior.learner.actor.policy_network(), spec)
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         remedy = "runs go on without models; reinstall torch and onnx within the bounds above"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms import PPO, Compute
 from trainer_service.algorithms.common.actor import ActRequest
-from trainer_service.behaviors.saving import checkpoint_of, policy_network
+from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import TrainerSettings
 from trainer_service.interop import onnx_export as export
 from trainer_service.interop.onnx_export import (
@@ -498,5 +498,5 @@ def test_a_policy_from_a_checkpoint_exports_the_same_model(make_behavior: Callab
     behavior = make_behavior(sizes=(2, 3), continuous=1, branches=(2,))
     checkpoint: Checkpoint = checkpoint_of(behavior)
     assert to_onnx(Policy(checkpoint).network(), behavior.spec) == to_onnx(
-        policy_network(behavior), behavior.spec
+        behavior.learner.actor.policy_network(), behavior.spec
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.saving import checkpoint_of, policy_network, restore
+from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.policy import Policy
@@ -279,10 +279,10 @@ def test_two_agents_cannot_have_one_index(lived) -> None:
 @pytest.mark.parametrize("trainer_type", TYPES)
 def test_a_copy_of_the_policy_thinks_for_itself(lived, trainer_type: str) -> None:
     behavior = lived(trainer_type, 2)
-    network = policy_network(behavior)
+    network = behavior.learner.actor.policy_network()
     seen = torch.randn(6, 1), torch.randn(6, 2), torch.eye(2).repeat(3, 1)
     with torch.no_grad():
         before = network.forward(seen).logits
         scrambled(learner_of(behavior).networks["network"], "")
         assert torch.equal(network.forward(seen).logits, before)
-        assert not torch.allclose(policy_network(behavior).forward(seen).logits, before)
+        assert not torch.allclose(behavior.learner.actor.policy_network().forward(seen).logits, before)
