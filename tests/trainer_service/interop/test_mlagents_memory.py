@@ -65,7 +65,9 @@ def test_the_recurrent_critic_equals_the_original_over_a_sequence(expected) -> N
     ppo.load_state_dict(converted().algorithm)
     steps, agents = expected["obs"].shape[:2]
     by_agent = torch.from_numpy(expected["obs"].transpose(1, 0, 2).reshape(steps * agents, -1).copy())
-    sequences = Sequences(torch.zeros(agents, ppo.actor.memory_size), torch.ones(agents, steps, dtype=torch.bool))
+    sequences = Sequences(
+        torch.zeros(agents, ppo.actor.memory_size), torch.ones(agents, steps, dtype=torch.bool)
+    )
     with torch.inference_mode():
         _, values = ppo.actor.network.policy_and_values(ppo.actor.normalizer([by_agent]), sequences)
     np.testing.assert_allclose(values.numpy().reshape(agents, steps).T, expected["value"], atol=1e-5)
