@@ -24,6 +24,7 @@ from trainer_service.algorithms.common.on_policy.rollout import (
     Rollout,
     agent_advantages,
     decouple,
+    make_rollout,
 )
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import PPOSettings, TrainerSettings
@@ -72,7 +73,7 @@ class PPO(OnPolicyLearner):
         """``num_epoch`` passes over everything collected, which is then thrown away."""
         hyper, epochs = self._hyper, self._epochs.chosen
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        rollout = self.take_rollout()
+        rollout = make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)
         if self._decoupled:
             rollout = decouple(rollout, self._policy)
         losses, minibatch_count = torch.zeros(5, device=self._device), 0

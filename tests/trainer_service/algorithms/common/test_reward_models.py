@@ -136,15 +136,15 @@ def test_novelty_is_bootstrapped_past_the_end_of_an_episode(
 ) -> None:
     behavior = make("extrinsic", signal)
     bootstraps: list[np.ndarray] = []
-    from trainer_service.algorithms.on_policy import ppo
+    from trainer_service.algorithms.common.on_policy import rollout
 
-    estimate = ppo.ragged_generalized_advantage
+    estimate = rollout.ragged_generalized_advantage
 
     def spy(rewards: np.ndarray, values: np.ndarray, bootstrap: np.ndarray, *args: Any, **more: Any) -> Any:
         bootstraps.append(bootstrap.copy())
         return estimate(rewards, values, bootstrap, *args, **more)
 
-    monkeypatch.setattr(ppo, "ragged_generalized_advantage", spy)
+    monkeypatch.setattr(rollout, "ragged_generalized_advantage", spy)
     live(behavior, Toss(ends=ends), 1)
     assert bool(bootstraps[0].any()) == (ends == "truncated")
     assert bootstraps[1].all()

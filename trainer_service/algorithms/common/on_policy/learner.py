@@ -22,7 +22,6 @@ from trainer_service.algorithms.common.on_policy.rollout import (
     GroupRollout,
     Rollout,
     make_group_rollout,
-    make_rollout,
     weight_metrics,
 )
 from trainer_service.algorithms.common.schedules import Scheduled
@@ -96,12 +95,8 @@ class OnPolicyLearner(Learner):
             return MinibatchSampler(len(trajectories), batch_size, self._device, self._shard)
         return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
-    def take_rollout(self) -> Rollout:
-        """The rollout of what was collected, of agents that learn alone. Nothing waits for the next update then."""
-        return make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)
-
     def take_group_rollout(self, num_agents: int | None) -> GroupRollout:
-        """Likewise of agents that come in groups, of so many each; None for those of the largest that came."""
+        """The rollout of all that was collected, by groups of so many agents; None for as many as the largest has."""
         return make_group_rollout(
             self.buffer.drain(),
             self.rewards,

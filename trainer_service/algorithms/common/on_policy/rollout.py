@@ -92,15 +92,11 @@ def make_rollout(
     """The rollout of agents that learn alone. Reward sources take the trajectories in."""
     columns = _columns(trajectories, trajectories, sources, make_sampler(trajectories))
     device = columns["sampler"].device
-
-    def normalized(sensors: Sequence[NDArray[Any]]) -> list[Tensor]:
-        return normalizer.forward([torch.from_numpy(sensor).to(device) for sensor in sensors])
-
-    return Rollout(
-        observations=normalized(trajectories.observations),
-        final=normalized(trajectories.final_observations),
-        **columns,
+    seen, final = (
+        normalizer.forward([torch.from_numpy(sensor).to(device) for sensor in sensors])
+        for sensors in (trajectories.observations, trajectories.final_observations)
     )
+    return Rollout(observations=seen, final=final, **columns)
 
 
 def make_group_rollout(
