@@ -12,9 +12,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.off_policy.deterministic_parts import (
-    deterministic_parts,
-)
+from trainer_service.algorithms.common.off_policy.deterministic_parts import deterministic_parts
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.transition_minibatch import TransitionMinibatch
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
@@ -31,9 +29,9 @@ class DDPG(ReplayLearner[TransitionMinibatch]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit."""
         hyper = require_settings(settings, DDPGSettings)
-        own, parts = deterministic_parts(spec, settings, hyper, compute, ActionCritic)
+        own, parts = deterministic_parts(spec, settings, compute, ActionCritic)
         self._hyper, self._own = hyper, own
-        super().__init__(settings, hyper, compute, **parts)
+        super().__init__(settings, compute, **parts)
 
     def update(self, step: int) -> Metrics:
         """Makes the gradient steps that were earned, of critic, policy and targets, eq. 4 to 7."""

@@ -76,10 +76,9 @@ class DQN(ReplayLearner[TransitionMinibatch]):
         self._network, self._target, self._optimizer = network, target, optimizer
         super().__init__(
             settings,
-            hyper,
             compute,
             actor=actor,
-            parts=transition_parts(spec, settings, hyper, compute, sources, normalizer, network.memory_size),
+            parts=transition_parts(spec, settings, compute, sources, normalizer, network.memory_size),
             cloning=cloning,
             networks={"network": network, "target": target.network},
             optimizers={"optimizer": optimizer},

@@ -22,6 +22,4 @@ def make_dqn_consensus(spec: BehaviorSpec, settings: TrainerSettings, compute: C
     def network(view: GroupView) -> SharedFeaturesNetwork:
         return SharedFeaturesNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
 
-    return GroupQLearner(
-        spec, settings, hyper, compute, make_network=network, consensus_every=hyper.consensus_every
-    )
+    return GroupQLearner(spec, settings, compute, make_network=network, consensus_every=hyper.consensus_every)

@@ -25,4 +25,4 @@ def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
     def network(view: GroupView) -> SharedFeaturesNetwork:
         return SharedFeaturesNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
 
-    return GroupQLearner(spec, settings, hyper, compute, make_network=network)
+    return GroupQLearner(spec, settings, compute, make_network=network)

@@ -18,5 +18,5 @@ def make_idqn(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -
 
     Raises ValueError where the behavior has sensors or actions that do not fit.
     """
-    hyper = require_settings(settings, IDQNSettings)
-    return GroupQLearner(spec, settings, hyper, compute)
+    require_settings(settings, IDQNSettings)
+    return GroupQLearner(spec, settings, compute)

@@ -69,7 +69,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit. spec: see GroupView."""
         hyper = require_settings(settings, MADDPGSettings)
-        view, device, shard = GroupView.of(spec, hyper), compute.device, compute.shard
+        view, device, shard = GroupView.of(spec, hyper.num_agents), compute.device, compute.shard
         agent_spec, network, agents, share = (
             view.agent_spec,
             settings.network_settings,
@@ -124,15 +124,14 @@ class MADDPG(ReplayLearner[JointMinibatch]):
                 self._actors.imitators(),
                 action_loss(self._actors.actions),
                 self._actor_optimizer.parameters,
-                view.normalize_own(normalizer),
+                partial(normalizer.some, view.agent_sensors),
                 compute,
             )
         super().__init__(
             settings,
-            hyper,
             compute,
             actor=actor,
-            parts=joint_parts(view, settings, hyper, compute, sources, normalizer, self._actors.memory_size),
+            parts=joint_parts(view, settings, compute, sources, normalizer, self._actors.memory_size),
             cloning=cloning,
             networks={
                 "actors": self._actors,

@@ -23,7 +23,7 @@ def make_qmix(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -
     Raises ValueError where the behavior has sensors or actions that do not fit.
     """
     hyper = require_settings(settings, QMIXSettings)
-    state = MixerState(GroupView.of(spec, hyper), hyper.state, compute.device)
+    state = MixerState(GroupView.of(spec, hyper.num_agents), hyper.state, compute.device)
     network = settings.network_settings
 
     def mixer() -> MonotonicMixer:
@@ -36,4 +36,4 @@ def make_qmix(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -
             keep_scale=network.keep_scale,
         )
 
-    return GroupQLearner(spec, settings, hyper, compute, make_mixer=mixer, mixer_state=state)
+    return GroupQLearner(spec, settings, compute, make_mixer=mixer, mixer_state=state)

@@ -73,13 +73,11 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         self._drawing = random_stream(compute.seed + 2)
         super().__init__(
             settings,
-            hyper,
             compute,
             actor=actor,
             parts=transition_parts(
                 spec,
                 settings,
-                hyper,
                 compute,
                 sources,
                 normalizer,

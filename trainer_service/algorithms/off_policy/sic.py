@@ -22,4 +22,4 @@ def make_sic(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) ->
     def network(view: GroupView) -> MessageNetwork:
         return MessageNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
 
-    return GroupQLearner(spec, settings, hyper, compute, make_network=network)
+    return GroupQLearner(spec, settings, compute, make_network=network)

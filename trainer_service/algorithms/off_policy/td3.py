@@ -41,10 +41,10 @@ class TD3(ReplayLearner[TransitionMinibatch]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit."""
         hyper = require_settings(settings, TD3Settings)
-        own, parts = deterministic_parts(spec, settings, hyper, compute, partial(TwinCritics, value_heads=1))
+        own, parts = deterministic_parts(spec, settings, compute, partial(TwinCritics, value_heads=1))
         self._hyper, self._own = hyper, own
         self._smoothing = random_stream(compute.seed + 2)
-        super().__init__(settings, hyper, compute, **parts, streams={"smoothing": self._smoothing})
+        super().__init__(settings, compute, **parts, streams={"smoothing": self._smoothing})
 
     def update(self, step: int) -> Metrics:
         """Makes the gradient steps that were earned, algorithm 1 of the paper."""

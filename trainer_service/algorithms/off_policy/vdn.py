@@ -20,5 +20,5 @@ def make_vdn(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) ->
 
     Raises ValueError where the behavior has sensors or actions that do not fit.
     """
-    hyper = require_settings(settings, VDNSettings)
-    return GroupQLearner(spec, settings, hyper, compute, make_mixer=SumMixer)
+    require_settings(settings, VDNSettings)
+    return GroupQLearner(spec, settings, compute, make_mixer=SumMixer)

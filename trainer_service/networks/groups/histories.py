@@ -69,6 +69,13 @@ class GroupInput(NamedTuple):
 
     histories: Histories | None = None
 
+    @property
+    def required_histories(self) -> Histories:
+        """The histories. Raises ValueError without any."""
+        if self.histories is None:
+            raise ValueError("networks with memory are shown sequences")
+        return self.histories
+
 
 class StackedMemory(nn.Module):
     """A recurrent layer for each of ``count`` agents or of their kinds, or one for all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.histories import GroupInput
-from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors, RecurrentCritics
+from trainer_service.networks.groups.recurrent_critics import RecurrentCritics
 from trainer_service.networks.groups.stacked_actor_critic import (
     CentralCritics,
     DecentralizedActors,
@@ -47,7 +47,10 @@ class MemberActors(DecentralizedActors):
 
         def of_member(view: MemberView) -> StackedActors:
             own, count = range(len(view.sensors)), view.agents.stop - view.agents.start
-            return _stacked_actors(view.spec, settings, own, count, shared=share == "group", ids=ids)
+            shared = share == "group"
+            return StackedActors(
+                view.spec, settings, agent_sensors=own, num_agents=count, shared=shared, ids=ids
+            )
 
         columns = partial(action_columns, agent_spec.action_spec)
         self.members = MemberNetworks(agent_spec, agent_sensors, of_member, columns, self.actions.size)
@@ -118,7 +121,14 @@ def make_actors(
     """
     if agent_spec.members and share != "full":
         return MemberActors(agent_spec, settings, agent_sensors=agent_sensors, share=share, ids=ids)
-    return _stacked_actors(agent_spec, settings, agent_sensors, num_agents, shared=share != "none", ids=ids)
+    return StackedActors(
+        agent_spec,
+        settings,
+        agent_sensors=agent_sensors,
+        num_agents=num_agents,
+        shared=share != "none",
+        ids=ids,
+    )
 
 
 def make_critics(
@@ -130,21 +140,6 @@ def make_critics(
     return _stacked_critics(agent_spec, settings, num_agents, shared=share != "none")
 
 
-def _stacked_actors(
-    spec: BehaviorSpec,
-    settings: NetworkSettings,
-    agent_sensors: Sequence[int],
-    num_agents: int,
-    *,
-    shared: bool,
-    ids: bool,
-) -> StackedActors:
-    make: Callable[..., StackedActors] = StackedActors
-    if settings.memory is not None:
-        make = partial(RecurrentActors, memory=settings.memory)
-    return make(spec, settings, agent_sensors=agent_sensors, num_agents=num_agents, shared=shared, ids=ids)
-
-
 def _stacked_critics(
     spec: BehaviorSpec,
     settings: NetworkSettings,
@@ -153,7 +148,8 @@ def _stacked_critics(
     shared: bool,
     critics: slice = slice(None),
 ) -> CentralCritics:
-    make: Callable[..., CentralCritics] = StackedCritics
-    if settings.memory is not None:
-        make = partial(RecurrentCritics, memory=settings.memory)
-    return make(spec, settings, num_agents=num_agents, shared=shared, critics=critics)
+    if settings.memory is None:
+        return StackedCritics(spec, settings, num_agents=num_agents, shared=shared, critics=critics)
+    return RecurrentCritics(
+        spec, settings, settings.memory, num_agents=num_agents, shared=shared, critics=critics
+    )

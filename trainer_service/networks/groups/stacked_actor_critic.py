@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
-from trainer_service.networks.groups.histories import GroupInput
+from trainer_service.networks.groups.histories import GroupInput, StackedMemory
 from trainer_service.networks.groups.stacked import (
     StackedBody,
     StackedLinear,
@@ -44,9 +44,12 @@ class DecentralizedActors(nn.Module, ABC):
     def group_policy(self, seen: GroupInput) -> ActionParameters:
         """Returns the parameters of whole groups' actions, [B, n, …]."""
 
+    @abstractmethod
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size]."""
-        raise ValueError("there is no memory to step on")
+        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size].
+
+        Raises ValueError where there is no memory to step on.
+        """
 
     @abstractmethod
     def imitators(self) -> list[Imitator]:
@@ -69,7 +72,7 @@ class CentralCritics(nn.Module, ABC):
 
 
 class StackedActors(DecentralizedActors):
-    """Actors μ_i(o_i): continuous actions before tanh, and logits of discrete ones."""
+    """Actors μ_i(o_i), perhaps with memory: continuous actions before tanh, and logits of discrete ones."""
 
     has_action: Tensor | None
     """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
@@ -101,6 +104,12 @@ class StackedActors(DecentralizedActors):
         )
         self.body = make_stacked_body(count, inputs, settings)
         self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
+        self.memory = None
+        if settings.memory is not None:
+            self.memory = StackedMemory(count, self.body.output_size, settings.memory)
+            self.memory_size = self.policy_memory_size = self.memory.size
+            # Drawn a second time, so that a seed makes the networks that it has always made.
+            self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
         self.register_buffer("has_action", actions_of_agents(agent_spec), persistent=False)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
@@ -127,10 +136,38 @@ class StackedActors(DecentralizedActors):
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
     def group_outputs(self, seen: GroupInput) -> Tensor:
-        """Continuous actions before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]"""
-        inputs = torch.cat(list(seen.observations), dim=2)
-        outputs = _each(self.body, self.output, inputs, self._shared, self._ids)
+        """Continuous actions before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]
+
+        With memory after all that came before. Raises ValueError without histories then.
+        """
+        features = each_through(self.body, torch.cat(list(seen.observations), dim=2), self._shared, self._ids)
+        if self.memory is not None:
+            histories = seen.required_histories
+            features = self.memory.unroll(histories.places(features), histories)[histories.selected]
+        outputs = each_through(self.output, features, self._shared)
         return outputs if self.has_action is None else outputs * self.has_action
+
+    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
+        """Implements DecentralizedActors."""
+        outputs, next_memories = self.step_outputs(observations, memories)
+        return self.actions.forward(outputs), next_memories
+
+    def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """``outputs`` of one step of M single agents, and what they remember next."""
+        if self.memory is None:
+            raise ValueError("there is no memory to step on")
+        observed = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
+        ids = observations[-1]
+        if self._shared:
+            inputs = torch.cat([observed, ids], dim=1) if self._ids else observed
+            remembered, next_memories = self.memory.step(self.body.of(0, inputs), memories, ids)
+            output = self.output.of(0, remembered)
+            return output if self.has_action is None else output * (ids @ self.has_action), next_memories
+        # Everyone computes everything: a step is small, and this is what an exported model does.
+        features = [self.body.of(k, observed) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
+        outputs = [self.output.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
+        return torch.stack(outputs).sum(dim=0), next_memories
 
     def imitators(self) -> list[Imitator]:
         """Implements DecentralizedActors."""
@@ -139,7 +176,8 @@ class StackedActors(DecentralizedActors):
         return [self._imitator(k) for k in range(self._num_agents)]
 
     def _imitator(self, agent: int) -> Imitator:
-        return Imitator(partial(self._encode, agent), None, partial(self._decide, agent))
+        memory = None if self.memory is None else self.memory.of(agent)
+        return Imitator(partial(self._encode, agent), memory, partial(self._decide, agent))
 
     def _encode(self, agent: int, observations: Sequence[Tensor]) -> Tensor:
         return self.body.of(agent, torch.cat(list(observations), dim=1))

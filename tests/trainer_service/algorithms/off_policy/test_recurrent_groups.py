@@ -26,7 +26,7 @@ from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.networks.groups.histories import GroupInput
-from trainer_service.networks.groups.recurrent_actor_critic import RecurrentActors
+from trainer_service.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.networks.shard import Shard
 from trainer_service.ops.gumbel import one_hot_choices
 from trainer_service.policy import Policy
@@ -148,7 +148,7 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
     algorithm, trajectories = lived(behavior)
     actors = algorithm.actor.network
-    assert isinstance(actors, RecurrentActors)
+    assert isinstance(actors, StackedActors)
     with torch.inference_mode():
         seen = [torch.from_numpy(sensor) for sensor in trajectories.observations]
         expected, _ = actors.step(seen, torch.from_numpy(trajectories.memories))

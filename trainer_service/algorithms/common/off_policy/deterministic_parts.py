@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trainer_service.algorithms.common.actor import Actor, bounded_actions
-from trainer_service.algorithms.common.checks import require_continuous
+from trainer_service.algorithms.common.checks import require_continuous, require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
 from trainer_service.algorithms.common.exploration import ActionNoise
 from trainer_service.algorithms.common.learner import Compute
@@ -51,7 +51,6 @@ class PolicyAndCritic(NamedTuple):
 def deterministic_parts(
     spec: BehaviorSpec,
     settings: TrainerSettings,
-    hyper: DDPGSettings,
     compute: Compute,
     make_critic: Callable[[BehaviorSpec, NetworkSettings], Critic],
 ) -> tuple[PolicyAndCritic, dict[str, Any]]:
@@ -59,6 +58,7 @@ def deterministic_parts(
 
     Raises ValueError where the behavior has sensors or actions that do not fit.
     """
+    hyper = require_settings(settings, DDPGSettings)
     require_continuous(settings.trainer_type, spec.action_spec)
     device, network_settings = compute.device, settings.network_settings
     with seeded(compute.seed):
@@ -98,7 +98,7 @@ def deterministic_parts(
         )
     return own, {
         "actor": actor,
-        "parts": transition_parts(spec, settings, hyper, compute, sources, normalizer, acting.memory_size),
+        "parts": transition_parts(spec, settings, compute, sources, normalizer, acting.memory_size),
         "cloning": cloning,
         "networks": {
             "actor": policy,

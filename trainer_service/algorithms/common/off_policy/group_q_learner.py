@@ -7,13 +7,14 @@ the next joint steps. A method says in its own file which network, mixer and con
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.actor import Actor, bounded_actions
-from trainer_service.algorithms.common.checks import require_discrete
+from trainer_service.algorithms.common.checks import require_discrete, require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
 from trainer_service.algorithms.common.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.learner import Compute, Metrics
@@ -93,7 +94,6 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         self,
         spec: BehaviorSpec,
         settings: TrainerSettings,
-        hyper: GroupQSettings,
         compute: Compute,
         *,
         make_network: Callable[[GroupView], GroupQNetwork] | None = None,
@@ -105,7 +105,6 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         Args:
             spec: as the learner sees it: with agents' ids last, where there are some.
             settings: of the behavior.
-            hyper: its hyperparameters, in their type.
             compute: device, seed and part of the work.
             make_network: makes what gives each agent the values of its choices; None for one network for all, or one
                 each.
@@ -117,8 +116,9 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         Raises:
             ValueError: the behavior has sensors or actions that do not fit.
         """
+        hyper = require_settings(settings, GroupQSettings)
         require_discrete(settings.trainer_type, spec.action_spec)
-        view, device = GroupView.of(spec, hyper), compute.device
+        view, device = GroupView.of(spec, hyper.num_agents), compute.device
         with seeded(compute.seed):
             network = agents_network(view, settings, hyper) if make_network is None else make_network(view)
             mixer = None if make_mixer is None else make_mixer()
@@ -153,20 +153,18 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
                 network.imitators(),
                 margin_loss(self._branches),
                 self._optimizer.parameters,
-                view.normalize_own(normalizer),
+                partial(normalizer.some, view.agent_sensors),
                 compute,
             )
         # Communicated observations must be of the same joint step, whichever rewards are learned from.
         follow_agents = hyper.reward_mode == "individual" and not hyper.communicates
         super().__init__(
             settings,
-            hyper,
             compute,
             actor=actor,
             parts=joint_parts(
                 view,
                 settings,
-                hyper,
                 compute,
                 sources,
                 normalizer,

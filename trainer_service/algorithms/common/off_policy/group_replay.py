@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from torch import Tensor
-
+from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of, with_sensors
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, JointMinibatchBuilder
@@ -46,12 +45,12 @@ class GroupView:
     """Most agents of a group, n."""
 
     @classmethod
-    def of(cls, spec: BehaviorSpec, hyper: GroupOffPolicySettings) -> GroupView:
-        """The view of a learner with these settings."""
+    def of(cls, spec: BehaviorSpec, num_agents: int) -> GroupView:
+        """The view of a learner of groups with at most so many agents."""
         kept = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.TEAM_OBSERVATIONS})
         states = sensors_of(spec, SensorRole.GLOBAL_STATE)
         own = [number for number in kept if number not in states]
-        return cls(spec, kept, own, with_sensors(spec, own), hyper.num_agents)
+        return cls(spec, kept, own, with_sensors(spec, own), num_agents)
 
     def make_normalizer(self, settings: TrainerSettings) -> ObservationNormalizer:
         """A normalizer; with one scale for an agent's own observations and for those that others send it."""
@@ -62,17 +61,10 @@ class GroupView:
             has_sensor=sensors_of_agents(self.spec),
         )
 
-    def normalize_own(
-        self, normalizer: ObservationNormalizer
-    ) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
-        """The normalization of what demonstrations have of an agent's sensors."""
-        return partial(normalizer.some, self.agent_sensors)
-
 
 def joint_parts(
     view: GroupView,
     settings: TrainerSettings,
-    hyper: GroupOffPolicySettings,
     compute: Compute,
     sources: Sequence[RewardSource],
     normalizer: ObservationNormalizer,
@@ -85,6 +77,7 @@ def joint_parts(
     memory_size: floats that the networks remember. follow_agents: whether what comes next is each agent's own next
     decision, or the group's next joint step.
     """
+    hyper = require_settings(settings, GroupOffPolicySettings)
     memory, team = settings.network_settings.memory, hyper.reward_mode == "team_sum"
     rewards = ReplayRewards(
         sources,

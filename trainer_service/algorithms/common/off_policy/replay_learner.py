@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.actor import Actor
+from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards
@@ -50,7 +51,6 @@ class ReplayLearner(Learner, Generic[BatchT]):
     def __init__(
         self,
         settings: TrainerSettings,
-        hyper: ReplayHyperparameters,
         compute: Compute,
         *,
         actor: Actor,
@@ -63,7 +63,6 @@ class ReplayLearner(Learner, Generic[BatchT]):
         """
         Args:
             settings: of the behavior.
-            hyper: its hyperparameters, in their type.
             compute: device, seed and part of the work.
             actor: decides, with its exploration.
             parts: what has to do with the replay buffer.
@@ -73,13 +72,12 @@ class ReplayLearner(Learner, Generic[BatchT]):
             streams: random streams of the updates, by their keys in checkpoints.
         """
         self.actor = actor
-        self.horizon = _horizon_of(settings, hyper)
+        self.horizon = _horizon_of(settings)
         self.settings = settings
         self.replay, self.rewards, self.minibatch = parts
         self.networks = networks
         self.optimizers = optimizers
         self.shard = compute.shard
-        self._replay_hyper = hyper
         self._cloning = cloning
         self._streams = {"acting": actor.stream, **(streams or {})}
 
@@ -105,8 +103,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
 
     def begin_update(self, step: int) -> ReplayUpdate[BatchT]:
         """The gradient steps that were earned since the last call, for ``update``."""
-        rate = learning_rate_at(self._replay_hyper, step, self.settings.max_steps)
-        return ReplayUpdate(self, step, rate, self._replay_hyper.max_grad_norm, self._cloning)
+        return ReplayUpdate(self, step, self._cloning)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``replay_state``."""
@@ -157,21 +154,20 @@ class ReplayUpdate(Generic[BatchT]):
         self,
         learner: ReplayLearner[BatchT],
         step: int,
-        rate: float,
-        max_norm: float | None,
         cloning: BehavioralCloning | None,
     ) -> None:
-        self.rate = rate
+        settings = learner.settings
+        self.rate = learning_rate_at(settings.hyperparameters, step, settings.max_steps)
         """The learning rate."""
         self._learner = learner
         self._replay = learner.replay
         self._step = step
-        self._max_norm = max_norm
+        self._max_norm = settings.hyperparameters.max_grad_norm
         self._cloning = cloning
         self._cloned: Metrics = {}
         self._rng = learner.replay.rng()
-        self._reports: dict[tuple[tuple[str, int], ...], list[Tensor]] = {}
-        """Reports by the tags of their values and how many of each there are."""
+        self._reports: dict[tuple[str, ...], tuple[list[int], list[Tensor]]] = {}
+        """How many numbers there are under each tag of a report, and what gradient steps reported; by the tags."""
 
     def minibatches(self) -> Iterator[BatchT]:
         """A minibatch for each gradient step that is due; a step of cloning follows each. ``report`` ends a step."""
@@ -197,24 +193,27 @@ class ReplayUpdate(Generic[BatchT]):
         """Makes one step against the gradient of a mean over the rows of the newest minibatch."""
         optimizer.minimize(loss, self.rate, self._max_norm, self.share)
 
+    @torch.no_grad()
     def report(self, values: Mapping[str, Tensor], errors: Tensor | None = None) -> None:
         """Notes means over the newest minibatch by tag; a vector's tag has a ``{}`` for the index.
 
         errors: |δ| of its rows, unweighted, [B]: with them the gradient step is counted.
         """
-        key = tuple((tag, value.numel()) for tag, value in values.items())
-        means = torch.cat([value.detach().reshape(-1) for value in values.values()])
-        self._reports.setdefault(key, []).append(self._learner.shard.weighted(means, self.share))
+        tags = tuple(values)
+        if tags not in self._reports:
+            self._reports[tags] = [value.numel() for value in values.values()], []
+        means = torch.cat([value.reshape(-1) for value in values.values()])
+        self._reports[tags][1].append(self._learner.shard.weighted(means, self.share))
         if errors is not None:
             self._replay.finish_update(errors)
 
     def means(self) -> dict[str, float]:
         """Means over gradient steps of what was reported, by tag."""
         found: dict[str, float] = {}
-        for key, reports in self._reports.items():
-            tags = [tag.format(number) for tag, count in key for number in range(count)]
+        for tags, (counts, reports) in self._reports.items():
+            names = [tag.format(k) for tag, count in zip(tags, counts, strict=True) for k in range(count)]
             means = self._learner.shard.add_up(torch.stack(reports).mean(dim=0)).tolist()
-            found.update(zip(tags, means, strict=True))
+            found.update(zip(names, means, strict=True))
         return found
 
     def metrics(self, own: Metrics | None = None) -> Metrics:
@@ -229,9 +228,9 @@ class ReplayUpdate(Generic[BatchT]):
         return {**found, **learner.rewards.learn(self._replay, self._rng)}
 
 
-def _horizon_of(settings: TrainerSettings, hyper: ReplayHyperparameters) -> int:
+def _horizon_of(settings: TrainerSettings) -> int:
     """Steps of a trajectory at most."""
-    memory = settings.network_settings.memory
+    hyper, memory = require_settings(settings, ReplayHyperparameters), settings.network_settings.memory
     if memory is not None:
         # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
         return memory.sequence_length

@@ -103,7 +103,8 @@ class ReplayRewards:
         task = signals.get("extrinsic")
         self.task_strength = 0.0 if task is None else task.strength
         """Factor of the task's rewards; 0 where they do not count."""
-        self._device = compute.device
+        self.device = compute.device
+        """Where rewards are computed."""
         self._shard = compute.shard
         self._target_steps = target_steps
         self._sensors = sensors
@@ -121,7 +122,7 @@ class ReplayRewards:
                 for every in (trajectories.observations, trajectories.final_observations)
             )
             trajectories = replace(trajectories, observations=seen, final_observations=final)
-        experience = Experience(trajectories, self._device)
+        experience = Experience(trajectories, self.device)
         for source in self.models:
             source.update_statistics(experience)
 
@@ -135,9 +136,9 @@ class ReplayRewards:
         rows: of the newest minibatch; shape: of what is returned, [B] for agents alone, [B, n] for those of groups.
         """
         steps = replay.buffer.single_steps(rows, self._target_steps)
-        transitions = as_transitions(steps, self._device, self._places)
-        places = [to_tensor(place, self._device) for place in steps.places]
-        total = torch.zeros(len(transitions), device=self._device)
+        transitions = as_transitions(steps, self.device, self._places)
+        places = [to_tensor(place, self.device) for place in steps.places]
+        total = torch.zeros(len(transitions), device=self.device)
         counts = torch.bincount(places[1], minlength=shape[0]).clamp(min=1)
         for source in self.sources:
             rewards = source.strength * source.rewards(transitions)
@@ -164,7 +165,7 @@ class ReplayRewards:
         parts: dict[str, list[Tensor]] = defaultdict(list)
         for sample in replay.reward_minibatches(rng):
             steps = replay.buffer.single_steps(sample.rows, 1)
-            transitions, part = as_transitions(steps, self._device, self._places), replay.part_of_steps
+            transitions, part = as_transitions(steps, self.device, self._places), replay.part_of_steps
             for source in self.models:
                 for tag, value in source.learn(transitions, part).items():
                     parts[tag].append(value)

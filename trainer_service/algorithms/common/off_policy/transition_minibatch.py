@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import allowed_or_none, to_tensor
+from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayParts
 from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
@@ -65,57 +67,44 @@ class TransitionMinibatch(NamedTuple):
     """Importance weights of prioritized rows; None where all were equally likely. [B]"""
 
 
-class TransitionMinibatchBuilder:
-    """Builder of minibatches, with normalizer and rewards as they are now."""
-
-    def __init__(
-        self,
-        normalizer: ObservationNormalizer,
-        rewards: ReplayRewards,
-        replay: ReplaySampler[Sample],
-        device: torch.device,
-        *,
-        n_step: int = 1,
-        value_heads: bool = False,
-    ) -> None:
-        """n_step: decisions after which the next one comes. value_heads: whether each signal has a value of its own."""
-        self._normalizer = normalizer
-        self._rewards = rewards
-        self._replay = replay
-        self._device = device
-        self._n_step = n_step
-        self._value_heads = value_heads
-
-    def build(self, sample: Sample) -> TransitionMinibatch:
-        """The minibatch of the newest sample."""
-        steps, device = as_transitions(sample, self._device), self._device
-        inputs, next_inputs = encoder_inputs(
-            self._inputs, steps.observations, steps.next_observations, sample.sequences, self._n_step
-        )
-        rewards = task_rewards = self._rewards.task_strength * steps.task_rewards
-        if self._value_heads:
-            rewards = self._rewards.of_sources(steps)
-        elif self._rewards.models:
-            rewards = task_rewards + self._rewards.of_models(self._replay, sample.rows, len(task_rewards))
-        return TransitionMinibatch(
-            inputs=inputs,
-            next_inputs=next_inputs,
-            continuous_actions=steps.continuous_actions,
-            discrete_actions=steps.discrete_actions,
-            allowed=to_tensor(sample.allowed_actions, device),
-            allowed_or_none=allowed_or_none(sample.allowed_actions, device),
-            next_allowed_or_none=allowed_or_none(sample.next_allowed_actions, device),
-            task_rewards=task_rewards,
-            rewards=rewards,
-            terminated=steps.terminated,
-            discounts=self._rewards.gamma
-            if sample.discounts is None
-            else to_tensor(sample.discounts, device),
-            weights=None if sample.weights is None else to_tensor(sample.weights, device),
-        )
-
-    def _inputs(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        return observations_as_floats(self._normalizer.forward(observations))
+def transition_minibatch(
+    sample: Sample,
+    normalizer: ObservationNormalizer,
+    rewards: ReplayRewards,
+    replay: ReplaySampler[Sample],
+    *,
+    n_step: int,
+    value_heads: bool,
+) -> TransitionMinibatch:
+    """The minibatch of the newest sample, with normalizer and rewards as they are now. See ``transition_parts``."""
+    device = rewards.device
+    steps = as_transitions(sample, device)
+    inputs, next_inputs = encoder_inputs(
+        lambda observations: observations_as_floats(normalizer.forward(observations)),
+        steps.observations,
+        steps.next_observations,
+        sample.sequences,
+        n_step,
+    )
+    paid = task_rewards = rewards.task_strength * steps.task_rewards
+    if value_heads:
+        paid = rewards.of_sources(steps)
+    elif rewards.models:
+        paid = task_rewards + rewards.of_models(replay, sample.rows, len(task_rewards))
+    return TransitionMinibatch(
+        inputs=inputs,
+        next_inputs=next_inputs,
+        continuous_actions=steps.continuous_actions,
+        discrete_actions=steps.discrete_actions,
+        allowed=to_tensor(sample.allowed_actions, device),
+        allowed_or_none=allowed_or_none(sample.allowed_actions, device),
+        next_allowed_or_none=allowed_or_none(sample.next_allowed_actions, device),
+        task_rewards=task_rewards,
+        rewards=paid,
+        terminated=steps.terminated,
+        discounts=rewards.gamma if sample.discounts is None else to_tensor(sample.discounts, device),
+        weights=None if sample.weights is None else to_tensor(sample.weights, device),
+    )
 
 
 def encoder_inputs(
@@ -181,7 +170,6 @@ class Layout(NamedTuple):
 def transition_parts(
     spec: BehaviorSpec,
     settings: TrainerSettings,
-    hyper: ReplayHyperparameters,
     compute: Compute,
     sources: Sequence[RewardSource],
     normalizer: ObservationNormalizer,
@@ -193,6 +181,7 @@ def transition_parts(
 
     memory_size: floats that the networks remember; value_heads: whether each signal has a value of its own.
     """
+    hyper = require_settings(settings, ReplayHyperparameters)
     steps = hyper.target_steps
     rewards = ReplayRewards(sources, settings, compute, target_steps=steps)
     replay = make_sampler(
@@ -204,10 +193,15 @@ def transition_parts(
         learns_rewards=value_heads or bool(rewards.models),
         one_stream=value_heads,
     )
-    builder = TransitionMinibatchBuilder(
-        normalizer, rewards, replay, compute.device, n_step=steps, value_heads=value_heads
+    minibatch = partial(
+        transition_minibatch,
+        normalizer=normalizer,
+        rewards=rewards,
+        replay=replay,
+        n_step=steps,
+        value_heads=value_heads,
     )
-    return ReplayParts(replay, rewards, builder.build)
+    return ReplayParts(replay, rewards, minibatch)
 
 
 def _make_replay(

@@ -25,7 +25,6 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.off_policy import QMIXSettings
 from trainer_service.interop.onnx_export import to_onnx
 from trainer_service.policy import Policy
 from trainer_service.training.run import restore_replay
@@ -253,10 +252,10 @@ WITH_STATE = BehaviorSpec((ObservationSpec(GLOBAL_STATE, (4,)), EYES), ActionSpe
 
 def test_the_mixers_state_is_what_all_see_or_the_simulators() -> None:
     cpu, seen = torch.device("cpu"), [torch.arange(4.0).view(1, 2, 2)]
-    joint = MixerState(GroupView.of(SPEC, QMIXSettings(group_size=NUM_AGENTS)), "joint", cpu)
+    joint = MixerState(GroupView.of(SPEC, NUM_AGENTS), "joint", cpu)
     assert joint.size == 4
     assert joint.now(minibatch(observations=seen)).tolist() == [[0, 1, 2, 3]]
-    told = MixerState(GroupView.of(WITH_STATE, QMIXSettings(group_size=NUM_AGENTS)), "environment", cpu)
+    told = MixerState(GroupView.of(WITH_STATE, NUM_AGENTS), "environment", cpu)
     of_all, there = torch.tensor([[[9.0] * 4, [5.0] * 4]]), torch.tensor([[False, True]])
     assert told.now(minibatch(state=of_all, present=there)).tolist() == [[5.0] * 4]
     assert told.next(minibatch(next_state=of_all, next_present=~there)).tolist() == [[9.0] * 4]
