@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat, observe
-from trainer_service.algorithms.common.on_policy.group_learner import GroupLearner
 from unlike_agents import concatenated
 
 from trainer_service.algorithms import Compute
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
@@ -230,9 +230,9 @@ def test_what_stands_for_absent_agents_moves_nothing(
         if changes and isinstance(learner, ReplayLearner):
             overwrite_replayed(learner)
         elif changes:
-            assert isinstance(learner, GroupLearner)
-            collected = learner._buffer.drain()
-            learner._buffer.add(without_the_dead(collected))
+            assert isinstance(learner, OnPolicyLearner)
+            collected = learner.buffer.drain()
+            learner.buffer.add(without_the_dead(collected))
         before = flat(copy.deepcopy(learner.state_dict()))
         told.append(learner.update(0))
         learned.append(flat(learner.state_dict()))
