@@ -91,26 +91,24 @@ class RunLayout:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def lock(self) -> Path:
+        self.lock = self.path / LOCK
         """The file that the writing process keeps locked."""
-        return self.path / LOCK
-
-    @property
-    def configuration(self) -> Path:
+        self.configuration = self.path / "configuration.yaml"
         """All options of the run, YAML."""
-        return self.path / "configuration.yaml"
-
-    @property
-    def metrics(self) -> Path:
+        self.metrics = self.path / "metrics.jsonl"
         """One JSON object per line: a summary of one behavior."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def evaluations(self) -> Path:
+        self.evaluations = self.path / "evaluations.jsonl"
         """One JSON object per line: a score of one behavior."""
-        return self.path / "evaluations.jsonl"
+        self.report = self.path / "report.html"
+        """A page on the run."""
+        self.run_logs = self.path / "run_logs"
+        """Folder of what is of interest after the run."""
+        self.status = self.run_logs / "training_status.json"
+        """The list of checkpoints, JSON."""
+        self.timers = self.run_logs / "timers.json"
+        """Time per part of the run, JSON."""
+        self.trainer_log = self.run_logs / "trainer.log"
+        """Everything that the trainer logged, with times."""
 
     def film(self, step: int) -> Path:
         """The best episode of the evaluation at a step."""
@@ -120,31 +118,6 @@ class RunLayout:
         """The films that there are by their step, ascending."""
         names = {path: _FILM.fullmatch(path.name) for path in self.path.glob("film-*.gif")}
         return dict(sorted((int(name[1]), path) for path, name in names.items() if name))
-
-    @property
-    def report(self) -> Path:
-        """A page on the run."""
-        return self.path / "report.html"
-
-    @property
-    def run_logs(self) -> Path:
-        """Folder of what is of interest after the run."""
-        return self.path / "run_logs"
-
-    @property
-    def status(self) -> Path:
-        """The list of checkpoints, JSON."""
-        return self.run_logs / "training_status.json"
-
-    @property
-    def timers(self) -> Path:
-        """Time per part of the run, JSON."""
-        return self.run_logs / "timers.json"
-
-    @property
-    def trainer_log(self) -> Path:
-        """Everything that the trainer logged, with times."""
-        return self.run_logs / "trainer.log"
 
     def player_log(self, worker: int) -> Path:
         """Output of the launched simulator number ``worker``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainer_service.config.hyperparameters.common import Hyperparameters
-from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
+from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettings, OnPolicyHyperparameters
 
 FINAL_LEARNING_RATE = 1e-10
 """The end of falling learning rates, as in ML-Agents."""
@@ -65,6 +65,11 @@ def learning_rate_at(
     """The learning rate at ``step``, of any learner. initial: another start than ``hyper.learning_rate``."""
     start = hyper.learning_rate if initial is None else initial
     return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
+
+
+def critic_learning_rate_at(hyper: GroupOnPolicySettings, step: int, max_steps: int) -> float:
+    """The learning rate of a group's critic at ``step``."""
+    return learning_rate_at(hyper, step, max_steps, initial=hyper.initial_critic_learning_rate)
 
 
 def scheduled_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Scheduled:

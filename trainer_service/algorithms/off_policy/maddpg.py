@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from trainer_service.algorithms.common.cloning import BehavioralCloning, action_
 from trainer_service.algorithms.common.exploration import ActionNoise
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
-from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, TDErrors
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
@@ -36,28 +35,6 @@ from trainer_service.networks.random_streams import random_stream, seeded
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
 from trainer_service.ops.q_learning import td_targets
 from unity_bridge.specs import BehaviorSpec
-
-
-class CriticErrors(NamedTuple):
-    """Errors of the critics on a minibatch, before their step."""
-
-    loss: Tensor
-    """The loss that is minimized."""
-
-    squared: Tensor
-    """δ², the mean over agents and joint steps."""
-
-    squared_by_agent: Tensor
-    """δ², the mean over joint steps. [n]"""
-
-    absolute: Tensor
-    """|δ|, the mean over agents. [B]"""
-
-    value: Tensor
-    """Mean value of the actions taken."""
-
-    target: Tensor
-    """Mean target."""
 
 
 class MADDPG(ReplayLearner[JointMinibatch]):
@@ -168,7 +145,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
             self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
         return updates.metrics()
 
-    def critic_errors(self, batch: JointMinibatch) -> CriticErrors:
+    def critic_errors(self, batch: JointMinibatch) -> TDErrors:
         """Errors of the critics against r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
         targets = self.targets(batch)
         values = self._critics.forward(batch.inputs, batch.present, self._taken(batch).unsqueeze(1))
@@ -183,7 +160,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         loss = _sum_of_means(squared, counts, batch.share)
         with torch.no_grad():
             count = counts.sum().clamp(min=batch.share)
-            return CriticErrors(
+            return TDErrors(
                 loss=loss,
                 squared=errors.square().sum() / count,
                 squared_by_agent=errors.square().sum(dim=0) / counts.clamp(min=batch.share),

@@ -34,7 +34,7 @@ from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.parts import group_parts
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
 from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import learning_rate_at, scheduled_at
+from trainer_service.algorithms.common.schedules import critic_learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.config.network import NetworkSettings
@@ -96,9 +96,7 @@ class COMA(OnPolicyLearner):
         """One pass over everything collected, or ``num_epoch``; it is then thrown away."""
         hyper = self._hyper
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        critic_rate = learning_rate_at(
-            hyper, step, self._settings.max_steps, initial=hyper.initial_critic_learning_rate
-        )
+        critic_rate = critic_learning_rate_at(hyper, step, self._settings.max_steps)
         rollout = self.take_group_rollout(hyper.num_agents)
         targets = self.estimate(rollout)
         epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)

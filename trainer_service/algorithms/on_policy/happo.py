@@ -13,15 +13,14 @@ import torch
 
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.on_policy.central_critic import CentralCritic, make_joint_critic
+from trainer_service.algorithms.common.on_policy.central_critic import central_critic_parts
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.parts import group_parts
 from trainer_service.algorithms.common.on_policy.rollout import (
     decouple,
     log_prob_and_entropy,
 )
 from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import learning_rate_at, scheduled_at
+from trainer_service.algorithms.common.schedules import critic_learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
 from unity_bridge.specs import BehaviorSpec
@@ -35,19 +34,14 @@ class HAPPO(OnPolicyLearner):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         hyper = require_settings(settings, HAPPOSettings)
-        make_critic = partial(make_joint_critic, spec, settings.network_settings, hyper)
-        self._actors, critic, parts = group_parts(spec, settings, compute, make_critic)
+        self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
         super().__init__(settings, compute, parts)
-        self.critic = CentralCritic(critic, self.rewards, hyper, compute.shard)
-        """Makes advantages and the critic's loss."""
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of each actor and of the critic over everything collected, which is then thrown away."""
         hyper = self._hyper
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        critic_rate = learning_rate_at(
-            hyper, step, self._settings.max_steps, initial=hyper.initial_critic_learning_rate
-        )
+        critic_rate = critic_learning_rate_at(hyper, step, self._settings.max_steps)
         rollout = self.take_group_rollout(hyper.num_agents)
         if self._decoupled:
             rollout = decouple(rollout, self._actors)

@@ -20,7 +20,7 @@ from trainer_service.algorithms.common.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
 from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
-from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, TDErrors
 from trainer_service.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
@@ -53,28 +53,6 @@ class GroupNetworks(nn.Module):
         super().__init__()
         self.network = network
         self.mixer = mixer
-
-
-class TDErrors(NamedTuple):
-    """Temporal-difference errors of a minibatch of B joint steps."""
-
-    loss: Tensor
-    """The loss that is minimized."""
-
-    squared: Tensor
-    """δ², the mean."""
-
-    squared_by_agent: Tensor
-    """Mean δ² of each agent of the group. [n]; [0] where only the group's error is known."""
-
-    absolute: Tensor
-    """|δ|, over agents the mean. [B]"""
-
-    value: Tensor
-    """Mean value of the actions taken."""
-
-    target: Tensor
-    """Mean target."""
 
 
 class TargetValues(NamedTuple):

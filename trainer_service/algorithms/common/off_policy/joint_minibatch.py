@@ -92,6 +92,28 @@ class JointMinibatch(NamedTuple):
         return self.present_in_all.float().sum(dim=0) * self.share
 
 
+class TDErrors(NamedTuple):
+    """Temporal-difference errors of a minibatch of B joint steps."""
+
+    loss: Tensor
+    """The loss that is minimized."""
+
+    squared: Tensor
+    """δ², the mean."""
+
+    squared_by_agent: Tensor
+    """Mean δ² of each agent of the group. [n]; [0] where only the group's error is known."""
+
+    absolute: Tensor
+    """|δ|, over agents the mean. [B]"""
+
+    value: Tensor
+    """Mean value of the actions taken."""
+
+    target: Tensor
+    """Mean target."""
+
+
 class JointMinibatchBuilder:
     """Builder of minibatches, with normalizer and rewards as they are now."""
 

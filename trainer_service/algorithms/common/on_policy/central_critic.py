@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.observation_selection import sensors_except, sensors_of
 from trainer_service.algorithms.common.on_policy.group_rollout import (
     AdvantageEstimate,
@@ -19,11 +21,14 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     individual_advantages,
     referenced_observations,
 )
+from trainer_service.algorithms.common.on_policy.parts import Parts, group_parts
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.critics.joint_critic import JointCritic
 from trainer_service.networks.encoders.layers import in_chunks
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.shard import Shard
 from trainer_service.ops.losses import huber, squared
 from trainer_service.ops.returns import standardize
@@ -32,6 +37,15 @@ from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec
 
 _CHUNK = 4096
+
+
+def central_critic_parts(
+    spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, hyper: MAPPOSettings
+) -> tuple[GroupActors, CentralCritic, Parts]:
+    """The actors, the central critic and all other parts of a learner of groups."""
+    make_critic = partial(make_joint_critic, spec, settings.network_settings, hyper)
+    actors, critic, parts = group_parts(spec, settings, compute, make_critic)
+    return actors, CentralCritic(critic, parts.rewards, hyper, compute.shard), parts
 
 
 def make_joint_critic(
