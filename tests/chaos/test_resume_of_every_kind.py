@@ -68,7 +68,7 @@ LESSONS = {
     "gravity": sampler(9.0, 10.0),
 }
 
-ALONE = World(("treadmill",), "Treadmill", 18)
+SINGLE_RANK = World(("treadmill",), "Treadmill", 18)
 CHOOSING = World(("treadmill", "--actions", "discrete"), "Treadmill", 18)
 STEERING = World(("treadmill", "--actions", "continuous"), "Treadmill", 18)
 GROUP = World(("treadmill", "--group"), "Treadmill", 18)
@@ -156,22 +156,24 @@ LEAGUE = {"self_play": {**SELF_PLAY, "opponents": POOL, "pfsp_weighting": "hard"
 
 KINDS = {
     # A few of all sorts, which are tried with every change.
-    "ppo, curiosity, lstm": Kind(ALONE, "ppo", settings={**CURIOSITY, **LSTM}),
-    "sac, rnd, prioritized": Kind(ALONE, "sac", PRIORITIZED, RND),
+    "ppo, curiosity, lstm": Kind(SINGLE_RANK, "ppo", settings={**CURIOSITY, **LSTM}),
+    "sac, rnd, prioritized": Kind(SINGLE_RANK, "sac", PRIORITIZED, RND),
     "mappo of unlike agents, popart, gru, rnd": Kind(
         TEAM, "mappo", {"value_normalization": "popart"}, {**GRU, **RND}
     ),
-    "ppo": Kind(ALONE, "ppo"),
-    "ppo, rnd, normalize_rewards": Kind(ALONE, "ppo", settings=SCALED_RND),
-    "ppo, normalize_rewards": Kind(ALONE, "ppo", settings=rewards(extrinsic={"normalize_rewards": True})),
-    "ppo, vail, cloning": Kind(ALONE, "ppo", settings={**VAIL, **CLONING}),
+    "ppo": Kind(SINGLE_RANK, "ppo"),
+    "ppo, rnd, normalize_rewards": Kind(SINGLE_RANK, "ppo", settings=SCALED_RND),
+    "ppo, normalize_rewards": Kind(
+        SINGLE_RANK, "ppo", settings=rewards(extrinsic={"normalize_rewards": True})
+    ),
+    "ppo, vail, cloning": Kind(SINGLE_RANK, "ppo", settings={**VAIL, **CLONING}),
     "ppo, curriculum of samplers": Kind(SCHOOL, "ppo"),
-    "ppo, evaluations": Kind(ALONE, "ppo", sections={"evaluation": {"every_steps": 36, "episodes": 3}}),
-    "sac": Kind(ALONE, "sac"),
-    "sac, gru": Kind(ALONE, "sac", settings=GRU),
-    "sac, gail": Kind(ALONE, "sac", settings=GAIL),
+    "ppo, evaluations": Kind(SINGLE_RANK, "ppo", sections={"evaluation": {"every_steps": 36, "episodes": 3}}),
+    "sac": Kind(SINGLE_RANK, "sac"),
+    "sac, gru": Kind(SINGLE_RANK, "sac", settings=GRU),
+    "sac, gail": Kind(SINGLE_RANK, "sac", settings=GAIL),
     "sac, curriculum of samplers": Kind(SCHOOL, "sac"),
-    "sac without save_replay_buffer": Kind(ALONE, "sac", {"save_replay_buffer": False}),
+    "sac without save_replay_buffer": Kind(SINGLE_RANK, "sac", {"save_replay_buffer": False}),
     "dqn, n-step, prioritized, dueling": Kind(CHOOSING, "dqn", {**PRIORITIZED, "n_step": 3, "dueling": True}),
     "dqn, exploration by episodes, curiosity": Kind(
         CHOOSING, "dqn", {"exploration_unit": "episodes", "exploration_steps": 40}, CURIOSITY

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -23,7 +23,7 @@ class FlatParameters:
     are for everybody else: state dicts, forward passes and autograd do not notice.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], shard: Shard = ALONE) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], shard: Shard = SINGLE_RANK) -> None:
         """The parameters must be of one type, on the device where they will stay. shard: see ``reduce_gradient``."""
         parameters = list(parameters)
         self.shard = shard
@@ -135,7 +135,7 @@ class FlatOptimizer:
         *,
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
-        shard: Shard = ALONE,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         """epsilon, weight_decay: as for ``FlatAdam``. shard: as for ``FlatParameters``."""
         self._list = list(parameters)

@@ -106,7 +106,7 @@ class Shard:
         return standard_exponential(_of_all_rows(like, part.count), generator)[part.rows]
 
 
-ALONE = Shard()
+SINGLE_RANK = Shard()
 """A learner without others."""
 
 

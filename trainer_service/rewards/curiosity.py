@@ -11,7 +11,7 @@ from torch.nn import functional
 from trainer_service.config.rewards import CuriositySettings
 from trainer_service.networks.encoders.encoder import Trunk
 from trainer_service.networks.encoders.layers import kaiming_linear, xavier_linear
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.ops.distributions import choice_offsets, one_hot
 from trainer_service.ops.intrinsic import forward_error, inverse_error
 from trainer_service.rewards.intrinsic import IntrinsicReward
@@ -32,7 +32,11 @@ class CuriosityReward(IntrinsicReward):
     name = "curiosity"
 
     def __init__(
-        self, spec: BehaviorSpec, settings: CuriositySettings, device: torch.device, shard: Shard = ALONE
+        self,
+        spec: BehaviorSpec,
+        settings: CuriositySettings,
+        device: torch.device,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self._models = _Models(spec, settings)

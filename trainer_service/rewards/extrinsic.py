@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer_service.config.rewards import ExtrinsicSettings
-from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.rewards.reward_scale import RewardScale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
@@ -30,7 +30,11 @@ class ExtrinsicReward:
     demonstrations = None
 
     def __init__(
-        self, spec: BehaviorSpec, settings: ExtrinsicSettings, device: torch.device, shard: Shard = ALONE
+        self,
+        spec: BehaviorSpec,
+        settings: ExtrinsicSettings,
+        device: torch.device,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         self.strength = settings.strength
         self.gamma = settings.gamma

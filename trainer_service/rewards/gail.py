@@ -16,7 +16,7 @@ from trainer_service.networks.encoders.layers import in_chunks, observations_as_
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.random_streams import random_stream, restore_streams
-from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.ops.imitation import (
     bottleneck_divergence,
     discriminator_loss,
@@ -46,7 +46,7 @@ class GAILReward:
     learns = True
 
     def __init__(
-        self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device, shard: Shard = ALONE
+        self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device, shard: Shard = SINGLE_RANK
     ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self.strength = settings.strength

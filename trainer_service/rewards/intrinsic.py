@@ -16,7 +16,7 @@ from trainer_service.config.rewards import IntrinsicSettings
 from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatAdam, FlatParameters
-from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.rewards.reward_scale import RewardScale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
@@ -44,7 +44,7 @@ class IntrinsicReward(ABC):
         settings: IntrinsicSettings,
         network: nn.Module,
         device: torch.device,
-        shard: Shard = ALONE,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         self.strength = settings.strength
         self.gamma = settings.gamma

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.rewards import RNDSettings
 from trainer_service.networks.encoders.encoder import Trunk
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.ops.intrinsic import distillation_error
 from trainer_service.rewards.intrinsic import IntrinsicReward
 from trainer_service.rewards.transitions import Transitions
@@ -24,7 +24,7 @@ class RNDReward(IntrinsicReward):
     name = "rnd"
 
     def __init__(
-        self, spec: BehaviorSpec, settings: RNDSettings, device: torch.device, shard: Shard = ALONE
+        self, spec: BehaviorSpec, settings: RNDSettings, device: torch.device, shard: Shard = SINGLE_RANK
     ) -> None:
         """Raises ValueError where a sensor does not fit the signal's network."""
         self._models = _Models(spec, settings)

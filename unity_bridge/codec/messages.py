@@ -1,7 +1,7 @@
 """The codec of messages and records: the one module that the rest of the package needs to cross the wire.
 
 Everything here is a pure function of bytes, except that a StepDecoder remembers the layouts that it
-met, and UsualMessages those of whole messages.
+met, and RepeatedLayouts those of whole messages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.actions import decode_actions, encode_actions
+from unity_bridge.codec.repeated_layout import RepeatedLayouts
 from unity_bridge.codec.sensor_layout import SensorLayout, detect_layout
 from unity_bridge.codec.sensor_reader import COMPRESSIBLE_RANK, is_compressed, require_floats
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
-from unity_bridge.codec.usual_message import UsualMessages
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.names import length_problem
 from unity_bridge.specs import (
@@ -37,8 +37,8 @@ from unity_bridge.wire.space_type_pb2 import continuous
 
 __all__ = [
     "Description",
+    "RepeatedLayouts",
     "StepDecoder",
-    "UsualMessages",
     "decode_actions",
     "decode_behavior_spec",
     "encode_actions",

@@ -23,8 +23,8 @@ from types import MappingProxyType
 from unity_bridge.codec.envelope import Envelope, open_envelope, parse
 from unity_bridge.codec.messages import (
     Description,
+    RepeatedLayouts,
     StepDecoder,
-    UsualMessages,
     decode_behavior_spec,
     encode_actions,
 )
@@ -136,7 +136,7 @@ class Session:
         self._pending_descriptions: dict[str, BrainParametersProto] = {}
         self._new_specs: dict[str, BehaviorSpec] = {}
         self._waiting: dict[str, int] = {}
-        self._usual = UsualMessages() if fast_paths_allowed() else None
+        self._repeated_layouts = RepeatedLayouts() if fast_paths_allowed() else None
 
     def receive(self, data: bytes) -> Reply | Step | Stopped | Restarted:
         """Takes the simulator's next message.
@@ -168,7 +168,7 @@ class Session:
             if len(batch) != asked:
                 raise ValueError(f"{len(batch)} actions for {asked} agents of '{behavior}'")
         self._waiting = {}
-        if self._usual and len(actions) == 1 and not records:
+        if self._repeated_layouts and len(actions) == 1 and not records:
             ((behavior, batch),) = actions.items()
             if len(batch):
                 encoded = encode_actions(batch)
@@ -195,8 +195,8 @@ class Session:
         self._decoders.clear()
 
     def _receive(self, data: bytes) -> Reply | Step | Stopped | Restarted:
-        if self._usual and self.awaited is Awaited.STEP:
-            batches = self._usual.read(data)
+        if self._repeated_layouts and self.awaited is Awaited.STEP:
+            batches = self._repeated_layouts.read(data)
             if batches is not None:
                 return self._asked(batches)
         if len(data) > LARGEST_HANDSHAKE and self.awaited in (Awaited.INTRODUCTION, Awaited.CONFIRMATION):
@@ -220,8 +220,8 @@ class Session:
             return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
         step = self._step(envelope)
-        if self._usual:
-            self._usual.learn(data, step.batches, self._decoders)
+        if self._repeated_layouts:
+            self._repeated_layouts.learn(data, step.batches, self._decoders)
         return step
 
     def _expect_ok(self, status: int) -> None:

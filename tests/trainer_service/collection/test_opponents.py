@@ -262,11 +262,11 @@ def test_a_behavior_that_only_acts_has_no_opponents() -> None:
     assert checkpoint_of(behavior).self_play is None
 
 
-ALONE: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
+SINGLE_RANK: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
 
 
 def test_one_side_acts_at_random_while_the_other_learns() -> None:
-    behaviors = meet(*IDS, chosen=settings(opponents=["random"], **ALONE))
+    behaviors = meet(*IDS, chosen=settings(opponents=["random"], **SINGLE_RANK))
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
     assert favourites(actions, IDS[0])[2] > 0.8
     assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.05)
@@ -276,7 +276,7 @@ def test_one_side_acts_at_random_while_the_other_learns() -> None:
 
 
 def test_an_expert_plays_what_the_simulator_says() -> None:
-    behaviors = meet(*IDS, chosen=settings(opponents=["expert"], **ALONE))
+    behaviors = meet(*IDS, chosen=settings(opponents=["expert"], **SINGLE_RANK))
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=4, expert=1)
     assert favourites(actions, IDS[1]).tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=0'"):
@@ -304,7 +304,9 @@ def always(choice: int, trainer_type: str) -> Checkpoint:
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "mappo"])
 def test_a_policy_of_any_trainer_type_can_be_played_against(trainer_type: str) -> None:
-    chosen = settings(opponents=["other.safetensors", "self"], play_against_latest_model_ratio=0.0, **ALONE)
+    chosen = settings(
+        opponents=["other.safetensors", "self"], play_against_latest_model_ratio=0.0, **SINGLE_RANK
+    )
     behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.safetensors": always(1, trainer_type)})
     actions = play(behaviors, OneThrow(higher_wins, IDS), games=60)
     only = [(tick[IDS[1]].discrete == 1).all() for tick in actions]

@@ -15,7 +15,7 @@ from trainer_service.distributed import worker
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.errors import SimulatorLost
 
-ALONE = walkers({"A?team=0": Walk(agents=1)})
+SINGLE_RANK = walkers({"A?team=0": Walk(agents=1)})
 SETTINGS = {**SMALL_PPO, "summary_freq": 10**6}
 """No summary forgets what was counted."""
 
@@ -88,7 +88,7 @@ def test_others_collect_what_a_lost_worker_was_asked_for(
     learned = Learned()
     run = learn_in_process(
         options_of({"A": {**SETTINGS, "max_steps": 301}}),
-        ALONE, tmp_path, arrival=Slow(2), before_wait=kill, callbacks=[learned],
+        SINGLE_RANK, tmp_path, arrival=Slow(2), before_wait=kill, callbacks=[learned],
     )  # fmt: skip
     assert run.steps == {"A": 301} == {"A": counted(run)}
     assert learned.steps == collected(run)
@@ -109,7 +109,7 @@ def test_results_of_a_round_outlive_the_worker_that_sent_them(tmp_path: Path) ->
 
     learned = Learned()
     run = learn_in_process(
-        options_of({"A": SETTINGS}), ALONE, tmp_path, before_wait=kill, callbacks=[learned]
+        options_of({"A": SETTINGS}), SINGLE_RANK, tmp_path, before_wait=kill, callbacks=[learned]
     )
     assert run.steps == {"A": 200} == {"A": counted(run)}
     assert learned.steps == collected(run)
@@ -125,7 +125,7 @@ def test_too_few_workers_end_the_run_with_their_numbers(tmp_path: Path) -> None:
     with pytest.raises(
         SimulatorLost, match="1 of 2 rollout workers are there, and min_workers: 2 asks for more"
     ):
-        learn_in_process(options, ALONE, tmp_path, before_wait=kill, timeout_wait_s=0.0)
+        learn_in_process(options, SINGLE_RANK, tmp_path, before_wait=kill, timeout_wait_s=0.0)
 
 
 def asynchronous(tmp_path: Path, max_policy_lag: int, **settings: Any) -> tuple[Finished, Learned]:
@@ -134,7 +134,7 @@ def asynchronous(tmp_path: Path, max_policy_lag: int, **settings: Any) -> tuple[
         {"A": {**SETTINGS, "max_steps": 500, **settings}},
         distributed={"collection": "async", "max_policy_lag": max_policy_lag},
     )
-    return learn_in_process(options, ALONE, tmp_path, arrival=Slow(9), callbacks=[learned]), learned
+    return learn_in_process(options, SINGLE_RANK, tmp_path, arrival=Slow(9), callbacks=[learned]), learned
 
 
 def test_steps_of_a_policy_too_old_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_what_all_were_asked_for_keeps_to_the_budget(tmp_path: Path, times: int)
             {"A": {**SETTINGS, "max_steps": max_steps}},
             distributed={"num_workers": 3, "collection": "async", "max_policy_lag": 50},
         )
-        run = learn_in_process(options, ALONE, tmp_path / str(max_steps), arrival=Slow(times))
+        run = learn_in_process(options, SINGLE_RANK, tmp_path / str(max_steps), arrival=Slow(times))
         assert run.steps == {"A": max_steps}
 
 
@@ -173,6 +173,6 @@ def test_a_worker_has_two_requests_at_most(tmp_path: Path) -> None:
         most.append(max(map(len, pool.calls.values())))
 
     options = options_of({"A": SETTINGS}, distributed={"collection": "async"})
-    run = learn_in_process(options, ALONE, tmp_path, arrival=Slow(3), before_wait=count)
+    run = learn_in_process(options, SINGLE_RANK, tmp_path, arrival=Slow(3), before_wait=count)
     assert max(most) == 2
     assert run.steps["A"] == 200

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.flat import FlatParameters
-from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 
 
 class Rank(Shard):
@@ -49,16 +49,16 @@ def test_sequences_are_divided_whole() -> None:
 
 
 def test_a_learner_alone_has_everything() -> None:
-    assert ALONE.part(5).rows == slice(None)
-    assert ALONE.part(5).share == 1.0
-    assert ALONE.add_up(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert SINGLE_RANK.part(5).rows == slice(None)
+    assert SINGLE_RANK.part(5).share == 1.0
+    assert SINGLE_RANK.add_up(torch.ones(2)).tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 64])
 def test_parts_of_the_gradient_add_up_to_all_of_it(rows: int) -> None:
     torch.manual_seed(1)
     inputs, targets = torch.randn(rows, 3), torch.randn(rows, 2)
-    expected = gradient(ALONE, inputs, targets)
+    expected = gradient(SINGLE_RANK, inputs, targets)
     addends = [gradient(Rank(rank, 3), inputs, targets) for rank in range(3)]
     torch.testing.assert_close(sum(addends), expected)
 
@@ -83,13 +83,15 @@ def test_ranks_draw_what_one_learner_draws(kind: str, transposed: bool) -> None:
         drawn: Tensor = getattr(shard, kind)(like, part, torch.Generator().manual_seed(3))
         return drawn
 
-    whole = draw(ALONE)
+    whole = draw(SINGLE_RANK)
     for rank in range(2):
         assert torch.equal(draw(Rank(rank, 2)), whole[Rank(rank, 2).part(33).rows])
 
 
 def test_draws_for_rows_that_come_twice() -> None:
-    whole = ALONE.normal(torch.empty(14, 3), ALONE.part(7), torch.Generator().manual_seed(3), times=2)
+    whole = SINGLE_RANK.normal(
+        torch.empty(14, 3), SINGLE_RANK.part(7), torch.Generator().manual_seed(3), times=2
+    )
     shard, rows = Rank(1, 2), [1, 3, 5]
     drawn = shard.normal(torch.empty(6, 3), shard.part(7), torch.Generator().manual_seed(3), times=2)
     assert torch.equal(drawn, torch.cat([whole[rows], whole[[7 + row for row in rows]]]))

@@ -14,7 +14,7 @@ from seeds import seeds
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.networks.shard import ALONE
+from trainer_service.networks.shard import SINGLE_RANK
 from trainer_service.rewards import Experience, RewardSource, Transitions
 from trainer_service.rewards.discriminator import Discriminator, Inputs
 from trainer_service.rewards.gail import GAILReward
@@ -253,7 +253,7 @@ def test_the_penalty_looks_at_every_sensor(
     transitions = everything(Experience(make_trajectories(spec, [8]), CPU))
     square = 3 * 2.0**2 + 1200 * 0.1**2 + 20 * 1.0**2 + (3 * 3.0**2 if use_actions else 0.0)
     inputs = source._inputs(transitions)
-    assert source._penalty(inputs, inputs, ALONE.part(len(inputs.actions))).item() == pytest.approx(
+    assert source._penalty(inputs, inputs, SINGLE_RANK.part(len(inputs.actions))).item() == pytest.approx(
         (0.25 * math.sqrt(square) - 1.0) ** 2, rel=1e-4
     )
 
@@ -266,7 +266,7 @@ def test_the_penalty_teaches_what_every_sensor_goes_through(
     source = make(spec, use_actions=True)
     inputs = source._inputs(everything(Experience(make_trajectories(spec, [8]), CPU)))
     other = source._inputs(everything(Experience(make_trajectories(spec, [8], seed=5), CPU)))
-    while not (penalty := source._penalty(inputs, other, ALONE.part(8))):
+    while not (penalty := source._penalty(inputs, other, SINGLE_RANK.part(8))):
         with torch.no_grad():
             source._network.output.weight.mul_(1.5)
     penalty.backward()

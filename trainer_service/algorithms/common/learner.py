@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.actor import Actor
 from trainer_service.config.run_options import Precision
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.rollout.trajectories import Trajectories
 
 Metrics = Mapping[str, float]
@@ -30,7 +30,7 @@ class Compute:
     decoupled: bool = False
     """Whether rollouts may be of an older policy than the present one, so that learners on policy correct for it
     (see ``ops.losses.importance_weights``)."""
-    shard: Shard = ALONE
+    shard: Shard = SINGLE_RANK
     """The part of each minibatch that this process computes."""
     behavior: str = ""
     """The behavior's name, for the log; empty where nothing is to be logged."""

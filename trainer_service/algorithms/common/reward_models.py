@@ -14,13 +14,13 @@ from trainer_service.config import TrainerSettings
 from trainer_service.imitation import read_all
 from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.encoders.precision import pictures_in
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.rewards import Experience, RewardSource, make_reward_source
 from unity_bridge.specs import BehaviorSpec
 
 
 def make_reward_sources(
-    spec: BehaviorSpec, settings: TrainerSettings, device: torch.device, shard: Shard = ALONE
+    spec: BehaviorSpec, settings: TrainerSettings, device: torch.device, shard: Shard = SINGLE_RANK
 ) -> list[RewardSource]:
     """The reward sources that the settings ask for, in their order. They see pictures in single precision."""
     signals = settings.reward_signals.items()
@@ -94,7 +94,7 @@ def update(
     epochs: int,
     batch_size: int,
     generator: torch.Generator,
-    shard: Shard = ALONE,
+    shard: Shard = SINGLE_RANK,
 ) -> dict[str, float]:
     """Lets reward models learn from a rollout. Returns the means of their statistics."""
     if not sources:

@@ -16,7 +16,7 @@ from trainer_service.algorithms.common.off_policy.update_schedule import UpdateS
 from trainer_service.algorithms.common.schedules import linear_decay
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.config.network import MemorySettings
-from trainer_service.networks.shard import ALONE, Part, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.replay.joint_transitions import JointSample, JointSequences
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import Arrays
@@ -42,7 +42,7 @@ class ReplaySampler(Generic[SampleT]):
         *schedules: UpdateSchedule,
         sample_size: int | None = None,
         one_stream: bool = False,
-        shard: Shard = ALONE,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         """schedules: of gradient steps, and of reward models where some learn from the buffer.
 

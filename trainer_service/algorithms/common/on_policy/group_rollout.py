@@ -15,7 +15,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, minibatch_slices
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, agent_advantages
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
 from trainer_service.rollout.joint_steps import JointSteps
@@ -199,7 +199,7 @@ def group_trajectory_batch(
     chosen: NDArray[np.int64],
     lengths: NDArray[np.int64],
     device: torch.device,
-    shard: Shard = ALONE,
+    shard: Shard = SINGLE_RANK,
 ) -> JointStepBatch:
     """The first joint steps of some group trajectories, as many as ``lengths`` says."""
     part = shard.part(len(chosen))

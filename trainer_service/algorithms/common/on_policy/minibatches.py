@@ -10,7 +10,7 @@ from torch import Tensor
 
 from trainer_service.kernels.ppo_steps import Minibatch
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.shard import ALONE, Shard
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 
 
@@ -35,7 +35,7 @@ class MinibatchSampler:
     final_sequences: Sequences | None = None
     """The final observations as sequences of one step; None without memory."""
 
-    def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = ALONE) -> None:
+    def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = SINGLE_RANK) -> None:
         """device: where the steps are; shard: the part of each minibatch that is drawn."""
         self.steps = steps
         self.batch_size = batch_size
@@ -66,7 +66,7 @@ class SequenceSampler(MinibatchSampler):
         sequence_length: int,
         batch_size: int,
         device: torch.device,
-        shard: Shard = ALONE,
+        shard: Shard = SINGLE_RANK,
     ) -> None:
         """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
         super().__init__(len(trajectories), batch_size, device, shard)

@@ -1,8 +1,8 @@
-"""The usual message: the agents of an earlier one, in the same order and layout, and none of them at its end.
+"""Messages that repeat an earlier layout: the same agents in the same order, none of them at its end.
 
 Almost every message of a run is one. Then all its bytes are known beforehand, but for those of the agents' rewards,
-observations and masks: one comparison shows that it is usual, and its values are copied out without looking at rows
-one by one. Any other message is read the general way, which is also how usual ones are learned.
+observations and masks: one comparison shows that the layout is repeated, and the values are copied out without looking
+at rows one by one. Any other message is read the general way, which also learns the layouts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from unity_bridge.codec.unusable_values import are_surely_usable
 from unity_bridge.steps import StepBatch
 
 MOST_KNOWN = 8
-"""Usual messages that are remembered, of different lengths. A run has one, and one for each part of its agents that
+"""Layouts that are remembered, of different lengths. A run has one, and one for each part of its agents that
 asks for decisions at once."""
 
 LONGEST = 1 << 20
@@ -40,11 +40,11 @@ LONGEST_PAUSE = 1024
 """Most messages that are not learned from after one that was learned in vain."""
 
 MOST_RUNS = 8
-"""Runs of rows of one layout in a message that is remembered. Zeros are left out, and larger ids are longer: a usual
-message has one to three."""
+"""Runs of rows of one layout in a message that is remembered. Zeros are left out, and larger ids are longer: a repeated
+layout has one to three."""
 
 _SAME = frozenset((ID, GROUP_ID, DONE, MAX_STEP_REACHED))
-"""Values that do not change from one usual message to the next."""
+"""Values that do not change from one message of a layout to the next."""
 
 _HEADER, _OUTPUT = (1, LENGTH), (2, LENGTH)
 _RL_OUTPUT = (1, LENGTH)
@@ -53,20 +53,20 @@ _KEY, _ROWS = (1, LENGTH), (2, LENGTH)
 _ROW = (1, LENGTH)
 
 
-class UsualMessages:
-    """The usual messages of one conversation, which are learned from those that were read the general way."""
+class RepeatedLayouts:
+    """The layouts of one conversation, learned from the messages that were read the general way."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _UsualMessage] = {}
+        self._known: dict[int, _RepeatedLayout] = {}
         """By their lengths."""
         self._lengths: deque[int] = deque(maxlen=MOST_KNOWN)
-        """Lengths of the last messages that were not usual; only a message of one of these is worth remembering."""
+        """Lengths of the last messages that repeated no layout; only a message of one of these is worth remembering."""
         self._pause = 1
         self._left = 0
         """Messages to let pass before the next one is learned."""
 
     def read(self, data: bytes) -> dict[str, StepBatch] | None:
-        """Returns a usual message's batches, by full behavior id in alphabetical order; None for any other message."""
+        """Returns the batches of a message with a known layout, by full behavior id in order; None for any other."""
         usual = self._known.get(len(data))
         batches = None if usual is None else usual.read(data)
         if usual is not None and batches is not None and not usual.is_proven:
@@ -100,7 +100,7 @@ class UsualMessages:
             return
         self._left = self._pause = min(2 * self._pause, LONGEST_PAUSE)
         try:
-            usual = _UsualMessage(data, batches, decoders)
+            usual = _RepeatedLayout(data, batches, decoders)
         except ValueError:
             return
         self._known.pop(len(data), None)
@@ -133,7 +133,7 @@ class _Run(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """One behavior's rows in a usual message."""
+    """One behavior's rows in a layout."""
 
     behavior: str
     runs: Sequence[_Run]
@@ -174,7 +174,7 @@ class _Rows(NamedTuple):
         )
 
 
-class _UsualMessage:
+class _RepeatedLayout:
     """All bits of a message but those of its agents' values, and where these lie."""
 
     def __init__(

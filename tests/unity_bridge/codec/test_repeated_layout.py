@@ -1,4 +1,4 @@
-"""A usual message means what the general way reads from it; whatever is unusual is left to the general way."""
+"""A message of a repeated layout means what the general way reads from it; all others are left to the general way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutated_message, side_channel
 
-from unity_bridge.codec import usual_message
+from unity_bridge.codec import repeated_layout
 from unity_bridge.errors import WireError
 from unity_bridge.fast_paths import SLOW
 from unity_bridge.server.session import Session, Step
@@ -213,13 +213,13 @@ def test_a_conversation_is_the_same_with_and_without_fast_paths(dice: random.Ran
 
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[bool]]:
-    """A session in its third usual message, and whether each later one was read as usual."""
-    was_usual: list[bool] = []
-    read = usual_message.UsualMessages.read
+    """A session after three messages of one layout, and whether each later one repeated it."""
+    was_repeated: list[bool] = []
+    read = repeated_layout.RepeatedLayouts.read
 
-    def noted(messages: usual_message.UsualMessages, data: bytes) -> dict[str, StepBatch] | None:
+    def noted(messages: repeated_layout.RepeatedLayouts, data: bytes) -> dict[str, StepBatch] | None:
         batches = read(messages, data)
-        was_usual.append(batches is not None)
+        was_repeated.append(batches is not None)
         return batches
 
     session, _ = sessions(monkeypatch)
@@ -227,31 +227,31 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[bool]]:
     world.sparse = False
     for data in [*opening(world), *(world.message() for _ in range(3))]:
         session.receive(data)
-    monkeypatch.setattr(usual_message.UsualMessages, "read", noted)
-    return session, was_usual
+    monkeypatch.setattr(repeated_layout.RepeatedLayouts, "read", noted)
+    return session, was_repeated
 
 
 @pytest.mark.parametrize("change", ["", "end", "interruption", "records", "description", "unusable"])
-def test_only_usual_messages_are_read_as_such(reader: tuple[Session, list[bool]], change: str) -> None:
-    session, was_usual = reader
+def test_only_repeated_layouts_are_read_as_such(reader: tuple[Session, list[bool]], change: str) -> None:
+    session, was_repeated = reader
     world = World(random.Random(1))
     world.sparse = False
     for _ in range(3):
         session.receive(world.message(change))
-    assert was_usual == [not change] * 3
+    assert was_repeated == [not change] * 3
 
 
 def test_messages_that_are_never_alike_are_learned_from_ever_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learned: list[int] = []
-    make = usual_message._UsualMessage
+    make = repeated_layout._RepeatedLayout
 
     def counted(*arguments: Any) -> Any:
         learned.append(len(learned))
         return make(*arguments)
 
-    monkeypatch.setattr(usual_message, "_UsualMessage", counted)
+    monkeypatch.setattr(repeated_layout, "_RepeatedLayout", counted)
     session, _ = sessions(monkeypatch)
     world = World(random.Random(1))
     world.sparse = False
@@ -264,18 +264,18 @@ def test_messages_that_are_never_alike_are_learned_from_ever_less_often(
 
 
 def test_kinds_of_messages_that_alternate_are_each_usual(reader: tuple[Session, list[bool]]) -> None:
-    session, was_usual = reader
+    session, was_repeated = reader
     world = World(random.Random(1))
     world.sparse = False
     for change in ["nobody", "", "mask"] * 5:
         session.receive(world.message(change))
-    assert all(was_usual[9:])
+    assert all(was_repeated[9:])
 
 
 def test_values_that_follow_a_replaced_one_are_counted(reader: tuple[Session, list[bool]]) -> None:
-    session, was_usual = reader
+    session, was_repeated = reader
     world = World(random.Random(1))
     world.sparse = False
     session.receive(world.message("unusable"))
     session.receive(world.message())
-    assert was_usual == [False, False]  # the second pays the first one off
+    assert was_repeated == [False, False]  # the second pays the first one off
