@@ -124,7 +124,11 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         )
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned: of the critics, the actors and their targets."""
+        """Makes the gradient steps that were earned: of the critics, the actors and their targets.
+
+        ``report`` ends a step: it sets priorities and counts, and ``target_tau`` needs the new count. Cloning follows
+        each step, reward models learn in ``metrics`` (see ReplayUpdate).
+        """
         updates = self.begin_update(step)
         for batch in updates.minibatches():
             errors = self.critic_errors(batch)

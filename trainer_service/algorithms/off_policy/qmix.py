@@ -18,7 +18,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_qmix(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of values that are mixed by a monotonic network of the state.
+    """A learner of values that are mixed by a monotonic network of the state. Its ``update`` is GroupQLearner's.
 
     Raises ValueError where the behavior has sensors or actions that do not fit.
     """

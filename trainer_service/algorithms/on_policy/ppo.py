@@ -70,7 +70,11 @@ class PPO(OnPolicyLearner):
         self._epochs = EpochsChoice(plain, None if has_own else self._optimizer, compute.behavior)
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes over everything collected, which is then thrown away."""
+        """``num_epoch`` passes over everything collected, which is then thrown away.
+
+        Rewards are computed once; reward models and cloning learn last, in ``finish_update``. The normalizer has seen
+        the rollout already, in ``record``.
+        """
         hyper, epochs = self._hyper, self._epochs.chosen
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
         rollout = make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)

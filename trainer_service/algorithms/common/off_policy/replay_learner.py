@@ -195,9 +195,10 @@ class ReplayUpdate(Generic[BatchT]):
 
     @torch.no_grad()
     def report(self, values: Mapping[str, Tensor], errors: Tensor | None = None) -> None:
-        """Notes means over the newest minibatch by tag; a vector's tag has a ``{}`` for the index.
+        """Ends a gradient step where errors are given, and notes means over the newest minibatch by tag.
 
-        errors: |δ| of its rows, unweighted, [B]: with them the gradient step is counted.
+        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]: they set
+        priorities, and the step is counted, which the update of targets depends on.
         """
         tags = tuple(values)
         if tags not in self._reports:
