@@ -197,8 +197,8 @@ class ReplayUpdate(Generic[BatchT]):
     def report(self, values: Mapping[str, Tensor], errors: Tensor | None = None) -> None:
         """Ends a gradient step where errors are given, and notes means over the newest minibatch by tag.
 
-        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]: they set
-        priorities, and the step is counted, which the update of targets depends on.
+        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]: they
+        set priorities, and the step is counted, which the update of targets depends on.
         """
         tags = tuple(values)
         if tags not in self._reports:
