@@ -182,7 +182,9 @@ class Recorder:
         if self._folder.writable:
             for behavior in filter(self._is_worth_saving, behaviors):
                 try:
-                    if not self._is_saved(behavior) or self._has_played_since(behavior):
+                    # One that learned nothing may have played since it was saved, which changed its rating.
+                    has_played = self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
+                    if has_played or not self._is_saved(behavior):
                         self._save_now(behavior)
                     self._finalize(behavior)
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
@@ -221,12 +223,10 @@ class Recorder:
         if time.monotonic() < self._retry_at.get(behavior.name, 0.0):
             return
         started = save(behavior)
-        if started is not None and self._is_awaited(started):
+        # A user's callback is not to be called at a step that depends on the disk.
+        is_awaited = started is not None and started.numbered
+        if is_awaited and self._callbacks.listener("on_checkpoint") is not None:
             self.wait()
-
-    def _is_awaited(self, save: Save) -> bool:
-        """Whether the run waits for a save: code of users is not to hear of one at a step that depends on the disk."""
-        return save.numbered and self._callbacks.listener("on_checkpoint") is not None
 
     def _save_now(self, behavior: Behavior) -> None:
         """Writes a numbered checkpoint and waits for it. Raises what kept it from being written."""
@@ -343,10 +343,6 @@ class Recorder:
         if saved_at is None:
             return False
         return saved_at == behavior.step or behavior.name in self._saved_finished
-
-    def _has_played_since(self, behavior: Behavior) -> bool:
-        """Whether a behavior that learned nothing has played since it was saved, which changed its rating."""
-        return self._saved_ghosts.get(behavior.name, 0) != _ghost_steps(behavior)
 
     def _list_checkpoint(self, save: Save, records: Mapping[str, CheckpointRecord]) -> None:
         """Lists the files of a behavior or of a group's members; removes those that are not kept."""
