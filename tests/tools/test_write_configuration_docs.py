@@ -54,6 +54,7 @@ def test_check_names_stale_files_and_changes_none(
 
 def test_writing_keeps_text_written_by_hand(tool: ModuleType, copy: Path) -> None:
     page = copy / "docs" / "configuration.md"
+    assert tool.main([], copy) == 0
     text = page.read_text()
     page.write_text("My words.\n" + text.replace("| `tau` |", "| `tao` |") + "The end.\n")
     assert tool.main([], copy) == 0

@@ -81,7 +81,7 @@ def actions_of(settings: TrainerSettings) -> ActionSpec:
 
 @pytest.mark.parametrize(("trainer_type", "memory", "curious"), list(combinations()))
 def test_it_learns_goes_on_is_exported_and_acts(
-    tmp_path: Path, trainer_type: str, memory: str | None, curious: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer_type: str, memory: str | None, curious: bool
 ) -> None:
     settings = settings_for(trainer_type, memory, curious)
     actions = actions_of(settings)
@@ -97,6 +97,7 @@ def test_it_learns_goes_on_is_exported_and_acts(
     assert bool(policy.memory_size) == bool(memory)
     if trainer_type != "random":  # its actions are drawn, whatever is asked for
         assert score(policy, ShortEpisodes(actions)) == score(policy, ShortEpisodes(actions)) != 0.0
+        monkeypatch.undo()  # exporting imports all of it
         export_policy(policy.network(), policy.inputs, tmp_path / "Probe.onnx")
         assert_model_acts_as_policy(tmp_path / "Probe.onnx", policy)
 

@@ -48,7 +48,7 @@ class DQN(ReplayLearner[TransitionMinibatch]):
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that do not fit."""
         hyper = require_settings(settings, DQNSettings)
-        require_discrete("dqn", spec.action_spec)
+        require_discrete(settings.trainer_type, spec.action_spec)
         device, network_settings = compute.device, settings.network_settings
         with seeded(compute.seed):
             network = QNetwork(spec, network_settings, dueling=hyper.dueling).to(device)

@@ -6,11 +6,10 @@ import pytest
 
 from trainer_service.config import HYPERPARAMETERS
 from trainer_service.config.hyperparameters.common import GroupSettings
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 
-GROUPS = {
-    "mappo", "happo", "poca", "coma", "idqn", "vdn", "qmix", "dqn_share", "dqn_consensus", "sic", "maddpg",
-}  # fmt: skip
-REPLAY = {"sac", "dqn", "ddpg", "td3", *GROUPS - {"mappo", "happo", "poca", "coma"}}
+GROUPS = {kind for kind, model in HYPERPARAMETERS.items() if issubclass(model, GroupSettings)}
+REPLAY = {kind for kind, model in HYPERPARAMETERS.items() if issubclass(model, ReplayHyperparameters)}
 
 
 def kinds(attribute: str) -> set[str]:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from trainer_service.config import (
+    HYPERPARAMETERS,
     LoadedOptions,
     PPOSettings,
     RunOptions,
@@ -89,8 +90,9 @@ def test_all_mistakes_are_reported_with_line_path_and_hint(refuse: Refuse) -> No
         debug: perhaps
     """) == [
         "run.yaml:6: behaviors.Walker.hyperparameters.learning_rat: unknown key (did you mean 'learning_rate'?)",
-        "run.yaml:7: behaviors.Walker.hyperparameters.tau: unknown key: 'tau' is a key of sac, dqn, idqn, vdn, "
-        "qmix, dqn_share, dqn_consensus, sic, ddpg, td3, maddpg, not of ppo",
+        "run.yaml:7: behaviors.Walker.hyperparameters.tau: unknown key: 'tau' is a key of "
+        + ", ".join(kind for kind, model in HYPERPARAMETERS.items() if "tau" in model.model_fields)
+        + ", not of ppo",
         "run.yaml:8: behaviors.Walker.hyperparameters.learning_rate: expected more than 0, got -1",
         "run.yaml:9: behaviors.Walker.max_steps: expected a whole number, got 'lots'",
         "run.yaml:10: behaviors.Walker.batch_size: unknown key (it belongs under 'hyperparameters')",

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from trainer_service.config import NetworkSettings
+from trainer_service.networks.groups.histories import GroupInput
 from trainer_service.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -34,7 +35,7 @@ def seen() -> list[torch.Tensor]:
 @kinds
 def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) -> None:
     network, observations = actors(shared=shared, ids=ids), seen()
-    together = network.group_policy(observations)
+    together = network.group_policy(GroupInput(observations))
     order = torch.randperm(GROUPS * NUM_AGENTS)
     who = torch.eye(NUM_AGENTS).repeat(GROUPS, 1)
     alone = network.policy(
@@ -49,13 +50,13 @@ def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) 
 @kinds
 def test_agents_with_equal_observations_differ_by_their_ids(shared: bool, ids: bool) -> None:
     same = [each[:, :1].expand(-1, NUM_AGENTS, -1) for each in seen()]
-    first, second, _ = actors(shared=shared, ids=ids).group_policy(same).mean.unbind(dim=1)
+    first, second, _ = actors(shared=shared, ids=ids).group_policy(GroupInput(same)).mean.unbind(dim=1)
     assert torch.allclose(first, second) == (shared and not ids)
 
 
 def test_a_network_each_is_as_many_networks() -> None:
     network, observations = actors(shared=False, ids=False), seen()
-    together = network.group_policy(observations).logits
+    together = network.group_policy(GroupInput(observations)).logits
     joined = torch.cat(observations, dim=2)
     for agent in range(NUM_AGENTS):
         features = joined[:, agent]
@@ -80,12 +81,12 @@ def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> Non
     present[0, 2] = False
     observations = [torch.where(present[:, :, None], each, 0.0) for each in seen()]
     actions = torch.randn(GROUPS, NUM_AGENTS, NUM_AGENTS, 7)
-    values = critics.forward(observations, present, actions)
+    values = critics.forward(GroupInput(observations), present, actions)
     assert values.shape == (GROUPS, NUM_AGENTS)
     for critic in range(NUM_AGENTS):
         told = actions.clone()
         told[:, critic, 2] += 1.0
-        moved = critics.forward(observations, present, told) != values
+        moved = critics.forward(GroupInput(observations), present, told) != values
         expected = torch.zeros(GROUPS, NUM_AGENTS, dtype=torch.bool)
         expected[1:, critic] = True  # in the first group agent 2 is absent, and what it does is nothing
         assert torch.equal(moved, expected)
@@ -96,8 +97,8 @@ def test_what_all_critics_are_told_may_be_said_once(shared: bool) -> None:
     critics = StackedCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
     present, observations = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool), seen()
     actions = torch.randn(GROUPS, 1, NUM_AGENTS, 7)
-    once = critics.forward(observations, present, actions)
+    once = critics.forward(GroupInput(observations), present, actions)
     torch.testing.assert_close(
-        once, critics.forward(observations, present, actions.expand(-1, NUM_AGENTS, -1, -1))
+        once, critics.forward(GroupInput(observations), present, actions.expand(-1, NUM_AGENTS, -1, -1))
     )
     assert not torch.allclose(once[:, 0], once[:, 1])
