@@ -137,7 +137,9 @@ def test_a_learner_of_interface_1_acts_and_learns_with_a_warning(
     offer(site, INTERFACE_1)
     spec, compute = spec_and_compute
     learner = make_learner(spec, TrainerSettings.model_validate({"trainer_type": "mine"}), compute)
-    assert "Still has the plugin interface 1, which the next version does not take" in caplog.text
+    again = make_learner(spec, TrainerSettings.model_validate({"trainer_type": "mine"}), compute)
+    assert again.actor is not learner.actor
+    assert caplog.text.count("Still has the plugin interface 1, which the next version does not take") == 1
     rows = [np.zeros((3, *sensor.shape), np.float32) for sensor in spec.observation_specs]
     allowed = np.ones((3, 2), np.bool_)
     for deterministic, sent in ((False, 0.5), (True, 1.0)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -123,11 +124,7 @@ class AlgorithmLearner(Learner):
     """A learner of interface 1 as a ``Learner``."""
 
     def __init__(self, algorithm: Any, device: torch.device) -> None:
-        _logger.warning(
-            "%s has the plugin interface 1, which the next version does not take; expected a class derived from "
-            "Learner with an actor (docs/plugins.md).",
-            type(algorithm).__name__,
-        )
+        _warn_of(type(algorithm).__name__)
         self._algorithm = algorithm
         self.actor = _AlgorithmActor(algorithm, device)
         self.horizon = algorithm.horizon
@@ -166,3 +163,13 @@ class AlgorithmLearner(Learner):
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._algorithm.load_replay_state(state)
+
+
+@cache
+def _warn_of(name: str) -> None:
+    """Warns once of a class, however many learners of it are made."""
+    _logger.warning(
+        "%s has the plugin interface 1, which the next version does not take; expected a class derived from Learner "
+        "with an actor (docs/plugins.md).",
+        name,
+    )
