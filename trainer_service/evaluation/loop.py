@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,17 +84,17 @@ class Actors(Protocol):
         ...
 
 
-class Play:
-    """Actors and the tallies of what they play. Override ``step``."""
+class Play(ABC):
+    """Actors and the tallies of what they play."""
 
     def __init__(self, *actors: Actors) -> None:
         self._actors = actors
         self.tallies: list[Tally] = []
         """Those that are known so far; the play ends when all reported ones are complete."""
 
+    @abstractmethod
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Counts a tick, and returns the actions for it."""
-        raise NotImplementedError
 
     @property
     def complete(self) -> bool:

@@ -126,6 +126,10 @@ class Actor:
 
     def act(self, request: ActRequest) -> Decisions:
         """Decides for M agents in one forward pass."""
+        if self.fast is not None and not request.deterministic:
+            decisions = self.fast.act(request.observations, request.allowed_actions, request.memories)
+            if decisions is not None:
+                return decisions
         heads, explores = self.network.actions, self.explores and not request.deterministic
         sample: ActionSampler
         if request.deterministic:
@@ -134,10 +138,6 @@ class Actor:
             sample = self.exploration.sampler(heads, self.stream)
         else:
             sample = partial(heads.sample, generator=self.stream)
-        if self.fast is not None and not request.deterministic:
-            decisions = self.fast.act(request.observations, request.allowed_actions, request.memories)
-            if decisions is not None:
-                return decisions
         decisions = sample_actions(
             self.network,
             self.normalizer.forward,

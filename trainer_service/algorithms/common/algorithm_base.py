@@ -6,6 +6,7 @@ This version takes them still, with a warning.
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -23,33 +24,33 @@ from trainer_service.rollout.trajectories import Trajectories
 _logger = logging.getLogger(__name__)
 
 
-class AlgorithmBase:
+class AlgorithmBase(ABC):
     """The base of learners of interface 1: without memory, files or a replay buffer. New ones derive from Learner."""
 
     memory_size: int = 0
     _acting: torch.Generator
 
-    def prepare(self, step: int) -> None:
+    def prepare(self, step: int) -> None:  # noqa: B027  # most have nothing to read
         """Does nothing: there is nothing to read."""
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """The continuous actions as the simulator gets them, clip(a, −3, 3)/3."""
         return clipped_actions(decisions.continuous_actions)
 
-    def update_normalizer(self, trajectories: Trajectories) -> None:
+    def update_normalizer(self, trajectories: Trajectories) -> None:  # noqa: B027  # not all have one
         """Does nothing: there is no normalizer."""
 
     def collected(self) -> tuple[int, int] | None:
         """None: updates do not wait for a number of steps."""
         return None
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """The state that a continued run needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Takes networks and normalizer only."""
-        raise NotImplementedError
 
     def acting_state(self) -> dict[str, Any]:
         """All of its state."""

@@ -131,9 +131,11 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         """
         updates = self.begin_update(step)
         for batch in updates.minibatches():
-            errors = self.critic_errors(batch)
+            taken = self.taken(batch)
+            errors = self.critic_errors(batch, taken)
             updates.minimize(self._critic_optimizer, errors.loss)
-            policy_loss = self.policy_loss(batch, partial(updates.exponential, generator=self._relaxing))
+            noise = partial(updates.exponential, generator=self._relaxing)
+            policy_loss = self.policy_loss(batch, taken, noise)
             updates.minimize(self._actor_optimizer, policy_loss)
             means = {
                 "Losses/Value Loss": errors.squared,
@@ -149,10 +151,13 @@ class MADDPG(ReplayLearner[JointMinibatch]):
             self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
         return updates.metrics()
 
-    def critic_errors(self, batch: JointMinibatch) -> TDErrors:
-        """Errors of the critics against r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper."""
+    def critic_errors(self, batch: JointMinibatch, taken: Tensor) -> TDErrors:
+        """Errors of the critics against r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper.
+
+        taken: the actions of all agents, [B, n, C + K].
+        """
         targets = self.targets(batch)
-        values = self._critics.forward(batch.inputs, batch.present, self._taken(batch).unsqueeze(1))
+        values = self._critics.forward(batch.inputs, batch.present, taken.unsqueeze(1))
         mask, counts = batch.present, batch.decisions
         if not self._learns_present_only:
             mask, counts = torch.ones_like(mask), torch.full_like(counts, float(len(mask)))
@@ -194,16 +199,17 @@ class MADDPG(ReplayLearner[JointMinibatch]):
             return numbers
         return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
 
-    def policy_loss(self, batch: JointMinibatch, noise: Callable[[Tensor], Tensor]) -> Tensor:
+    def policy_loss(self, batch: JointMinibatch, taken: Tensor, noise: Callable[[Tensor], Tensor]) -> Tensor:
         """The loss by which each actor moves towards what its critic values more, given what all others did.
 
-        noise: draws of an exponential distribution, in the shape of what it is given.
+        taken: the actions of all agents, [B, n, C + K]; noise: draws of an exponential distribution, in the shape of
+        its argument.
         """
         parameters = self._actors.group_policy(batch.inputs)
         own = torch.eye(self._num_agents, dtype=torch.bool, device=batch.present.device).unsqueeze(-1)
         # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
         now = self._relaxed(parameters, batch.allowed, noise).unsqueeze(1)
-        actions = torch.where(own, now, self._taken(batch).unsqueeze(1))
+        actions = torch.where(own, now, taken.unsqueeze(1))
         values = self._critics.forward(batch.inputs, batch.present, actions)
         size = torch.cat([parameters.mean, parameters.logits], dim=2).square().mean(dim=2)
         penalty = self._hyper.logits_penalty * (
@@ -213,7 +219,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
             (penalty - values) * batch.present.to(values.dtype), batch.decisions, batch.share
         )
 
-    def _taken(self, batch: JointMinibatch) -> Tensor:
+    def taken(self, batch: JointMinibatch) -> Tensor:
         """The actions of all agents. [B, n, C + K]"""
         if not self._branches:
             return batch.continuous_actions

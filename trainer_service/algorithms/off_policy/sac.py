@@ -107,9 +107,8 @@ class SAC(ReplayLearner[TransitionMinibatch]):
             self._policy = SoftActor(spec, settings.network_settings).to(device)
             self._critics = SoftCritics(spec, settings.network_settings, value_heads=heads).to(device)
         self._discounts = torch.tensor([source.gamma for source in sources], device=device)
-        self._bootstraps_end = torch.tensor(
-            [float(not source.ignores_end) for source in sources], device=device
-        )
+        self._ends_count = torch.tensor([float(not source.ignores_end) for source in sources], device=device)
+        """1 for signals whose value is 0 after the episode's end, 0 for those that ignore it. [S]"""
         self._target_critics = TargetNetwork(self._critics)
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
@@ -168,7 +167,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         target = self._target_critics.network
         q = target.values(target.encode(batch.next_inputs), drawn.continuous)
         values = soft.soft_values(q, drawn, self._log_alpha.exp(), self._branches)
-        continues = 1.0 - batch.terminated.unsqueeze(-1) * self._bootstraps_end
+        continues = 1.0 - batch.terminated.unsqueeze(-1) * self._ends_count
         return soft.soft_targets(batch.rewards, continues, values, self._discounts)
 
     def _named(self, means: Metrics) -> Metrics:

@@ -25,7 +25,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
-from trainer_service.networks.random_streams import random_stream, restore_streams
+from trainer_service.networks.random_streams import random_stream, restore_streams, seeded
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
 from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
@@ -44,8 +44,7 @@ class A2C(Learner):
         self._settings = settings
         self._device = compute.device
         self.horizon = settings.time_horizon
-        with torch.random.fork_rng(devices=[]):  # weights follow from the seed, and nobody else's draws move
-            torch.manual_seed(compute.seed)
+        with seeded(compute.seed):  # weights follow from the seed, and nobody else's draws move
             self._network = ActorCritic(spec, settings.network_settings, value_heads=1, shared_critic=False)
             self._network.to(self._device)
             self._rewards = reward_models.make_reward_sources(spec, settings, self._device)

@@ -46,8 +46,8 @@ def make(
 
 
 def cloning_of(learner: Learner) -> BehavioralCloning:
-    assert learner._cloning is not None
-    return learner._cloning
+    assert learner.cloning is not None
+    return learner.cloning
 
 
 def clone(learner: Learner, times: int, step: int = 0) -> float:

@@ -65,7 +65,7 @@ def cloned(behavior: Behavior, times: int) -> float:
     learner: Any = behavior.learner
     found = {}
     for _ in range(times):
-        found = learner._cloning.update(0)
+        found = learner.cloning.update(0)
     return float(found["Losses/Pretraining Loss"])
 
 

@@ -170,7 +170,9 @@ def test_an_actor_learns_from_its_action_and_others_replayed_ones(kind: str, har
         with torch.no_grad():
             actors.output.bias[1].add_(other)
             critics.value.weight[1].mul_(1.0 + other)
-        (found,) = torch.autograd.grad(rule.policy_loss(minibatch, noise()), [actors.output.weight])
+        (found,) = torch.autograd.grad(
+            rule.policy_loss(minibatch, rule.taken(minibatch), noise()), [actors.output.weight]
+        )
         return found
 
     as_it_is, changed = gradient(0.0, batch(kind)), gradient(3.0, batch(kind))
@@ -188,7 +190,8 @@ def test_outputs_far_from_zero_cost_what_the_penalty_says(kind: str) -> None:
             head.weight.zero_()
         bias.copy_(torch.tensor([2.0, 4.0]).view(NUM_AGENTS, 1, 1).expand_as(bias))
     # ¼ · 2² and ¼ · 4², where critics say that nothing matters.
-    assert rule.policy_loss(batch(kind), noise()).item() == pytest.approx(1.0 + 4.0)
+    minibatch = batch(kind)
+    assert rule.policy_loss(minibatch, rule.taken(minibatch), noise()).item() == pytest.approx(1.0 + 4.0)
     assert learn_from(rule, batch(kind))["Losses/Policy Loss"] == pytest.approx((1.0 + 4.0) / 2)
 
 
@@ -202,7 +205,7 @@ def test_nothing_is_learned_from_who_was_not_there(mode: str) -> None:
         rewards = torch.where(there, 1.0, rubbish)
         actions = torch.where(there.unsqueeze(2), minibatch.actions, choice)
         minibatch = minibatch._replace(rewards=rewards, actions=actions)
-        assert rule.critic_errors(minibatch).absolute.shape == (ROWS,)
+        assert rule.critic_errors(minibatch, rule.taken(minibatch)).absolute.shape == (ROWS,)
         told = learn_from(rule, minibatch, rate=0.01)
         losses.append([told, vectors(rule)["actors"].tolist()])
     assert losses[0] == losses[1]
@@ -212,7 +215,8 @@ def test_a_rare_row_counts_as_much_as_its_weight() -> None:
     gradients = []
     for weights in (None, torch.ones(ROWS), torch.cat([torch.full((1,), 0.5), torch.ones(ROWS - 1)])):
         rule = made()
-        errors = rule.critic_errors(batch(weights=weights, rewards=torch.ones(ROWS, NUM_AGENTS)))
+        minibatch = batch(weights=weights, rewards=torch.ones(ROWS, NUM_AGENTS))
+        errors = rule.critic_errors(minibatch, rule.taken(minibatch))
         gradients.append(slopes(rule, "critics", errors.loss))
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[0], gradients[2])

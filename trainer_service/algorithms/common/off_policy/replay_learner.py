@@ -78,13 +78,13 @@ class ReplayLearner(Learner, Generic[BatchT]):
         self.networks = networks
         self.optimizers = optimizers
         self.shard = compute.shard
-        self._cloning = cloning
+        self.cloning = cloning
         self._streams = {"acting": actor.stream, **(streams or {})}
 
     def prepare(self, step: int) -> None:
         """Begins to explore and to learn. Reads demonstrations in use. Raises UserError where they are no good."""
         super().prepare(step)
-        reward_models.read_demonstrations(self.rewards.sources, self._cloning, step)
+        reward_models.read_demonstrations(self.rewards.sources, self.cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Remembers experience, and lets the normalizer see it."""
@@ -103,7 +103,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
 
     def begin_update(self, step: int) -> ReplayUpdate[BatchT]:
         """The gradient steps that were earned since the last call, for ``update``."""
-        return ReplayUpdate(self, step, self._cloning)
+        return ReplayUpdate(self, step)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the replay buffer: see ``replay_state``."""
@@ -114,7 +114,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
             **{key: stream.get_state() for key, stream in self._streams.items()},
             "exploration": self.actor.exploration.state_dict(),
             **self.replay.state_dict(),
-            **reward_models.state_dict(self.rewards.sources, self._cloning),
+            **reward_models.state_dict(self.rewards.sources, self.cloning),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
         """
         reward_models.require_same_signals(self.rewards.sources, state)
         self.load_weights(state)
-        reward_models.load_state_dict(self.rewards.sources, self._cloning, state)
+        reward_models.load_state_dict(self.rewards.sources, self.cloning, state)
         for key, optimizer in self.optimizers.items():
             optimizer.adam.load_state_dict(state[key])
         restore_streams(self._streams, state)
@@ -150,12 +150,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
 class ReplayUpdate(Generic[BatchT]):
     """One call of ``update``: its minibatches, steps against gradients, and the means of what is reported of them."""
 
-    def __init__(
-        self,
-        learner: ReplayLearner[BatchT],
-        step: int,
-        cloning: BehavioralCloning | None,
-    ) -> None:
+    def __init__(self, learner: ReplayLearner[BatchT], step: int) -> None:
         settings = learner.settings
         self.rate = learning_rate_at(settings.hyperparameters, step, settings.max_steps)
         """The learning rate."""
@@ -163,7 +158,6 @@ class ReplayUpdate(Generic[BatchT]):
         self._replay = learner.replay
         self._step = step
         self._max_norm = settings.hyperparameters.max_grad_norm
-        self._cloning = cloning
         self._cloned: Metrics = {}
         self._rng = learner.replay.rng()
         self._reports: dict[tuple[str, ...], tuple[list[int], list[Tensor]]] = {}
@@ -173,8 +167,8 @@ class ReplayUpdate(Generic[BatchT]):
         """A minibatch for each gradient step that is due; a step of cloning follows each. ``report`` ends a step."""
         for sample in self._replay.minibatches(self._rng):
             yield self._learner.minibatch(sample)
-            if self._cloning is not None:
-                self._cloned = self._cloning.update(self._step)
+            if self._learner.cloning is not None:
+                self._cloned = self._learner.cloning.update(self._step)
 
     @property
     def share(self) -> float:

@@ -62,7 +62,7 @@ class OnPolicyLearner(Learner):
         # Not the stream of decisions, so that neither depends on how often the other was drawn from.
         self._shuffling = random_stream(compute.seed + 2)
         self._episode_rewards = EpisodeRewards(self.rewards)
-        self._cloning = parts.cloning
+        self.cloning = parts.cloning
         self._reward_sensors = parts.reward_sensors
 
     @abstractmethod
@@ -72,7 +72,7 @@ class OnPolicyLearner(Learner):
     def prepare(self, step: int) -> None:
         """Begins to learn, and reads demonstrations in use. Raises UserError where they are no good."""
         super().prepare(step)
-        reward_models.read_demonstrations(self.rewards, self._cloning, step)
+        reward_models.read_demonstrations(self.rewards, self.cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
         """Adds experience for the next update, and lets the normalizer see it."""
@@ -130,8 +130,8 @@ class OnPolicyLearner(Learner):
                 generator=self._shuffling,
                 shard=self._shard,
             )
-        if self._cloning is not None:
-            metrics |= self._cloning.update(step)
+        if self.cloning is not None:
+            metrics |= self.cloning.update(step)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class OnPolicyLearner(Learner):
             **{key: optimizer.adam.state_dict() for key, optimizer in self.optimizers.items()},
             "acting": self.actor.stream.get_state(),
             "shuffling": self._shuffling.get_state(),
-            **reward_models.state_dict(self.rewards, self._cloning),
+            **reward_models.state_dict(self.rewards, self.cloning),
             "episode_rewards": self._episode_rewards.state_dict(),
             "collected": None if collected is None else to_tensors(collected),
         }
@@ -152,7 +152,7 @@ class OnPolicyLearner(Learner):
         """Continues from ``state_dict``'s result. Raises ValueError for other rewards."""
         reward_models.require_same_signals(self.rewards, state)
         self.load_weights(state)
-        reward_models.load_state_dict(self.rewards, self._cloning, state)
+        reward_models.load_state_dict(self.rewards, self.cloning, state)
         for key, optimizer in self.optimizers.items():
             optimizer.adam.load_state_dict(state[key])
         restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)

@@ -31,7 +31,7 @@ from trainer_service.networks.policies.action_heads import set_log_std
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.policies.imitator import Imitator
-from trainer_service.networks.random_streams import random_stream
+from trainer_service.networks.random_streams import random_stream, seeded
 from trainer_service.rewards import RewardSource
 from trainer_service.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec
@@ -69,8 +69,7 @@ def agent_parts(
 
     Returns that network, and the parts.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(compute.seed)
+    with seeded(compute.seed):
         policy = _started(make_policy(), settings, compute.device)
         rewards = make_reward_sources(spec, settings, compute.device, compute.shard)
     normalizer = ObservationNormalizer(
@@ -102,8 +101,7 @@ def group_parts(
     own_sensors = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
     own = with_sensors(spec, own_sensors)
     told_apart = hyper.sharing != "full" or bool(spec.members)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(compute.seed)
+    with seeded(compute.seed):
         actors = GroupActors(
             spec,
             settings.network_settings,
