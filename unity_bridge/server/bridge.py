@@ -57,7 +57,7 @@ class Bridge:
         self._listeners = Listeners(settings.timeout_wait_s, self._inbox.clock)
         self._supervisor = Supervisor(settings, self._inbox)
         self._timeouts = Timeouts(settings.timeout_wait_s, self._inbox, self._connections, self._listeners)
-        self._handler = EventHandler(settings, self._connections, self._listeners, self._supervisor)
+        self._handler = EventHandler(settings, self._connections, self._listeners)
         self._left: deque[Event] = deque()
         """Events that were read and have to wait until others are answered."""
         self._left_long: deque[Call] = deque()
@@ -98,7 +98,7 @@ class Bridge:
         self._listeners.stop_waiting()
         numbers = [self._connections.take_number() for _ in range(count)]
         for number in numbers:
-            self._connections.open_launched(self._supervisor.start(number, command))
+            self._connections.open(number, self._supervisor.start(number, command))
         return numbers
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:
@@ -187,7 +187,7 @@ class Bridge:
                 each.session.package_version,
                 each.session.communication_version,
                 each.session.capabilities,
-                launched=each.launched is not None,
+                launched=each.origin.is_own,
             )
             for each in self._connections
             if each.session.communication_version
@@ -212,7 +212,7 @@ class Bridge:
         try:
             _shut_down(self._connections, self._inbox, self._settings.shutdown_grace_s)
         finally:
-            self._supervisor.stop(self._connections.launched_processes())
+            self._supervisor.stop(self._connections.origins())
             self._listeners.stop()
 
     def _handle_events(self, until: float) -> list[Tick | Departure]:
@@ -276,7 +276,7 @@ def _shut_down(connections: Connections, inbox: Inbox, grace_s: float) -> None:
     for connection in connections:
         underway = connection.session.awaited not in (Awaited.INTRODUCTION, Awaited.NOTHING)
         told = connection.send_stop()
-        if underway and (connection.launched or not told):
+        if underway and connection.origin.is_leaving(told=told):
             owing.add(connection)
     until = time.monotonic() + grace_s
     while (left := until - time.monotonic()) > 0:
@@ -291,10 +291,10 @@ def _released(event: object, connections: Connections) -> Connection | None:
     """Returns the connection that an event releases: it was told to stop, or its process ended."""
     match event:
         case Exit(endpoint):
-            return connections.by_endpoint(endpoint)
+            return connections.by_source(endpoint)
         case HangUp(call):
-            return connections.by_peer(call.peer)
+            return connections.by_source(call.peer)
         case Call() as call:
             call.answer(STOP_MESSAGE)
-            return connections.by_peer(call.peer)
+            return connections.by_source(call.peer)
     return None

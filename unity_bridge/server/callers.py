@@ -33,13 +33,13 @@ class CallerCheck:
 
     def identify(self, connection: Connection, call: Call) -> Caller:
         """Returns the verdict on a call at the port of the program to which ``connection`` belongs."""
-        assert connection.launched is not None
-        port, pid = call.endpoint.port, connection.launched.program.pid
+        port, pid = call.endpoint.port, connection.origin.pid
+        assert pid is not None
         if time.monotonic() < self._strangers.get((port, call.peer), 0.0):
             return Caller.STRANGER
         if peers.belongs_to_process(call.peer, port, pid):
             return Caller.PROGRAM
-        if _has_live_peer(connection) or not is_introduction(call.data):
+        if _has_live_peer(connection, port) or not is_introduction(call.data):
             self._remember_stranger(port, call.peer)
             return Caller.STRANGER
         return Caller.UNVERIFIED
@@ -50,8 +50,6 @@ class CallerCheck:
         self._strangers[port, peer] = time.monotonic() + STRANGER_S
 
 
-def _has_live_peer(connection: Connection) -> bool:
+def _has_live_peer(connection: Connection, port: int) -> bool:
     """Whether a launched program has a connection that still stands."""
-    if not connection.peer or connection.launched is None:
-        return False
-    return peers.is_connected(connection.peer, connection.launched.endpoint.port) is not False
+    return bool(connection.peer) and peers.is_connected(connection.peer, port) is not False

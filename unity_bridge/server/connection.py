@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from unity_bridge.programs.launched_process import LaunchedProcess
+from unity_bridge.server.origins import Origin
 from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Session
 from unity_bridge.steps import ActionBatch
@@ -22,15 +22,14 @@ class Connection:
     name: str
     """The name of the simulator in all texts."""
 
+    origin: Origin
+
     session: Session
 
     deadline: float | None
     """When it is timed out, by ``clock``; None while it is not its turn."""
 
     clock: ReadingClock
-
-    launched: LaunchedProcess | None = None
-    """Its process; None if it attached."""
 
     peer: str = ""
     """Its connection as gRPC names it; empty until a launched program has introduced itself."""

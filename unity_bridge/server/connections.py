@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from unity_bridge.programs.launched_process import LaunchedProcess
 from unity_bridge.server.connection import Connection
+from unity_bridge.server.origins import Origin
 from unity_bridge.server.outbox import Outbox
 from unity_bridge.server.session import Session
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.side_channels import SideChannelRecord, engine_records
-from unity_bridge.transport.endpoint import Endpoint, readable
+from unity_bridge.transport.endpoint import Call
 from unity_bridge.transport.reading_clock import ReadingClock
 
 _MAX_REMEMBERED = 4096
@@ -19,7 +19,7 @@ _MAX_REMEMBERED = 4096
 
 
 class Connections:
-    """Connections by the simulator's number, by the port of a launched process, by the peer of an attached one.
+    """Connections by the simulator's number, and by the source of its calls.
 
     A departed process keeps its port, and the peer of a departed simulator is remembered for a while, so that late
     messages are recognized; nothing else is kept of those that attached.
@@ -30,8 +30,7 @@ class Connections:
         self._settings = settings
         self._clock = clock or ReadingClock()
         self._present: dict[int, Connection] = {}
-        self._by_endpoint: dict[Endpoint, Connection] = {}
-        self._by_peer: dict[str, Connection] = {}
+        self._by_source: dict[Hashable, Connection] = {}
         self._departed: dict[str, None] = {}
         self._next_number = 0
         self._unanswerable: dict[int, None] = {}
@@ -49,24 +48,8 @@ class Connections:
         self._next_number += 1
         return self._next_number - 1
 
-    def open_attached(self, peer: str) -> Connection:
-        """Begins a conversation with a simulator that attached."""
-        number = self.take_number()
-        connection = self._new_connection(number, f"simulator {number} ({readable(peer)})")
-        connection.peer = peer
-        self._by_peer[peer] = connection
-        self._departed.pop(peer, None)
-        return connection
-
-    def open_launched(self, launched: LaunchedProcess) -> Connection:
-        """Begins a conversation with a launched process."""
-        number, env = launched.plan.number, launched.plan.command.env
-        connection = self._new_connection(number, f"simulator {number} ({env}, pid {launched.program.pid})")
-        connection.launched = launched
-        self._by_endpoint[launched.endpoint] = connection
-        return connection
-
-    def _new_connection(self, number: int, name: str) -> Connection:
+    def open(self, number: int, origin: Origin, *, peer: str = "") -> Connection:
+        """Begins a conversation. peer: its connection as gRPC names it, where that is known."""
         settings = self._settings
         outbox = Outbox()
         session = Session(
@@ -76,8 +59,12 @@ class Connections:
             picture_layout=settings.picture_layout,
         )
         deadline = self._clock.now() + settings.timeout_wait_s
-        connection = Connection(number, name, session, deadline, self._clock, outbox=outbox)
-        self._present[number] = connection
+        name = f"simulator {number} ({origin.label})"
+        connection = Connection(
+            number, name, origin, session, deadline, self._clock, peer=peer, outbox=outbox
+        )
+        self._present[number] = self._by_source[origin.source] = connection
+        self._departed.pop(peer, None)
         return connection
 
     def _greeting(self, number: int, outbox: Outbox) -> list[SideChannelRecord]:
@@ -94,8 +81,8 @@ class Connections:
         if connection.owed_actions:
             connection.owed_actions = False
             _remember(self._unanswerable, connection.number)
-        if connection.launched is None:
-            self._by_peer.pop(connection.peer, None)
+        if not connection.origin.is_own:
+            self.forget(connection.origin)
             _remember(self._departed, connection.peer)
 
     def note_tick(self, connection: Connection) -> None:
@@ -117,25 +104,25 @@ class Connections:
             raise ValueError(f"there is no simulator {number}")
         return self._present.get(number)
 
-    def by_endpoint(self, endpoint: Endpoint) -> Connection | None:
-        """Returns the launched simulator of a port, present or not; None if it was given up."""
-        return self._by_endpoint.get(endpoint)
+    def by_source(self, source: Hashable) -> Connection | None:
+        """Returns the simulator of an endpoint, present or not, or of a peer, while it is present."""
+        return self._by_source.get(source)
 
-    def by_peer(self, peer: str) -> Connection | None:
-        """Returns the attached simulator of a peer, while it is present."""
-        return self._by_peer.get(peer)
+    def caller(self, call: Call) -> Connection | None:
+        """Returns the simulator whose endpoint or peer a call came from; None if it was given up or departed."""
+        return self._by_source.get(call.endpoint) or self._by_source.get(call.peer)
 
     def has_departed(self, peer: str) -> bool:
         """Whether the last simulator of a peer has departed, as far as that is still remembered."""
         return peer in self._departed
 
-    def launched_processes(self) -> list[LaunchedProcess]:
-        """Returns all launched processes that were not given up."""
-        return [each.launched for each in self._by_endpoint.values() if each.launched is not None]
+    def origins(self) -> list[Origin]:
+        """Returns the origins of all simulators that were not given up."""
+        return [each.origin for each in self._by_source.values()]
 
-    def forget_process(self, launched: LaunchedProcess) -> None:
-        """Forgets a process: events of its port are ignored from now on."""
-        del self._by_endpoint[launched.endpoint]
+    def forget(self, origin: Origin) -> None:
+        """Forgets a source: its events are ignored from now on."""
+        self._by_source.pop(origin.source, None)
 
     def forget_peer(self, peer: str) -> None:
         """Forgets a peer that hung up; another connection of its name would be another client's."""

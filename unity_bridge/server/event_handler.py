@@ -6,12 +6,13 @@ import logging
 from dataclasses import dataclass
 
 from unity_bridge.errors import DeclarationError, WireError
-from unity_bridge.programs.launched_process import Exit, LaunchedProcess
+from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server.callers import Caller, CallerCheck
 from unity_bridge.server.connection import Connection
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.events import Departure, Tick
 from unity_bridge.server.listeners import Listeners
+from unity_bridge.server.origins import Attached
 from unity_bridge.server.session import (
     STOP_MESSAGE,
     Awaited,
@@ -23,15 +24,11 @@ from unity_bridge.server.session import (
     is_introduction,
 )
 from unity_bridge.server.settings import BridgeSettings
-from unity_bridge.server.supervisor import Supervisor
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Call, HangUp, readable
 from unity_bridge.untrusted_text import quoted, version_text
 
 LOGGER = logging.getLogger(__name__)
-
-EXIT_WAIT_S = 1.0
-"""How long a launched simulator that hung up or stopped may take to exit and tell its exit code."""
 
 MAX_LOGGED_INTRODUCTIONS = 1000
 """How often it is logged that a simulator has introduced itself; a loop of restarts must not fill the log."""
@@ -61,12 +58,10 @@ class EventHandler:
         settings: BridgeSettings,
         connections: Connections,
         listeners: Listeners,
-        supervisor: Supervisor,
     ) -> None:
         self._timeout_s = settings.timeout_wait_s
         self._connections = connections
         self._listeners = listeners
-        self._supervisor = supervisor
         self._callers = CallerCheck()
         self._throttled = ThrottledLogger(LOGGER)
         self.last_departure = ""
@@ -85,7 +80,7 @@ class EventHandler:
             case HangUp(call):
                 return self._on_hang_up(call)
             case Exit(endpoint):
-                connection = self._connections.by_endpoint(endpoint)
+                connection = self._connections.by_source(endpoint)
                 return [self.end(connection, connection.end_reason)] if connection else []
             case Rejected(connection, reason):
                 return self._on_rejection(connection, reason)
@@ -94,14 +89,17 @@ class EventHandler:
         """Ends a simulator from which nothing more will come, and starts it again if it was launched.
 
         Raises:
-            LaunchError: launched, and no simulator of its program ever came to its first step.
-            SimulatorLost: launched, and its restarts are used up.
+            LaunchError, SimulatorLost: as ``Origin.successor``.
         """
-        if connection.launched is not None:
-            return self._restart_process(connection, connection.launched, why, hangs=hangs)
         connection.session.close()
-        departure = self._depart(connection, why)
-        if not list(self._connections):
+        origin = connection.origin
+        failure = origin.failure(why, hangs=hangs)
+        departure = self._depart(connection, failure.reason + failure.news, restarted=bool(failure.news))
+        self._connections.forget(origin)
+        successor = origin.successor(connection.name, failure)
+        if successor is not None:
+            self._connections.open(connection.number, successor)
+        elif not list(self._connections):
             self._listeners.wait_for_next()
         return departure
 
@@ -114,7 +112,7 @@ class EventHandler:
     def _on_call(self, call: Call) -> list[Tick | Departure]:
         """Reads a call, unless it is a late one or a stranger's."""
         if call.endpoint in self._listeners:
-            connection = self._connections.by_peer(call.peer)
+            connection = self._connections.by_source(call.peer)
             if (
                 connection is None
                 and self._connections.has_departed(call.peer)
@@ -123,7 +121,7 @@ class EventHandler:
                 call.answer(STOP_MESSAGE)
                 return []
             return self._on_message(connection or self._accept(call.peer), call)
-        connection = self._connections.by_endpoint(call.endpoint)
+        connection = self._connections.by_source(call.endpoint)
         if connection is None:  # of a program that we gave up
             call.answer(STOP_MESSAGE)
             return []
@@ -146,10 +144,10 @@ class EventHandler:
             call.refuse(f"{connection.name}: {_ONE_CALL_AT_A_TIME}")
             return []
         happened: list[Tick | Departure] = []
-        if is_verified and connection.peer and not connection.is_verified and connection.launched:
+        if is_verified and connection.peer and not connection.is_verified:
             connection.refuse("another process introduced itself, and it is the one that was started")
             happened.append(self._depart(connection, "a stranger spoke in its place until now"))
-            connection = self._connections.open_launched(connection.launched)
+            connection = self._connections.open(connection.number, connection.origin)
         connection.peer, connection.is_verified = call.peer, is_verified
         return happened + self._on_message(connection, call)
 
@@ -172,7 +170,7 @@ class EventHandler:
         try:
             message = connection.session.receive(call.data)
         except WireError as error:
-            if isinstance(error, DeclarationError) and connection.launched is not None:
+            if isinstance(error, DeclarationError) and connection.origin.is_own:
                 call.refuse(f"{connection.name}: {error}")
                 raise DeclarationError(f"{connection.name}: {error}") from error
             return self._refuse(connection, call, str(error))
@@ -238,11 +236,10 @@ class EventHandler:
         if connection.has_stepped:
             return
         connection.has_stepped = True
-        if connection.launched is not None:
-            self._supervisor.note_step(connection.launched)
+        connection.origin.note_step()
 
     def _on_hang_up(self, call: Call) -> list[Tick | Departure]:
-        connection = self._connections.by_endpoint(call.endpoint) or self._connections.by_peer(call.peer)
+        connection = self._connections.caller(call)
         if connection is None or connection.last_call is not call:
             return []
         happened = self._on_conversation_end(connection, "closed its connection while it waited for a reply")
@@ -252,10 +249,11 @@ class EventHandler:
     def _on_conversation_end(self, connection: Connection, why: str) -> list[Tick | Departure]:
         """Closes a conversation. A launched process gets a moment to exit and so tell its exit code."""
         connection.session.close()
-        if connection.launched is None:
+        exit_wait_s = connection.origin.exit_wait_s
+        if not exit_wait_s:
             return [self.end(connection, why)] if connection in self._connections else []
         connection.end_reason = why
-        connection.deadline = connection.clock.now() + EXIT_WAIT_S
+        connection.deadline = connection.clock.now() + exit_wait_s
         return []
 
     def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
@@ -268,22 +266,12 @@ class EventHandler:
         happened: list[Tick | Departure] = []
         if connection in self._connections:
             happened.append(self._depart(connection, "introduced itself anew"))
-        if connection.launched is None:
+        if not connection.origin.is_own:
             return happened + self._on_message(self._accept(call.peer), call)
-        successor = self._connections.open_launched(connection.launched)
-        successor.peer, successor.is_verified = connection.peer, connection.is_verified
+        successor = self._connections.open(connection.number, connection.origin, peer=connection.peer)
+        successor.is_verified = connection.is_verified
         return happened + self._on_message(successor, call)
 
     def _accept(self, peer: str) -> Connection:
         self._listeners.stop_waiting()
-        return self._connections.open_attached(peer)
-
-    def _restart_process(
-        self, connection: Connection, launched: LaunchedProcess, why: str, *, hangs: bool
-    ) -> Departure:
-        failure = self._supervisor.failure(launched, why, hangs=hangs)
-        shown = failure.log_tail if failure.has_output else ""
-        departure = self._depart(connection, f"{failure.reason}; starting it again{shown}", restarted=True)
-        self._connections.forget_process(launched)
-        self._connections.open_launched(self._supervisor.restart(connection.name, launched, failure))
-        return departure
+        return self._connections.open(self._connections.take_number(), Attached(peer), peer=peer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,26 +13,67 @@ from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import LaunchedProcess, LaunchPlan, RestartBudget
 from unity_bridge.programs.program import stop_programs
+from unity_bridge.server.origins import Failure, Origin
 from unity_bridge.server.settings import BridgeSettings
+from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
+
+EXIT_WAIT_S = 1.0
+"""How long a launched simulator that hung up or stopped may take to exit and tell its exit code."""
 
 TRACEBACK_S = 0.5
 """How long a launched simulator that hangs may take to print its traceback."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The state of a launched process when its conversation ended."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Launched(Origin):
+    """A simulator whose process the bridge started, and starts again when it fails."""
 
-    reason: str
-    """Why the conversation ended and how the process did."""
+    process: LaunchedProcess
+    supervisor: Supervisor
 
-    was_killed: bool
+    exit_wait_s = EXIT_WAIT_S
 
-    log_tail: str
-    """The end of what the program printed."""
+    @property
+    def source(self) -> Endpoint:
+        return self.process.endpoint
 
-    has_output: bool
+    @property
+    def label(self) -> str:
+        return f"{self.process.plan.command.env}, pid {self.pid}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.program.pid
+
+    def note_step(self) -> None:
+        """Notes that a simulator of this program has stepped, so that its next failure is no proof that it cannot."""
+        self.supervisor.working_commands.add(self.process.plan.command)
+
+    def failure(self, why: str, *, hangs: bool) -> Failure:
+        """Returns the state of a process after its conversation; one that hangs prints its traceback first."""
+        program = self.process.program
+        was_killed, reason = program.was_killed, self.process.exit_report(why)
+        if hangs:
+            program.dump_traceback(TRACEBACK_S)
+        tail = self.process.log_tail()
+        shown = tail if self.process.has_output() else ""
+        return Failure(reason, was_killed, tail, news=f"; starting it again{shown}")
+
+    def successor(self, name: str, failure: Failure) -> Launched:
+        """Ends a process that failed, whatever it does, and returns its successor."""
+        process, supervisor = self.process, self.supervisor
+        process.end(supervisor.grace_s)
+        # A program that ends by itself before it ever worked would do so again; one that was killed says nothing of it.
+        if process.plan.command not in supervisor.working_commands and not failure.was_killed:
+            raise LaunchError(f"{name}: {failure.reason}, before its first step{failure.log_tail}")
+        refusal = process.plan.restarts.spend(time.monotonic())
+        if refusal:
+            raise SimulatorLost(f"{name}: {failure.reason}; {refusal}{failure.log_tail}")
+        return Launched(process.plan.start(again=True), supervisor)
+
+    def is_leaving(self, *, told: bool) -> bool:
+        return True
 
 
 class Supervisor:
@@ -42,10 +83,11 @@ class Supervisor:
         self._settings = settings
         self._inbox = inbox
         self._run_logs = settings.run_logs or Path(tempfile.mkdtemp(prefix="run_logs-"))
-        self._working_commands: set[Command] = set()
+        self.grace_s = settings.shutdown_grace_s
+        self.working_commands: set[Command] = set()
         """Programs of which a simulator has stepped."""
 
-    def start(self, number: int, command: Command) -> LaunchedProcess:
+    def start(self, number: int, command: Command) -> Launched:
         """Starts the process of simulator ``number``, with a port of its own. Raises like ``LaunchPlan.start``."""
         self._run_logs.mkdir(parents=True, exist_ok=True)
         settings = self._settings
@@ -61,38 +103,12 @@ class Supervisor:
                 period_s=settings.restarts_rate_limit_period_s,
             ),
         )
-        return plan.start()
+        return Launched(plan.start(), self)
 
-    def note_step(self, launched: LaunchedProcess) -> None:
-        """Notes that a simulator of this program has stepped, so that its next failure is no proof that it cannot."""
-        self._working_commands.add(launched.plan.command)
-
-    def failure(self, launched: LaunchedProcess, why: str, *, hangs: bool) -> Failure:
-        """Returns the state of a process after its conversation; one that hangs prints its traceback first."""
-        was_killed, reason = launched.program.was_killed, launched.exit_report(why)
-        if hangs:
-            launched.program.dump_traceback(TRACEBACK_S)
-        return Failure(reason, was_killed, launched.log_tail(), launched.has_output())
-
-    def restart(self, name: str, launched: LaunchedProcess, failure: Failure) -> LaunchedProcess:
-        """Ends a process that failed, whatever it does, and returns its successor.
-
-        Raises:
-            LaunchError: no simulator of its program ever came to its first step.
-            SimulatorLost: its restarts are used up.
-        """
-        launched.end(self._settings.shutdown_grace_s)
-        # A program that ends by itself before it ever worked would do so again; one that was killed says nothing of it.
-        if launched.plan.command not in self._working_commands and not failure.was_killed:
-            raise LaunchError(f"{name}: {failure.reason}, before its first step{failure.log_tail}")
-        refusal = launched.plan.restarts.spend(time.monotonic())
-        if refusal:
-            raise SimulatorLost(f"{name}: {failure.reason}; {refusal}{failure.log_tail}")
-        return launched.plan.start(again=True)
-
-    def stop(self, processes: Sequence[LaunchedProcess]) -> None:
-        """Ends the processes, frees their ports, and removes logs that the settings do not ask for."""
-        stop_programs([each.program for each in processes], grace_s=self._settings.shutdown_grace_s)
+    def stop(self, origins: Iterable[Origin]) -> None:
+        """Ends launched processes, frees their ports, and removes logs that the settings do not ask for."""
+        processes = [each.process for each in origins if isinstance(each, Launched)]
+        stop_programs([each.program for each in processes], grace_s=self.grace_s)
         for each in processes:
             each.endpoint.stop()
         if self._settings.run_logs is None:

@@ -92,7 +92,7 @@ class Timeouts:
             if waited_s >= LOG_WAIT_AFTER_S and not connection.is_wait_logged:
                 connection.is_wait_logged = True
                 late.append(connection)
-            if connection.launched is None and connection.last_call is not None:
+            if not connection.origin.is_own and connection.last_call is not None:
                 table = peers.read_sockets() if table is None else table
                 port = connection.last_call.endpoint.port
                 is_gone = peers.is_connected(connection.peer, port, table) is False
@@ -107,9 +107,9 @@ class Timeouts:
         # Programs may take their time to start.
         late = [each for each in late if each.session.awaited is not Awaited.INTRODUCTION]
         for each in late:
-            if each.launched is not None:
+            if each.origin.is_own:
                 self._log_wait(("launched", each.number), each, now)
-        attached = [each for each in late if each.launched is None]
+        attached = [each for each in late if not each.origin.is_own]
         if attached:
             self._log_wait("attached", attached[0], now, others=len(attached) - 1)
 

@@ -11,6 +11,7 @@ import pytest
 from bridge_replies import BALL, pid_of
 
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import running_groups
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
 
@@ -94,8 +95,7 @@ def test_an_earlier_stranger_gives_way_to_the_program(
     departure, tick = events
     assert departure.reason.endswith("a stranger spoke in its place until now")
     assert "another process introduced itself" in stranger.refusal(call)
-    (launched,) = bridge._connections.launched_processes()
-    assert pid_of(tick) == launched.program.pid
+    assert running_groups() == [pid_of(tick)]
 
 
 @linux

@@ -12,6 +12,7 @@ from unity_bridge.codec.envelope import MOST_ROWS
 from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.server.connections import Connections
+from unity_bridge.server.origins import Attached
 from unity_bridge.server.session import (
     MOST_BEHAVIORS,
     STOP_MESSAGE,
@@ -443,7 +444,7 @@ def test_a_stated_picture_layout_wins_over_the_package_version(messages: Any) ->
     picture = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
     for picture_layout, sent in (("chw", picture), ("auto", picture.transpose(1, 2, 0))):
         settings = BridgeSettings(seed=0, picture_layout=picture_layout)
-        session = Connections(settings).open_attached("somebody").session
+        session = Connections(settings).open(0, Attached("somebody")).session
         answer(session, messages.introduction(package="4.0.0"))
         answer(session, messages.confirmation())
         message = messages.first_step()

@@ -15,6 +15,7 @@ from bridge_replies import BALL, numbered, pid_of, records_in
 
 from unity_bridge.errors import DeclarationError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import running_groups
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
 
@@ -290,8 +291,8 @@ def test_a_death_at_startup_is_retried_for_working_programs(
     survivor = bridge.next_tick()
     bridge.launch(command)
     for _ in range(3):
-        (booting,) = (each for each in bridge._connections.launched_processes() if each.plan.number == 1)
-        os.kill(booting.program.pid, signal.SIGTERM)
+        (booting,) = set(running_groups()) - {pid_of(survivor)}
+        os.kill(booting, signal.SIGTERM)
         assert bridge.next_departure().simulator == 1
     assert bridge.next_tick().simulator == 1
     bridge.act(survivor)
@@ -302,8 +303,8 @@ def test_a_kill_at_the_first_start_spends_from_the_budget(make_bridge: Any, idle
     bridge = make_bridge(max_lifetime_restarts=1)
     bridge.launch(idle_program)
     for started_again in (False, True):
-        (booting,) = bridge._connections.launched_processes()
-        os.kill(booting.program.pid, signal.SIGKILL)
+        (booting,) = running_groups()
+        os.kill(booting, signal.SIGKILL)
         if not started_again:
             assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
     with pytest.raises(SimulatorLost, match="was killed by SIGKILL; it was already started again 1 of"):

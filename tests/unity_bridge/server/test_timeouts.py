@@ -10,6 +10,7 @@ import grpc
 import pytest
 from bridge_replies import BALL
 
+from unity_bridge.server.origins import Attached
 from unity_bridge.server.timeouts import LOG_WAIT_AFTER_S
 from unity_bridge.throttled_logger import MAX_LOGGED
 
@@ -144,7 +145,7 @@ def test_many_that_are_waited_for_share_a_few_lines(
     bridge = make_bridge()
     bridge.listen(port=0)
     for number in range(2 * MAX_LOGGED):
-        bridge._connections.open_attached(f"ipv4:127.0.0.1:{number + 1}").session.receive(
+        bridge._connections.open(number, Attached(f"ipv4:127.0.0.1:{number + 1}")).session.receive(
             messages.introduction().SerializeToString()
         )
         if number == 5:

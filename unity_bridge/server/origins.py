@@ -1,0 +1,95 @@
+"""The ways in which simulators come to the bridge, and the effect of a conversation's end in each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unity_bridge.transport.endpoint import readable
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The state of a simulator when its conversation ended."""
+
+    reason: str
+    """Why the conversation ended and how the process did."""
+
+    was_killed: bool = False
+
+    log_tail: str = ""
+    """The end of what the program printed."""
+
+    news: str = ""
+    """What follows; empty where nothing does."""
+
+
+class Origin(ABC):
+    """The way in which one simulator came to the bridge."""
+
+    is_own: ClassVar[bool] = True
+    """Whether the bridge started it, so that its faults are the run's; otherwise it attached by itself."""
+
+    exit_wait_s: ClassVar[float] = 0.0
+    """Seconds that it may take to exit after its conversation is over."""
+
+    @property
+    @abstractmethod
+    def source(self) -> Hashable:
+        """The endpoint of its calls; their peer where simulators share an endpoint."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The description of it in its name."""
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process; None where the bridge started none."""
+        return None
+
+    def note_step(self) -> None:  # noqa: B027  # only launched programs need it
+        """Notes that it has come to its first step."""
+
+    def failure(self, why: str, *, hangs: bool) -> Failure:
+        """Returns its state after the conversation. hangs: whether it let its time pass."""
+        return Failure(why)
+
+    @abstractmethod
+    def successor(self, name: str, failure: Failure) -> Origin | None:
+        """Returns the origin of its successor after its end; None where it has none.
+
+        Raises:
+            LaunchError: it never came to its first step.
+            SimulatorLost: it may not be started again.
+        """
+
+    @abstractmethod
+    def is_leaving(self, *, told: bool) -> bool:
+        """Whether the bridge waits for it when it closes. told: whether it has just been told to stop."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attached(Origin):
+    """A simulator that connected to an open port by itself."""
+
+    peer: str
+    """Its connection as gRPC names it."""
+
+    is_own = False
+
+    @property
+    def source(self) -> str:
+        return self.peer
+
+    @property
+    def label(self) -> str:
+        return readable(self.peer)
+
+    def successor(self, name: str, failure: Failure) -> None:
+        return None
+
+    def is_leaving(self, *, told: bool) -> bool:
+        return not told
