@@ -40,10 +40,10 @@ LOADS = ("np.load", "numpy.load", "np.lib.npyio.NpzFile")
 
 OF_THIS_PROGRAM = {
     "trainer_service/runs/archive.py: torch.load",  # weights alone, after a look at every name in the file
-    "unity_bridge/programs/pickled_environment.py: cloudpickle",
-    "unity_bridge/programs/pickled_environment.py: cloudpickle.dumps",
-    "unity_bridge/programs/pickled_environment.py: pickle",
-    "unity_bridge/simulators/pickled.py: pickle",
+    "unity_bridge/programs/program_environment.py: cloudpickle",
+    "unity_bridge/programs/program_environment.py: cloudpickle.dumps",
+    "unity_bridge/programs/program_environment.py: pickle",
+    "unity_bridge/simulators/objects.py: pickle",
 }
 """An environment object goes from the user's program to a process that this program starts, by that process's standard
 input. No file, message or command line leads there."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
-from unity_bridge.programs.executables import Command, resolve_program
-from unity_bridge.programs.pickled_environment import PickledEnvironment, is_environment, pickle_environment
+from unity_bridge.programs.executables import Command, bundled_command, resolve_program
+from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Environment:
     env_kwargs: Mapping[str, Any] | None = None
     """Arguments of the environment that the simulator hosts, where it has a name."""
 
-    pickled: PickledEnvironment | None = None
+    given: ProgramEnvironment | None = None
     """An object, or what makes it; None for what has a name."""
 
     def arguments(self, configured: Sequence[str] | None) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ class Environment:
             )
         same = env == before.env_path  # then it gets the arguments that it had while training
         arguments = self.arguments(before.env_args if same else None)
-        if self.pickled is not None:
-            return self.pickled.command(arguments)
+        if self.given is not None:
+            return bundled_command(env, arguments, self.given)
         return resolve_program(
             env,
             arguments,
@@ -80,7 +80,7 @@ def environment_for(
 
     Raises:
         UserError: it is none of these.
-        LaunchError: an object that cannot be sent to another process.
+        LaunchError: arguments for an environment that is made already.
     """
     if isinstance(env_args, str):
         raise UserError(f"env_args: expected a list of texts, got '{env_args}'")
@@ -96,8 +96,8 @@ def environment_for(
             "env: expected a text as for --env, a path, an environment of Gymnasium or PettingZoo, or a function that "
             f"makes one, got {env!r:.80}"
         )
-    pickled = pickle_environment(env, env_kwargs)
-    return Environment(env_path=pickled.env, env_args=arguments, pickled=pickled)
+    given = program_environment(env, env_kwargs)
+    return Environment(env_path=given.env, env_args=arguments, given=given)
 
 
 def _registered(env: str) -> Any:

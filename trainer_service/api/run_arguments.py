@@ -24,6 +24,12 @@ class RunArguments(TypedDict, total=False):
     """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages
     counts."""
 
+    isolate: bool | str | None
+    """Whether simulators of ``sim:``, ``gym:``, ``pettingzoo:`` and objects run in separate processes. In the
+    trainer's process they are a few times faster, but a crash of the environment ends the run, which ``resume``
+    continues from its last save. ``auto`` is false with one simulator, except for ``gymma:``, schemes of
+    plugins, ``--vector async``, recordings and windows. An addition to ML-Agents."""
+
     num_areas: int | None
     """Copies of the training area in each simulator."""
 
@@ -139,6 +145,8 @@ SETTINGS: Mapping[str, Setting] = {
         "port of the first simulator that is started, the next ones counting up; null lets the system choose"),
     "num_envs": Setting("env_settings.num_envs", "--num-envs", "int", "N",
         "number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts (default 1)"),
+    "isolate": Setting("env_settings.isolate", "--isolate", "bool", "",
+        "whether simulators of sim:, gym:, pettingzoo: and objects run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for gymma:, schemes of plugins, --vector async, recordings and windows"),
     "num_areas": Setting("env_settings.num_areas", "--num-areas", "int", "N",
         "copies of the training area in each simulator (default 1)"),
     "picture_layout": Setting("env_settings.picture_layout", "--picture-layout", "str", "ORDER",

@@ -17,6 +17,7 @@ from trainer_service.metrics.notebook import in_notebook
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.train import EDITOR_PORT, Outcome
 from trainer_service.training.train import train as run_training
+from unity_bridge.programs.executables import bundled_command
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
@@ -54,7 +55,8 @@ def train(
             None is PPO with the built-in settings.
         env: where agents live: what ``--env`` takes, such as ``"sim:3dball"`` or the path of a build; the id of an
             environment that is registered with Gymnasium; an environment of Gymnasium or PettingZoo; or a function or
-            class that makes one. Objects are sent to processes of their own, as they are now. Without it and without
+            class that makes one. One simulator runs in this process, on a copy of an object; with ``num_envs`` or
+            ``isolate=True`` objects are sent to processes of their own, as they are now. Without it and without
             ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
         env_args: arguments for each of them, as after ``--env-args``; ``["--copies", "8"]`` puts eight of an object
             into each process.
@@ -99,10 +101,10 @@ def train(
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
         options = _with_arguments(loaded.options, environment)
-        pickled = environment.pickled
+        own, arguments = environment.given, options.env_settings.env_args or ()
         return run_training(
             options,
-            program=None if pickled is None else pickled.command(options.env_settings.env_args or ()),
+            program=None if own is None else bundled_command(own.env, arguments, own),
             console=console,
             host=host,
             port=port,

@@ -106,8 +106,8 @@ def _add_learn(commands: Any) -> None:
     _add_settings(run, "seed", "debug", "log_format", "metrics_port", "device")
     simulators = learn.add_argument_group("simulators")
     _add_settings(
-        simulators, "num_envs", "num_areas", "base_port", "picture_layout", "timeout_wait", "max_lifetime_restarts",
-        "restarts_rate_limit_n", "restarts_rate_limit_period_s",
+        simulators, "num_envs", "isolate", "num_areas", "base_port", "picture_layout", "timeout_wait",
+        "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
     )  # fmt: skip
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
@@ -144,6 +144,7 @@ _KINDS: Mapping[str, Mapping[str, Any]] = {
 }
 _LIKE_NO_OTHER: Mapping[str, Mapping[str, Any]] = {
     "resume": {"nargs": "?", "const": True},
+    "isolate": {"action": argparse.BooleanOptionalAction},
     "env_args": {"nargs": argparse.REMAINDER},
 }
 

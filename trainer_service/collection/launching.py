@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trainer_service.config import RunOptions
 from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.programs.hosted_simulator import is_isolated
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 
@@ -25,6 +26,18 @@ def command_of(options: RunOptions) -> Command | None:
         no_graphics=engine.no_graphics,
         no_graphics_monitor=engine.no_graphics_monitor,
     )
+
+
+def are_isolated(options: RunOptions, command: Command) -> bool:
+    """Whether the simulators of a run get processes of their own.
+
+    Raises:
+        LaunchError: the settings ask for the impossible, or an object cannot be sent to another process.
+    """
+    isolated = is_isolated(command, options.env_settings.num_envs, options.env_settings.isolate)
+    if isolated and command.environment is not None:
+        _ = command.environment.content
+    return isolated
 
 
 def needs_expert(options: RunOptions) -> bool:
@@ -60,6 +73,7 @@ def bridge_settings(
         seed=environment.seed + first,
         greeting=greeting,
         num_areas=environment.num_areas,
+        isolate=environment.isolate,
         picture_layout=environment.picture_layout,
         timeout_wait_s=environment.timeout_wait,
         engine=engine_settings(options),

@@ -65,6 +65,16 @@ def _as_resume(value: object) -> bool | int | str:
     return step
 
 
+def _as_isolate(value: object) -> bool | str:
+    """Reads whether simulators are isolated."""
+    if value == "auto":
+        return "auto"
+    try:
+        return flag(value)
+    except PydanticCustomError:
+        raise expected("auto, true or false", value) from None
+
+
 _OLD_KEYS = {
     "curriculum": "lessons stand under 'environment_parameters', as NAME: {curriculum: [lesson, …]}",
     "parameter_randomization": "samplers stand under 'environment_parameters', as NAME: {sampler_type: …}",
@@ -79,6 +89,12 @@ Resume = Annotated[
         {"anyOf": [{"type": "boolean"}, {"type": "integer", "minimum": 1}, {"enum": ["best", "latest"]}]}
     ),
     BeforeValidator(_as_resume),
+]
+
+Isolation = Annotated[
+    bool | Literal["auto"],
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"enum": ["auto"]}]}),
+    BeforeValidator(_as_isolate),
 ]
 
 
@@ -98,6 +114,12 @@ class EnvironmentSettings(Section):
 
     num_envs: Annotated[PositiveCount, Argument("N")] = 1
     """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts."""
+
+    isolate: Annotated[Isolation, Argument(python="bool | str")] = "auto"
+    """Whether simulators of ``sim:``, ``gym:``, ``pettingzoo:`` and objects run in separate processes. In the trainer's
+    process they are a few times faster, but a crash of the environment ends the run, which ``resume`` continues from
+    its last save. ``auto`` is false with one simulator, except for ``gymma:``, schemes of plugins, ``--vector async``,
+    recordings and windows. An addition to ML-Agents."""
 
     num_areas: Annotated[PositiveCount, Argument("N")] = 1
     """Copies of the training area in each simulator."""

@@ -200,11 +200,11 @@ def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
             f"'{env}' has no expert of its own; expected one of {', '.join(experts())}, "
             "or the policy of a run with --policy RUN_ID"
         )
-    wanted = parse([env, *arguments])
-    for flag in ("seed", "episodes", "record"):
-        if getattr(wanted, flag) is not None:
-            raise UserError(f"--env-args --{flag}: of no use for a recording of an expert")
     try:
+        wanted = parse([env, *arguments])
+        for flag in ("seed", "episodes", "record"):
+            if getattr(wanted, flag) is not None:
+                raise UserError(f"--env-args --{flag}: of no use for a recording of an expert")
         scene = open_for(wanted, academy_for(wanted))
     except SceneError as error:
         raise UserError(str(error)) from None

@@ -55,6 +55,7 @@ class EvaluationSimulator:
             seed=self.seed,
             greeting=lambda simulator: records,
             num_areas=self.options.env_settings.num_areas,
+            isolate=self.options.env_settings.isolate,
             picture_layout=self.options.env_settings.picture_layout,
             timeout_wait_s=self.options.env_settings.timeout_wait,
             engine=engine_settings(self.options),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import CallbackList
-from trainer_service.collection.launching import bridge_settings
+from trainer_service.collection.launching import are_isolated, bridge_settings
 from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum
 from trainer_service.runs.folder import RunFolder
@@ -54,11 +54,20 @@ def local_simulators(
         return channels[0].greeting(simulator, bridge.simulators[simulator])
 
     channels: list[Channels] = []
+    isolated = command is not None and are_isolated(options, command)
     run_logs = folder.run_logs if folder.writable else None
     with Bridge(bridge_settings(options, run_logs, greeting)) as bridge:
         if command is not None:
-            _logger.info("Starting %d x %s", options.env_settings.num_envs, command.env)
-            bridge.launch(command, options.env_settings.num_envs)
+            count = options.env_settings.num_envs
+            if isolated:
+                _logger.info("Starting %d x %s", count, command.env)
+            else:
+                _logger.info(
+                    "%d x %s runs in this process, which is faster. A crash or a hang of the environment ends the run, "
+                    "and it goes on from its last save by --resume; --isolate starts a process instead.",
+                    count, command.env,
+                )  # fmt: skip
+            bridge.launch(command, count)
         else:
             listen(bridge)
 
@@ -79,5 +88,5 @@ def local_simulators(
             )
 
         yield make
-        if leaving := len(bridge.simulators):
+        if (isolated or command is None) and (leaving := len(bridge.simulators)):
             _logger.info("Waiting for %d simulator%s to leave.", leaving, "s" if leaving > 1 else "")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView, plugins_among
-from trainer_service.collection.launching import command_of
+from trainer_service.collection.launching import are_isolated, command_of
 from trainer_service.config import (
     RunOptions,
     dump_run_options,
@@ -40,7 +40,7 @@ from trainer_service.training.warm_start import (
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
-from unity_bridge.simulators import is_hosted
+from unity_bridge.simulators import is_bundled
 from unity_bridge.transport.endpoint import is_loopback
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def train(
     _check_options(options, program, side_channels=bool(side_channels))
     _require_device(options.torch_settings.device)
     command = program or command_of(options)
-    if command is None:
+    if command is not None:
+        are_isolated(options, command)  # before the run has a folder
+    else:
         _require_permission_to_listen(host, insecure_listen)
     options = _with_seeds(options).model_copy(
         update={"plugins": {**plugins_in(options), **plugins_among(callbacks)}}
@@ -285,7 +287,7 @@ def _log_plugins(options: RunOptions) -> None:
 
 def _unfilmable(env: str | None) -> list[str]:
     """What keeps the simulator from being filmed."""
-    if env is None or is_hosted(env):
+    if env is None or is_bundled(env):
         return []
     return [
         f"evaluation.film: '{env}' is a program of its own; only bundled environments can be filmed: set it to false"

@@ -7,11 +7,12 @@ import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, SIMULATOR_PLUGINS, is_hosted
+from unity_bridge.programs.program_environment import ProgramEnvironment
+from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, SIMULATOR_PLUGINS, is_bundled
 
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
@@ -35,8 +36,8 @@ class Command:
     is_unity_build: bool = False
     """Whether it writes its log where ``-logFile`` says, instead of printing it."""
 
-    stdin: bytes = field(default=b"", repr=False)
-    """The text on its standard input."""
+    environment: ProgramEnvironment | None = None
+    """The object that it hosts, where that is one of this program's."""
 
     no_graphics: bool = False
     no_graphics_monitor: bool = False
@@ -82,11 +83,10 @@ def resolve_program(
             f"env '{env}': it was an object of a Python program, which alone can make it again: pass env= there, or "
             "say another --env"
         )
-    if is_hosted(env):
+    if is_bundled(env):
         if not name:
             raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")
-        executable = (sys.executable, "-m", "unity_bridge.simulators", env)
-        return Command(env=env, executable=executable, arguments=tuple(arguments), is_bundled=True)
+        return bundled_command(env, arguments)
     path = find_executable(env, system or platform.system())
     return Command(
         env=env,
@@ -95,6 +95,16 @@ def resolve_program(
         is_unity_build=_looks_like_unity(path),
         no_graphics=no_graphics,
         no_graphics_monitor=no_graphics_monitor,
+    )
+
+
+def bundled_command(
+    env: str, arguments: Sequence[str] = (), environment: ProgramEnvironment | None = None
+) -> Command:
+    """Returns the bundled simulator with an environment that has a name, or with an object of this program."""
+    executable = (sys.executable, "-m", "unity_bridge.simulators", env)
+    return Command(
+        env=env, executable=executable, arguments=tuple(arguments), is_bundled=True, environment=environment
     )
 
 

@@ -88,7 +88,8 @@ class Program:
             self._output_start = output.seek(0, os.SEEK_END)
             try:
                 line = command.line(worker=worker, port=port, log=self.log)
-                self._process = _start(line, command.stdin, output.fileno())
+                content = command.environment.content if command.environment else b""
+                self._process = _start(line, content, output.fileno())
             except OSError as error:
                 raise LaunchError(f"env '{command.env}': cannot be started: {_start_hint(error)}") from error
             self.pid = self._process.pid

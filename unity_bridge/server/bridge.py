@@ -17,6 +17,7 @@ from typing import Self
 
 from unity_bridge.codec.envelope import LONG_MESSAGE
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.hosted_simulator import is_isolated
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server import freed_memory
 from unity_bridge.server.connection import Connection
@@ -89,16 +90,21 @@ class Bridge:
         return endpoint.port
 
     def launch(self, command: Command, count: int = 1) -> list[int]:
-        """Starts programs, each with a port of its own. Returns their numbers; does not wait for them.
+        """Starts programs, in processes with a port each or in this process. Returns their numbers; does not wait.
 
         Raises:
-            LaunchError: the system refuses to start it.
+            LaunchError: the system refuses to start it, or it cannot run in this process and must.
             PortInUse: a port counted from ``base_port`` is taken.
         """
+        isolated = is_isolated(command, count, self._settings.isolate)
         self._listeners.stop_waiting()
         numbers = [self._connections.take_number() for _ in range(count)]
         for number in numbers:
-            self._connections.open(number, self._supervisor.start(number, command))
+            if isolated:
+                self._connections.open(number, self._supervisor.start(number, command))
+            else:
+                hosted = self._supervisor.host(number, command)
+                self._connections.open(number, hosted, peer=hosted.simulator.peer)
         return numbers
 
     def receive(self, timeout_s: float) -> list[Tick | Departure]:

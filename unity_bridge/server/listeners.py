@@ -28,7 +28,7 @@ class Listeners:
         self.deadline: float | None = None
         """When a simulator must have attached, by the clock; None while none need to."""
 
-    def __contains__(self, endpoint: Endpoint) -> bool:
+    def __contains__(self, endpoint: object) -> bool:
         return endpoint in self._endpoints
 
     def add(self, endpoint: Endpoint) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from unity_bridge.errors import SimulatorLost
+from unity_bridge.programs.hosted_simulator import HostedSimulator
 from unity_bridge.transport.endpoint import readable
 
 
@@ -66,9 +68,9 @@ class Origin(ABC):
             SimulatorLost: it may not be started again.
         """
 
-    @abstractmethod
     def is_leaving(self, *, told: bool) -> bool:
         """Whether the bridge waits for it when it closes. told: whether it has just been told to stop."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,3 +95,24 @@ class Attached(Origin):
 
     def is_leaving(self, *, told: bool) -> bool:
         return not told
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hosted(Origin):
+    """A simulator in this process, which would fail again if it were started again."""
+
+    simulator: HostedSimulator
+
+    @property
+    def source(self) -> HostedSimulator:
+        return self.simulator
+
+    @property
+    def label(self) -> str:
+        return f"{self.simulator.command.env}, in this process"
+
+    def note_step(self) -> None:
+        self.simulator.has_stepped = True
+
+    def successor(self, name: str, failure: Failure) -> None:
+        raise SimulatorLost(f"{name}: {failure.reason}")

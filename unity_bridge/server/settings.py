@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from unity_bridge.programs.hosted_simulator import Isolate
 from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 from unity_bridge.specs import PictureLayout
 
@@ -33,6 +34,9 @@ class BridgeSettings:
     picture_layout: PictureLayout = "auto"
     """The order of the floats of pictures that simulators declare as (channels, height, width), where they are not
     compressed."""
+
+    isolate: Isolate = True
+    """Whether simulators that could run in this process get processes of their own; see ``is_isolated``."""
 
     base_port: int | None = None
     """LaunchedProcess simulator number n gets port base_port + n; None lets the system choose each."""

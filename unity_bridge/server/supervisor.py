@@ -1,4 +1,4 @@
-"""The supervisor of launched programs, which starts them, starts them again and stops them."""
+"""The supervisor of simulators that the bridge starts: in processes, which it starts again, or in this process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command
+from unity_bridge.programs.hosted_simulator import HostedSimulator
 from unity_bridge.programs.launched_process import LaunchedProcess, LaunchPlan, RestartBudget
 from unity_bridge.programs.program import stop_programs
-from unity_bridge.server.origins import Failure, Origin
+from unity_bridge.server.origins import Failure, Hosted, Origin
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
@@ -77,7 +78,7 @@ class Launched(Origin):
 
 
 class Supervisor:
-    """A supervisor of launched processes, which starts each again as often as its budget allows."""
+    """A supervisor of simulators, which starts each process again as often as its budget allows."""
 
     def __init__(self, settings: BridgeSettings, inbox: Inbox) -> None:
         self._settings = settings
@@ -105,8 +106,18 @@ class Supervisor:
         )
         return Launched(plan.start(), self)
 
+    def host(self, number: int, command: Command) -> Hosted:
+        """Makes simulator ``number`` a part of this process; it is opened when the inbox is read."""
+        name = f"simulator {number} ({command.env}, in this process)"
+        patience_s = self._settings.timeout_wait_s
+        return Hosted(HostedSimulator(command, name, self._inbox, patience_s=patience_s))
+
     def stop(self, origins: Iterable[Origin]) -> None:
-        """Ends launched processes, frees their ports, and removes logs that the settings do not ask for."""
+        """Ends all simulators, frees their ports, and removes logs that the settings do not ask for."""
+        origins = list(origins)
+        for origin in origins:
+            if isinstance(origin, Hosted):
+                origin.simulator.close()
         processes = [each.process for each in origins if isinstance(each, Launched)]
         stop_programs([each.program for each in processes], grace_s=self.grace_s)
         for each in processes:

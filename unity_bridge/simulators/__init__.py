@@ -21,7 +21,7 @@ LAUNCHED = "TRAINER_SERVICE_LAUNCHED"
 not outlive its trainer."""
 
 
-def is_hosted(env: str) -> bool:
+def is_bundled(env: str) -> bool:
     """Whether the bundled simulator hosts an environment, which then has the form ``scheme:name``."""
     scheme, colon, _ = env.partition(":")
     return bool(colon) and (scheme in SIMULATOR_PLUGINS.built_in or scheme in SIMULATOR_PLUGINS.offered())

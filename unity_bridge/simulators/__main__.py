@@ -15,7 +15,7 @@ if __name__ == "__main__":
 
 from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.command import main
-from unity_bridge.simulators.pickled import run_pickled
+from unity_bridge.simulators.objects import run_pickled
 
 __all__ = ["main"]
 

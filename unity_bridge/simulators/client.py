@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import grpc
 
@@ -17,6 +15,7 @@ from unity_bridge.errors import BridgeError
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import Exchange, converse, goodbye
 from unity_bridge.simulators.scene import Scene, Steps
+from unity_bridge.simulators.wait_notice import WaitNotice
 
 METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 
@@ -85,9 +84,13 @@ def run(
         WireError, SceneError: as ``converse``.
     """
     address = f"127.0.0.1:{port}"
+
+    def say_waiting(waited_s: float) -> None:
+        say(f"waiting for the trainer on {address}, which has not answered for {waited_s:.0f} s")
+
     with (
         grpc.insecure_channel(address, options=_OPTIONS) as channel,
-        WaitNotice(address, say, silence_s) as notice,
+        WaitNotice(say_waiting, silence_s) as notice,
         _terminate_like_ctrl_c(),
     ):
         exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
@@ -121,52 +124,6 @@ def _play_until_over(
             raise ConnectError(f"no trainer answers on {player.address} (waited {timeout_s:g} s)")
         time.sleep(min(retry_s, left))
         retry_s = min(2 * retry_s, _MAX_RETRY_S)
-
-
-class WaitNotice:
-    """Says that an answer of the trainer is long in coming, as while it updates or evaluates, in a thread of its own.
-
-    There is no limit: a trainer may take as long as it wants, and where it is gone the connection breaks.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        say: Callable[[str], None],
-        silence_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """address: of the trainer. clock: in seconds."""
-        self.asked_at: float | None = None
-        """When the trainer was asked, by the clock; None where no answer is waited for."""
-        self._address = address
-        self._say = say
-        self._pause_s = silence_s
-        self._clock = clock
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, args=(silence_s / 4,), name="wait", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._over.set()
-
-    def check(self) -> None:
-        """Says it where it is time, and waits twice as long until it says it again."""
-        asked_at = self.asked_at
-        if asked_at is not None and (waited_s := self._clock() - asked_at) >= self._pause_s:
-            self._pause_s = 2 * waited_s
-            self._say(
-                f"waiting for the trainer on {self._address}, which has not answered for {waited_s:.0f} s"
-            )
-
-    def _watch(self, interval_s: float) -> None:
-        while not self._over.wait(interval_s):
-            self.check()
 
 
 class _ConnectionLost(Exception):
@@ -206,11 +163,11 @@ class _Player:
 
         def exchange(data: bytes) -> bytes:
             nonlocal answered, shown
-            self.notice.asked_at = time.monotonic()
+            self.notice.begin()
             try:
                 reply = self.exchange(data)
             finally:
-                self.notice.asked_at = None
+                self.notice.end()
             answered = self.was_answered = True
             self._completed, shown = self._completed + shown, 0
             return reply

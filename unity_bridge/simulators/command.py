@@ -8,9 +8,10 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.side_channels import FloatParameter, expert_record
@@ -49,15 +50,14 @@ def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_
         The exit code: 0 after a conversation, 1 if there was none or the trainer broke it off with an
         error, 2 if the arguments or the environment are wrong.
     """
-    arguments = parse(argv)
+    try:
+        arguments = parse(argv)
+    except SceneError as error:
+        return _fail(error, 2)
     try:
         academy = academy_for(arguments)
-        with relayed_warnings(academy):
-            scene = open_for(arguments, academy, opener)
-            try:
-                return _run(scene, academy, arguments)
-            finally:
-                scene.close()
+        with relayed_warnings(academy), opened(arguments, academy, opener) as (scene, watch):
+            return _run(scene, academy, watch, arguments)
     except SceneError as error:
         # The traceback comes first, the error last: people read the end of a log.
         print(users_traceback(error), end="", file=sys.stderr)
@@ -96,34 +96,55 @@ def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _run(scene: Scene, academy: Academy, arguments: argparse.Namespace) -> int:
-    recorder = _recorder(scene, arguments) if arguments.record else None
-    watchers: list[Callable[[Steps], object]] = [recorder.capture] if recorder else []
-    if arguments.expert:
-        watchers.append(_expert_sender(scene, academy, arguments.env))
+@contextmanager
+def opened(
+    arguments: argparse.Namespace, academy: Academy, opener: Callable[..., Scene] = open_scene
+) -> Iterator[tuple[Scene, Callable[[Steps], None]]]:
+    """The scene that the arguments ask for, open as long as the context lasts, and a function that watches its steps.
 
-    def watch(steps: Steps) -> None:
-        for each in watchers:
-            each(steps)
+    The film that the arguments ask for is saved at the end.
 
+    Raises:
+        SceneError: it cannot be opened, has no expert, or the film cannot be saved.
+    """
+    scene = open_for(arguments, academy, opener)
+    recorder = None
     try:
-        reason = run(
-            scene,
-            arguments.mlagents_port,
-            seed=arguments.seed,
-            episodes=arguments.episodes,
-            watch=watch,
-            connect_timeout_s=arguments.connect_timeout,
-            # A launched simulator must not outlive its trainer: a new trainer starts another.
-            reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
-            say=lambda news: print(harmless(f"{arguments.env}: {news}"), file=sys.stderr),
-            academy=academy,
-        )
-        print(harmless(f"{arguments.env}: {reason}"), file=sys.stderr)
-        return 0
+        recorder = _recorder(scene, arguments) if arguments.record else None
+        watchers: list[Callable[[Steps], object]] = [recorder.capture] if recorder else []
+        if arguments.expert:
+            watchers.append(_expert_sender(scene, academy, arguments.env))
+
+        def watch(steps: Steps) -> None:
+            for each in watchers:
+                each(steps)
+
+        yield scene, watch
     finally:
-        if recorder:
-            _save(recorder, arguments.record)
+        try:
+            if recorder:
+                _save(recorder, arguments.record)
+        finally:
+            scene.close()
+
+
+def _run(
+    scene: Scene, academy: Academy, watch: Callable[[Steps], None], arguments: argparse.Namespace
+) -> int:
+    reason = run(
+        scene,
+        arguments.mlagents_port,
+        seed=arguments.seed,
+        episodes=arguments.episodes,
+        watch=watch,
+        connect_timeout_s=arguments.connect_timeout,
+        # A launched simulator must not outlive its trainer: a new trainer starts another.
+        reconnect_s=0.0 if LAUNCHED in os.environ else arguments.reconnect,
+        say=lambda news: print(harmless(f"{arguments.env}: {news}"), file=sys.stderr),
+        academy=academy,
+    )
+    print(harmless(f"{arguments.env}: {reason}"), file=sys.stderr)
+    return 0
 
 
 def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder | BestEpisodeRecorder:
@@ -161,7 +182,11 @@ def _fail(message: object, code: int) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked. What a Unity player understands and we do not need is passed over."""
+    """The arguments, checked. What a Unity player understands and we do not need is passed over.
+
+    Raises:
+        SceneError: an argument that cannot be used.
+    """
     parser = _parser()
     arguments, unknown = parser.parse_known_args(argv)
     _refuse_misspelt(parser, unknown)
@@ -170,8 +195,15 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises its errors: the simulator may be a part of a process that goes on."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SceneError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="simulate",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from google.protobuf.message import DecodeError
 
@@ -37,10 +37,41 @@ def converse(
     watch: Callable[[Steps], None] = lambda steps: None,
     academy: Academy | None = None,
 ) -> str:
-    """Plays the scene for a trainer until one of the two has enough.
+    """Holds a ``conversation`` by a function that sends a message and returns the reply.
 
     Args:
         exchange: the way to the trainer. Its exceptions pass through.
+        scene, seed, episodes, watch, academy: as ``conversation``.
+
+    Returns:
+        Why it ended, in a few words.
+
+    Raises:
+        WireError, SceneError: as ``conversation``.
+    """
+    messages = conversation(scene, seed=seed, episodes=episodes, watch=watch, academy=academy)
+    message = next(messages)
+    while True:
+        reply = exchange(message)
+        try:
+            message = messages.send(reply)
+        except StopIteration as over:
+            return str(over.value)
+
+
+def conversation(
+    scene: Scene,
+    *,
+    seed: int | None = None,
+    episodes: int | None = None,
+    watch: Callable[[Steps], None] = lambda steps: None,
+    academy: Academy | None = None,
+) -> Generator[bytes, bytes, str]:
+    """Plays the scene for a trainer until one of the two has enough.
+
+    A generator of the simulator's messages, which is sent the trainer's reply to each.
+
+    Args:
         scene: not reset yet.
         seed: of the scene; what the trainer says if None.
         episodes: say goodbye after the message that completes so many; None plays on.
@@ -54,14 +85,14 @@ def converse(
         WireError: the trainer's reply breaks the protocol.
         SceneError: the scene went wrong.
     """
-    reply = _read(exchange(introduction()))
+    reply = _read((yield introduction()))
     if reply.header.status != OK:
         return "the trainer refused the introduction"
     if not reply.unity_input.HasField("rl_initialization_input"):
         raise WireError("the trainer's first reply: expected rl_initialization_input, got none")
     given_seed = reply.unity_input.rl_initialization_input.seed
     academy = academy or Academy()
-    reply = _read(exchange(_ok_message().SerializeToString()))
+    reply = _read((yield _ok_message().SerializeToString()))
     # A trainer begins with RESET, but any command will do: there is nothing to act on yet.
     if not _goes_on(reply):
         return "the trainer ended the conversation"
@@ -74,12 +105,12 @@ def converse(
     completed = 0
     while True:
         watch(steps)
-        reply = _read(exchange(sender.message(steps, academy.outgoing())))
+        reply = _read((yield sender.message(steps, academy.outgoing())))
         if not _goes_on(reply):
             return "the trainer ended the conversation"
         completed += sum(batch.num_terminal for batch in steps.values())
         if episodes is not None and completed >= episodes:
-            exchange(goodbye())
+            yield goodbye()
             return f"{completed} episodes are complete"
         rl_input = reply.unity_input.rl_input
         academy.receive(rl_input.side_channel)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import unquote
 
 from unity_bridge.errors import BridgeError
@@ -30,12 +31,19 @@ METHOD = "Exchange"
 _REFUSAL_CHARACTERS = 600
 
 
+class Source(Hashable, Protocol):
+    """The place that a call comes from: an endpoint, or a simulator in its stead."""
+
+    @property
+    def port(self) -> int: ...
+
+
 class Call:
     """One message of one simulator, and the way back."""
 
     __slots__ = ("_respond", "data", "endpoint", "peer")
 
-    def __init__(self, endpoint: Endpoint, peer: str, data: bytes, respond: Respond) -> None:
+    def __init__(self, endpoint: Source, peer: str, data: bytes, respond: Respond) -> None:
         self.endpoint = endpoint
         self.peer = peer
         """The caller as gRPC names it: stable for one connection."""

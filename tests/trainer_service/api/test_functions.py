@@ -128,7 +128,7 @@ def test_a_run_goes_on_with_the_object_and_survives_its_death(
         for step, resume in ((100, False), (200, True)):
             outcome = pool.submit(
                 trainer_service.train, {**QUICK, "max_steps": step}, brittle, run_id="brittle",
-                results_dir=tmp_path, resume=resume,
+                results_dir=tmp_path, resume=resume, isolate=True,
             ).result()  # fmt: skip
             assert outcome.steps["Brittle"] >= step
     assert died.exists()

@@ -132,7 +132,7 @@ def test_a_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
 
 def test_a_base_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
     configure("Basic")
-    message = refused("learn", "config.yaml", "--env=sim:basic", f"--base-port={port_in_use}")
+    message = refused("learn", "config.yaml", "--env=sim:basic", "--isolate", f"--base-port={port_in_use}")
     assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
 
 

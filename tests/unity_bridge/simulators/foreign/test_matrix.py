@@ -27,8 +27,8 @@ from foreign_probes import (
     Script,
 )
 
-from unity_bridge.programs.pickled_environment import pickle_environment
-from unity_bridge.simulators.pickled import open_pickled
+from unity_bridge.programs.program_environment import program_environment
+from unity_bridge.simulators.objects import opener_of
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.steps import ActionBatch
@@ -61,8 +61,16 @@ def _several(env: str) -> Callable[[dict[str, Any]], Scene]:
 
 def _sent(make: Callable[..., Any], *, as_function: bool) -> Callable[[dict[str, Any]], Scene]:
     def opened(script: dict[str, Any]) -> Scene:
-        sent = pickle_environment((lambda: make(**script)) if as_function else make(**script))
-        return open_pickled(pickle.loads(sent.content), sent.env, options={"copies": COPIES})
+        sent = program_environment((lambda: make(**script)) if as_function else make(**script))
+        return opener_of(pickle.loads(sent.content))(sent.env, options={"copies": COPIES})
+
+    return opened
+
+
+def _hosted(make: Callable[..., Any]) -> Callable[[dict[str, Any]], Scene]:
+    def opened(script: dict[str, Any]) -> Scene:
+        own = program_environment(make(**script))
+        return own.open(own.env, options={"copies": COPIES})
 
     return opened
 
@@ -71,6 +79,7 @@ WAYS = {
     "id": WayIn(_gym("probes/Single-v0")),
     "class": WayIn(_gym("foreign_probes:Single")),
     "object": WayIn(_sent(probes.Single, as_function=False)),
+    "object of this process": WayIn(_hosted(probes.Single)),
     "function": WayIn(_sent(probes.Single, as_function=True)),
     "wrapped": WayIn(_gym("foreign_probes:Single", options={"wrap": ["TimeLimit:1000"]})),
     **{
@@ -290,5 +299,5 @@ def test_the_matrix_says_how_large_it_is(capsys: pytest.CaptureFixture[str]) -> 
     }
     with capsys.disabled():
         print(f"\n{len(WAYS) + len(IN_PROCESSES)} ways in, {sum(cells.values())} cells: {cells}")
-    assert len(WAYS) == 18
+    assert len(WAYS) == 19
     assert min(cells.values()) > 0

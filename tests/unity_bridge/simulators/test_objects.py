@@ -15,9 +15,9 @@ from notebook_cells import run_cell
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import resolve_program
-from unity_bridge.programs.pickled_environment import pickle_environment
+from unity_bridge.programs.program_environment import program_environment
 from unity_bridge.simulators.command import main
-from unity_bridge.simulators.pickled import open_pickled
+from unity_bridge.simulators.objects import opener_of
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.steps import ActionBatch
 
@@ -27,8 +27,8 @@ Walk, Pair = CELL["Walk"], CELL["Pair"]
 
 def opened(given: Any, kwargs: dict[str, Any] | None = None, **settings: Any) -> Scene:
     """The scene as the other process opens it."""
-    sent = pickle_environment(given, kwargs)
-    return open_pickled(pickle.loads(sent.content), sent.env, **settings)
+    sent = program_environment(given, kwargs)
+    return opener_of(pickle.loads(sent.content))(sent.env, **settings)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_copies_are_apart_and_begin_as_the_object_is() -> None:
 
 def test_a_behavior_is_called_like_the_id() -> None:
     assert list(opened(gymnasium.make("CartPole-v1")).behaviors) == ["CartPole-v1?team=0"]
-    assert pickle_environment(gymnasium.make("CartPole-v1")).env == "python:CartPole-v1"
+    assert program_environment(gymnasium.make("CartPole-v1")).env == "python:CartPole-v1"
 
 
 def test_agents_of_pettingzoo_are_a_group_in_each_copy() -> None:
@@ -93,9 +93,10 @@ def test_an_object_that_forgets_its_spec_keeps_its_name_and_can_be_filmed(unhear
 
 
 def test_ids_of_this_process_are_known_in_the_other(unheard_of: str) -> None:
-    sent = pickle_environment(lambda: gymnasium.make(unheard_of))
+    sent = program_environment(lambda: gymnasium.make(unheard_of))
+    content = sent.content
     del gymnasium.registry[unheard_of]
-    scene = open_pickled(pickle.loads(sent.content), sent.env)
+    scene = opener_of(pickle.loads(content))(sent.env)
     assert list(scene.behaviors) == ["Walk-v7?team=0"]
 
 
@@ -103,11 +104,15 @@ def test_what_cannot_be_sent_is_named_with_a_way_out() -> None:
     env = Walk()
     env.lock = threading.Lock()
     with pytest.raises(LaunchError, match=r"TypeError: cannot pickle '_thread.lock' object; pass a function"):
-        pickle_environment(env)
+        _ = program_environment(env).content
+    with pytest.raises(
+        SceneError, match=r"it cannot be copied: TypeError: cannot pickle .*; pass a function"
+    ):
+        program_environment(env).open("python:Walk")
     with pytest.raises(
         LaunchError, match=r"env_kwargs: expected none for an environment that is made already"
     ):
-        pickle_environment(Walk(), {"goal": 1.0})
+        program_environment(Walk(), {"goal": 1.0})
 
 
 def test_what_a_function_returns_must_be_an_environment() -> None:

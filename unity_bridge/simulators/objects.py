@@ -1,7 +1,7 @@
-"""An environment that the trainer's own program sent, hosted as a scene.
+"""An environment that is an object of the trainer's own program, hosted as a scene.
 
-It comes through standard input from the process that started this one: no ``--env`` leads here, and nothing else is
-ever unpickled.
+In another process it comes through standard input from the process that started this one: no ``--env`` leads here, and
+nothing else is ever unpickled.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def name_of(env: Any) -> str:
     return str(named or type(inner).__name__)
 
 
-def open_pickled(
-    content: PickledContent,
+def open_object(
+    maker: Callable[[], Callable[..., Any]],
     env: str,
     *,
     agents: int | None = None,
@@ -57,7 +57,7 @@ def open_pickled(
     """The environment as a scene, with behaviors as ``gym:`` and ``pettingzoo:`` have them, called by ``name_of``.
 
     Args:
-        content: the environment.
+        maker: returns what makes a copy of the environment each time.
         env: as messages call it.
         agents, env_kwargs, options, rendered: as ``open_scene``.
         of_scenes: what only scenes of ours have.
@@ -72,7 +72,7 @@ def open_pickled(
     from unity_bridge.simulators.foreign.open import open_made  # imports libraries that are extras
 
     code = ForeignCode(env)
-    make = code.call("unpacking it", _maker, content)
+    make = code.call("unpacking it", maker)
 
     def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
         return code.call("making it", _made, make, count, rendered=rendered)
@@ -80,17 +80,22 @@ def open_pickled(
     return open_made(code, name_of, make_one, agents, options or {}, rendered=rendered)
 
 
+def opener_of(content: PickledContent) -> Callable[..., Scene]:
+    """What opens the environment that was sent; called as ``open_scene``."""
+    return functools.partial(open_object, functools.partial(_maker, content))
+
+
 def _maker(content: PickledContent) -> Callable[..., Any]:
     """A factory of the environment: of one that was sent, a copy each time."""
     _know(content.registered)
     if not content.makes_one:
-        return lambda: _copy(content.environment)
+        return lambda: with_spec(*pickle.loads(content.environment))
     make: Callable[..., Any] = pickle.loads(content.environment)
     return make
 
 
-def _copy(environment: bytes) -> Any:
-    env, spec = pickle.loads(environment)
+def with_spec(env: Any, spec: Any) -> Any:
+    """The environment, with its spec where it lost that by being copied."""
     inner = getattr(env, "unwrapped", env)
     if spec is not None and getattr(inner, "spec", None) is None:
         inner.spec = spec
@@ -138,4 +143,4 @@ def run_pickled(source: IO[bytes]) -> int:
     content: PickledContent = pickle.load(source)
     known = set(sys.path)
     sys.path += [folder for folder in content.module_folders if folder not in known]
-    return command.main(opener=functools.partial(open_pickled, content))
+    return command.main(opener=opener_of(content))
