@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,13 @@ from unity_bridge.specs import ActionSpec
 Observation = NDArray[np.float32] | NDArray[np.uint8]
 """What one sensor saw. Bytes are pictures that came compressed, and stand for byte/255: they stay bytes, a quarter
 of the memory, until a network looks at them. A sensor may send bytes in one message and floats in the next."""
+
+
+Steps = Mapping[str, "StepBatch"]
+"""One batch per behavior id that has something to say in a message."""
+
+Actions = Mapping[str, "ActionBatch"]
+"""Actions by behavior id, a row for each agent that waits; behaviors may be left out."""
 
 
 def as_floats(observation: Observation) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ from unity_bridge.codec.rows import varint_width
 from unity_bridge.codec.sensor_layout import SensorLayout
 from unity_bridge.errors import WireError
 from unity_bridge.specs import MOST_DIMENSIONS, ObservationSpec
+from unity_bridge.steps import Observation, as_floats
 from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 
@@ -47,6 +48,16 @@ class SensorReader:
         if self.may_be_compressed:
             return PictureColumn(rows, self.spec, self.layout)
         return np.zeros((rows, self.size), np.float32)
+
+    def adopt(self, values: Observation) -> Observation:
+        """Returns a copy of observations that did not come as a message. Shape [N, *sensor shape]."""
+        if not self.may_be_compressed:
+            return np.array(as_floats(values))
+        if values.dtype == np.uint8:
+            return values.copy()
+        floats: NDArray[np.float32] = np.array(as_floats(values)).reshape(len(values), self.size)
+        arranged: NDArray[np.float32] = self.layout.arrange(floats, self.spec)
+        return arranged
 
     def require_fit(self, observation: ObservationProto, where: str) -> None:
         """Raises WireError unless the observation is one of this sensor; PNG files are not looked into."""

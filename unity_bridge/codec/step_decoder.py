@@ -25,6 +25,7 @@ from unity_bridge.codec.columns import Columns, SensorColumn, to_arrays
 from unity_bridge.codec.rows import Row, RowLayout, read_varints
 from unity_bridge.codec.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.codec.sensor_reader import SensorReader, is_compressed
+from unity_bridge.codec.step_encoder import require_valid
 from unity_bridge.codec.unusable_values import UnusableValues
 from unity_bridge.errors import WireError
 from unity_bridge.specs import BehaviorSpec
@@ -85,6 +86,7 @@ class StepDecoder:
         self._where = f"behavior {quoted(behavior_id)}"
         if layouts is None:
             layouts = layouts_as_declared(spec.observation_specs)
+        self._spec = spec
         self._mask_size = spec.action_spec.mask_size
         self._sensors = tuple(
             SensorReader(index, *pair)
@@ -131,6 +133,29 @@ class StepDecoder:
             self._unusable.refuse(columns)
         else:
             self.replaced = self._unusable.replace(columns)
+        return self._batch(self._sorted(columns))
+
+    def adopt(self, batch: StepBatch) -> StepBatch:
+        """Returns a batch that did not come as a message, as ``decode`` would return it; the two share no memory.
+
+        Raises:
+            ValueError: it does not have the spec's shapes.
+            WireError: one agent's rows contradict each other, or too many values could not be used lately.
+        """
+        require_valid(batch, self._spec)
+        columns = Columns(
+            agent_ids=np.array(batch.agent_ids, np.int64),
+            rewards=np.array(batch.rewards, np.float32),
+            done=batch.terminated | batch.truncated,
+            interrupted=np.array(batch.truncated),
+            allowed=np.array(batch.allowed_actions),
+            observations=tuple(
+                sensor.adopt(values) for sensor, values in zip(self._sensors, batch.observations, strict=True)
+            ),
+            group_ids=np.array(batch.group_ids, np.int64),
+            group_rewards=np.array(batch.group_rewards, np.float32),
+        )
+        self.replaced = self._unusable.replace(columns)
         return self._batch(self._sorted(columns))
 
     def decode_in_order(self, rows: Sequence[Row]) -> Columns[Observation]:

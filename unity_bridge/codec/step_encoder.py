@@ -80,7 +80,7 @@ def encode_steps(batch: StepBatch, spec: BehaviorSpec) -> bytes:
     Raises:
         ValueError: The observations do not have the spec's shapes, or an id is not one of 0 to 2³¹ − 1.
     """
-    _require_shapes(batch, spec)
+    require_valid(batch, spec)
     if not len(batch):
         return b""
     columns = [column for column in _columns(batch) if column.width]
@@ -197,7 +197,8 @@ def _without_gaps(table: NDArray[np.void], gaps: list[Gap]) -> bytes:
     return b"".join(data[begin:end] for begin, end in zip((0, *stops), (*starts, len(data)), strict=True))
 
 
-def _require_shapes(batch: StepBatch, spec: BehaviorSpec) -> None:
+def require_valid(batch: StepBatch, spec: BehaviorSpec) -> None:
+    """Raises ValueError where observations or masks do not have the spec's shapes."""
     expected = [sensor.shape for sensor in spec.observation_specs]
     shapes = [values.shape[1:] for values in batch.observations]
     if shapes != expected:

@@ -7,19 +7,23 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from unity_bridge.errors import LaunchError, SimulatorLost
+from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.programs.executables import Command
 from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import users_traceback
 from unity_bridge.simulators.wait_notice import WaitNotice
+from unity_bridge.steps import Actions, Steps
 from unity_bridge.transport.endpoint import Call
 from unity_bridge.transport.inbox import Inbox
+
+Messages = Generator[bytes | Steps, bytes | Actions, None]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -75,7 +79,7 @@ class HostedSimulator:
         self.peer = name
         self.has_stepped = False
         self._inbox = inbox
-        self._messages: Generator[bytes, bytes, None] | None = _messages_of(command)
+        self._messages: Messages | None = _messages_of(command)
         self._may_respond = False
         self._thread = 0
         self._notice = WaitNotice(self._warn_of_wait, patience_s)
@@ -97,17 +101,17 @@ class HostedSimulator:
         except Exception as error:
             LOGGER.warning("%s: closing it raised %s: %s", self.peer, type(error).__name__, error)
 
-    def _respond(self, response: bytes | str | None) -> None:
+    def _respond(self, response: bytes | Actions | str | None) -> None:
         """Goes on with an answer when the reader comes for the next message. Anything else ends the conversation."""
         if not self._may_respond:
             return
         self._may_respond = False
-        if isinstance(response, bytes):
+        if isinstance(response, bytes | Mapping):
             self._inbox.when_handled(partial(self._run, response))
         else:
             self.close()
 
-    def _run(self, reply: bytes | None) -> None:
+    def _run(self, reply: bytes | Actions | None) -> None:
         """Runs the simulator until its next message.
 
         Raises:
@@ -152,7 +156,7 @@ class HostedSimulator:
         )  # fmt: skip
 
 
-def _messages_of(command: Command) -> Generator[bytes, bytes, None]:
+def _messages_of(command: Command) -> Messages:
     """The messages of a bundled simulator, opened by the first ``next``."""
     from unity_bridge.simulators import command as simulator  # imports every scene
     from unity_bridge.simulators.conversation import conversation
@@ -163,5 +167,10 @@ def _messages_of(command: Command) -> Generator[bytes, bytes, None]:
     opener = open_scene if command.environment is None else command.environment.open
     with simulator.opened(arguments, academy, opener) as (scene, watch):
         yield from conversation(
-            scene, seed=arguments.seed, episodes=arguments.episodes, watch=watch, academy=academy
+            scene,
+            seed=arguments.seed,
+            episodes=arguments.episodes,
+            watch=watch,
+            academy=academy,
+            as_records=fast_paths_allowed(),
         )

@@ -215,6 +215,8 @@ class Bridge:
         self._closed = True
         for event in [*self._left, *self._left_long]:
             self._inbox.put(event)
+        for origin in self._connections.origins():
+            origin.close()
         try:
             _shut_down(self._connections, self._inbox, self._settings.shutdown_grace_s)
         finally:
@@ -229,7 +231,7 @@ class Bridge:
         for event in self._waiting_events(until):
             if isinstance(event, HangUp) and event.call in self._left_long:
                 self._left_long.remove(event.call)  # nobody is there to be answered
-            if isinstance(event, Call) and len(event.data) > LONG_MESSAGE:
+            if isinstance(event, Call) and isinstance(event.data, bytes) and len(event.data) > LONG_MESSAGE:
                 self._left_long.append(event)
             else:
                 self._left.append(event)

@@ -68,6 +68,9 @@ class Origin(ABC):
             SimulatorLost: it may not be started again.
         """
 
+    def close(self) -> None:  # noqa: B027
+        """Ends a simulator of this process; others are told to stop."""
+
     def is_leaving(self, *, told: bool) -> bool:
         """Whether the bridge waits for it when it closes. told: whether it has just been told to stop."""
         return False
@@ -113,6 +116,9 @@ class Hosted(Origin):
 
     def note_step(self) -> None:
         self.simulator.has_stepped = True
+
+    def close(self) -> None:
+        self.simulator.close()
 
     def successor(self, name: str, failure: Failure) -> None:
         raise SimulatorLost(f"{name}: {failure.reason}")

@@ -33,7 +33,7 @@ from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, PictureLayout
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, Actions, StepBatch, Steps
 from unity_bridge.untrusted_text import quoted, version_text
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
@@ -136,10 +136,15 @@ class Session:
         self._pending_descriptions: dict[str, BrainParametersProto] = {}
         self._new_specs: dict[str, BehaviorSpec] = {}
         self._waiting: dict[str, int] = {}
+        self._is_adopted = False
+        """Whether the last message were steps as they are."""
         self._repeated_layouts = RepeatedLayouts() if fast_paths_allowed() else None
 
-    def receive(self, data: bytes) -> Reply | Step | Stopped | Restarted:
+    def receive(self, data: bytes | Steps) -> Reply | Step | Stopped | Restarted:
         """Takes the simulator's next message.
+
+        Args:
+            data: bytes; or the steps of described behaviors, from a simulator of this process.
 
         Raises:
             WireError: it breaks the protocol; the conversation is over.
@@ -147,14 +152,17 @@ class Session:
         """
         if self.awaited is Awaited.NOTHING:
             return Restarted() if is_introduction(data) else Reply(STOP_MESSAGE)
+        self._is_adopted = not isinstance(data, bytes)
         try:
-            return self._receive(data)
+            return self._receive(data) if isinstance(data, bytes) else self._adopt(data)
         except Exception:
             self.close()
             raise
 
-    def reply(self, actions: Mapping[str, ActionBatch], records: Iterable[SideChannelRecord] = ()) -> bytes:
+    def reply(self, actions: Actions, records: Iterable[SideChannelRecord] = ()) -> bytes | Actions:
         """Returns the answer to the last Step. Agents of behaviors that are left out do nothing this time.
+
+        It is a message, unless the Step was none and no records are to be sent: then it is a copy of the actions.
 
         Args:
             actions: by full behavior id, a row for each agent that waits.
@@ -168,6 +176,11 @@ class Session:
             if len(batch) != asked:
                 raise ValueError(f"{len(batch)} actions for {asked} agents of '{behavior}'")
         self._waiting = {}
+        if self._is_adopted and not records:
+            return {
+                name: ActionBatch(batch.continuous.copy(), batch.discrete.copy())
+                for name, batch in actions.items()
+            }
         if self._repeated_layouts and len(actions) == 1 and not records:
             ((behavior, batch),) = actions.items()
             if len(batch):
@@ -260,17 +273,26 @@ class Session:
         payload = envelope.message.unity_output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
         self._read_descriptions(envelope)
-        batches, replaced = {}, {}
-        for behavior, rows in envelope.rows:
-            decoder = self._decoders.get(behavior)
-            if decoder is None:
-                raise WireError(
-                    f"behavior {quoted(behavior)}: expected brain_parameters before any agent, got none"
-                )
-            batches[behavior] = decoder.decode(rows)
-            if decoder.replaced:
-                replaced[behavior] = decoder.replaced
-        return self._asked(batches, messages, replaced)
+        batches = {behavior: self._decoder(behavior).decode(rows) for behavior, rows in envelope.rows}
+        return self._asked(batches, messages, self._replaced(batches))
+
+    def _adopt(self, steps: Steps) -> Step:
+        batches = {
+            name: self._decoder(name).adopt(batch) for name, batch in sorted(steps.items()) if len(batch)
+        }
+        return self._asked(batches, (), self._replaced(batches))
+
+    def _decoder(self, behavior: str) -> StepDecoder:
+        decoder = self._decoders.get(behavior)
+        if decoder is None:
+            raise WireError(
+                f"behavior {quoted(behavior)}: expected brain_parameters before any agent, got none"
+            )
+        return decoder
+
+    def _replaced(self, batches: Steps) -> Mapping[str, int]:
+        """The number of values that were replaced in each of these behaviors, where there were any."""
+        return {name: count for name in batches if (count := self._decoders[name].replaced)}
 
     def _asked(
         self,
@@ -329,20 +351,26 @@ class Session:
             raise WireError(f"behavior {quoted(behavior)}: {spec_difference(known, spec)}")
 
 
-def is_introduction(data: bytes) -> bool:
+def is_introduction(data: bytes | Steps) -> bool:
     """Whether a message is an introduction, whatever else is wrong with it."""
-    try:
-        return len(data) <= LARGEST_HANDSHAKE and _is_introduction(parse(data).unity_output)
-    except WireError:
-        return False
+    message = _short_message(data)
+    return message is not None and _is_introduction(message.unity_output)
 
 
-def is_goodbye(data: bytes) -> bool:
+def is_goodbye(data: bytes | Steps) -> bool:
     """Whether a message says that its simulator stops by itself."""
+    message = _short_message(data)
+    return message is not None and message.header.status == STOP
+
+
+def _short_message(data: bytes | Steps) -> RowViewMessage | None:
+    """The message that these bytes are; None where they are none, or a long one."""
+    if not isinstance(data, bytes) or len(data) > LARGEST_HANDSHAKE:
+        return None
     try:
-        return len(data) <= LARGEST_HANDSHAKE and parse(data).header.status == STOP
+        return parse(data)
     except WireError:
-        return False
+        return None
 
 
 def check_version(theirs: str) -> None:

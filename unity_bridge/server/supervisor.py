@@ -113,11 +113,7 @@ class Supervisor:
         return Hosted(HostedSimulator(command, name, self._inbox, patience_s=patience_s))
 
     def stop(self, origins: Iterable[Origin]) -> None:
-        """Ends all simulators, frees their ports, and removes logs that the settings do not ask for."""
-        origins = list(origins)
-        for origin in origins:
-            if isinstance(origin, Hosted):
-                origin.simulator.close()
+        """Ends launched processes, frees their ports, and removes logs that the settings do not ask for."""
         processes = [each.process for each in origins if isinstance(each, Launched)]
         stop_programs([each.program for each in processes], grace_s=self.grace_s)
         for each in processes:

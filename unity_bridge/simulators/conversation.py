@@ -10,9 +10,9 @@ from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, en
 from unity_bridge.codec.protocol import API_VERSION, OK, STOP
 from unity_bridge.errors import WireError
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.scene import Scene, Steps
+from unity_bridge.simulators.scene import Scene
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch
+from unity_bridge.steps import ActionBatch, Actions, Steps
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
 from unity_bridge.wire.command_pb2 import CommandProto
 from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewRLInput
@@ -52,6 +52,7 @@ def converse(
     messages = conversation(scene, seed=seed, episodes=episodes, watch=watch, academy=academy)
     message = next(messages)
     while True:
+        assert isinstance(message, bytes)
         reply = exchange(message)
         try:
             message = messages.send(reply)
@@ -66,12 +67,15 @@ def conversation(
     episodes: int | None = None,
     watch: Callable[[Steps], None] = lambda steps: None,
     academy: Academy | None = None,
-) -> Generator[bytes, bytes, str]:
+    as_records: bool = False,
+) -> Generator[bytes | Steps, bytes | Actions, str]:
     """Plays the scene for a trainer until one of the two has enough.
 
     A generator of the simulator's messages, which is sent the trainer's reply to each.
 
     Args:
+        as_records: yield steps as they are where they have no message beside them and their behaviors are described;
+            the trainer may answer with actions as they are.
         scene: not reset yet.
         seed: of the scene; what the trainer says if None.
         episodes: say goodbye after the message that completes so many; None plays on.
@@ -105,13 +109,21 @@ def conversation(
     completed = 0
     while True:
         watch(steps)
-        reply = _read((yield sender.message(steps, academy.outgoing())))
-        if not _goes_on(reply):
-            return "the trainer ended the conversation"
+        outgoing = academy.outgoing()
+        has_record = as_records and not outgoing and sender.has_described(steps)
+        answer = yield steps if has_record else sender.message(steps, outgoing)
+        given = None if isinstance(answer, bytes) else answer
+        if given is None:
+            reply = _read(answer)
+            if not _goes_on(reply):
+                return "the trainer ended the conversation"
         completed += sum(batch.num_terminal for batch in steps.values())
         if episodes is not None and completed >= episodes:
             yield goodbye()
             return f"{completed} episodes are complete"
+        if given is not None:
+            steps = scene.step(_for_all(given, steps, scene.behaviors))
+            continue
         rl_input = reply.unity_input.rl_input
         academy.receive(rl_input.side_channel)
         if rl_input.command == CommandProto.RESET:
@@ -126,6 +138,10 @@ class StepSender:
     def __init__(self, behaviors: Mapping[str, BehaviorSpec]) -> None:
         self._behaviors = behaviors
         self._described: set[str] = set()
+
+    def has_described(self, steps: Steps) -> bool:
+        """Whether the trainer knows the behaviors of these steps."""
+        return all(behavior in self._described for behavior in steps)
 
     def message(self, steps: Steps, side_channel: bytes = b"") -> bytes:
         message = _ok_message()
@@ -189,11 +205,22 @@ def read_actions(
     }
 
 
+def _for_all(given: Actions, asked: Steps, behaviors: Mapping[str, BehaviorSpec]) -> Actions:
+    """The actions for every behavior that asked; zeros for those that the trainer left out."""
+    return {
+        behavior: given[behavior]
+        if behavior in given
+        else ActionBatch.zeros(len(batch) - batch.num_terminal, behaviors[behavior].action_spec)
+        for behavior, batch in asked.items()
+    }
+
+
 def _goes_on(reply: RowViewMessage) -> bool:
     return reply.header.status == OK and reply.unity_input.rl_input.command != CommandProto.QUIT
 
 
-def _read(data: bytes) -> RowViewMessage:
+def _read(data: bytes | Actions) -> RowViewMessage:
+    assert isinstance(data, bytes)  # actions answer steps only
     try:
         return RowViewMessage.FromString(data)
     except DecodeError as error:

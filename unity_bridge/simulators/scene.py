@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from unity_bridge.errors import BridgeError
 from unity_bridge.specs import BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_observations
-
-Steps = Mapping[str, StepBatch]
-"""One batch per behavior id that has something to say in this message."""
+from unity_bridge.steps import Steps as Steps
 
 
 class SceneError(BridgeError):

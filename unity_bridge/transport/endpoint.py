@@ -10,10 +10,11 @@ import logging
 import socket
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.steps import Actions, Steps
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
@@ -43,15 +44,18 @@ class Call:
 
     __slots__ = ("_respond", "data", "endpoint", "peer")
 
-    def __init__(self, endpoint: Source, peer: str, data: bytes, respond: Respond) -> None:
+    def __init__(
+        self, endpoint: Source, peer: str, data: bytes | Steps, respond: Callable[[Any], None]
+    ) -> None:
         self.endpoint = endpoint
         self.peer = peer
         """The caller as gRPC names it: stable for one connection."""
         self.data = data
+        """The message; steps as they are where it comes from this process."""
         self._respond = respond
 
-    def answer(self, data: bytes) -> None:
-        """Sends a message back. Whatever follows, the first response counts."""
+    def answer(self, data: bytes | Actions) -> None:
+        """Sends a message back, or actions for steps as they are. Whatever follows, the first response counts."""
         self._respond(data)
 
     def refuse(self, text: str) -> None:

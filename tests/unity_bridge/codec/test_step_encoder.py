@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from unittest.mock import patch
 
 import numpy as np
@@ -11,8 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from unity_bridge.codec import step_encoder
+from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
-from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.errors import WireError
+from unity_bridge.specs import (
+    PICTURE,
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
 from unity_bridge.steps import StepBatch
 from unity_bridge.wire.unity_rl_output_pb2 import UnityRLOutputProto
 
@@ -136,3 +147,75 @@ def test_observations_of_another_shape_are_refused() -> None:
 def test_masks_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match="expected masks of 2 choices, got 1"):
         encode_steps(one_row(allowed_actions=np.ones((1, 1), np.bool_)), SPEC)
+
+
+def decoded(batch: StepBatch, spec: BehaviorSpec) -> StepBatch:
+    rows = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(batch, spec)).value
+    return StepDecoder("Walker", spec).decode([row.SerializeToString() for row in rows])
+
+
+def outcome(make: Callable[[], StepBatch]) -> StepBatch | str:
+    try:
+        return make()
+    except WireError as error:
+        return str(error)
+
+
+def assert_same(one: StepBatch | str, other: StepBatch | str) -> None:
+    if isinstance(one, str) or isinstance(other, str):
+        assert one == other
+        return
+    for field in dataclasses.fields(StepBatch):
+        ours, theirs = getattr(one, field.name), getattr(other, field.name)
+        for here, there in zip(
+            *((each if isinstance(each, tuple) else (each,)) for each in (ours, theirs)), strict=True
+        ):
+            if isinstance(here, np.ndarray):
+                assert here.dtype == there.dtype
+                assert here.tobytes() == there.tobytes()
+                assert here.shape == there.shape
+            else:
+                assert here == there
+
+
+@settings(deadline=None, max_examples=150)
+@given(data=st.data())
+def test_an_adopted_batch_is_what_the_wire_would_bring(data: st.DataObject) -> None:
+    spec = data.draw(specs())
+    batch = data.draw(batches(spec))
+    few = data.draw(hnp.arrays(np.int64, len(batch), elements=st.integers(0, 5)))
+    batch = dataclasses.replace(batch, agent_ids=few)
+    for values in (batch.rewards, *batch.observations):
+        if values.size and data.draw(st.booleans()):
+            values.flat[data.draw(st.integers(0, values.size - 1))] = np.nan
+    assert_same(
+        outcome(lambda: decoded(batch, spec)), outcome(lambda: StepDecoder("Walker", spec).adopt(batch))
+    )
+
+
+def test_adopted_pictures_are_what_the_wire_would_bring() -> None:
+    spec = BehaviorSpec((ObservationSpec("camera", (3, 20, 20), PICTURE),), ActionSpec(1))
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 20, 20)).astype(np.uint8)
+    floats = pixels.astype(np.float32) / 255
+    for pictures in (pixels, floats):
+        batch = one_row(
+            agent_ids=np.arange(2), observations=(pictures,), allowed_actions=np.ones((2, 0), np.bool_),
+            **{name: np.zeros(2, np.bool_) for name in ("terminated", "truncated")},
+            **{name: np.zeros(2, np.float32) for name in ("rewards", "group_rewards")}, group_ids=np.zeros(2, np.int64),
+        )  # fmt: skip
+        assert_same(decoded(batch, spec), StepDecoder("Walker", spec).adopt(batch))
+
+
+def test_an_adopted_batch_shares_no_memory() -> None:
+    batch = one_row()
+    adopted = StepDecoder("Walker", SPEC).adopt(batch)
+    for field in dataclasses.fields(StepBatch):
+        values = getattr(batch, field.name)
+        for array in values if isinstance(values, tuple) else [values]:
+            if isinstance(array, np.ndarray):
+                array[...] = 1
+    np.testing.assert_array_equal(adopted.observations[0], 0.0)
+    assert not adopted.terminated.any()
+    assert not adopted.rewards.any()
+    with pytest.raises(ValueError, match=r"expected observations of shapes \[\(3,\)\], got \[\(1,\)\]"):
+        StepDecoder("Walker", SPEC).adopt(one_row(observations=(np.zeros((1, 1), np.float32),)))
