@@ -50,14 +50,11 @@ class SensorReader:
         return np.zeros((rows, self.size), np.float32)
 
     def adopt(self, values: Observation) -> Observation:
-        """Returns a copy of observations that did not come as a message. Shape [N, *sensor shape]."""
-        if not self.may_be_compressed:
-            return np.array(as_floats(values))
-        if values.dtype == np.uint8:
+        """Returns a copy of observations that did not come as a message, in the shape of those that did."""
+        if self.may_be_compressed and values.dtype == np.uint8:
             return values.copy()
         floats: NDArray[np.float32] = np.array(as_floats(values)).reshape(len(values), self.size)
-        arranged: NDArray[np.float32] = self.layout.arrange(floats, self.spec)
-        return arranged
+        return self.layout.arrange(floats, self.spec) if self.may_be_compressed else floats
 
     def require_fit(self, observation: ObservationProto, where: str) -> None:
         """Raises WireError unless the observation is one of this sensor; PNG files are not looked into."""
