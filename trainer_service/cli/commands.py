@@ -264,9 +264,6 @@ def _require_episodes(episodes: int) -> None:
 def _simulate(parsed: argparse.Namespace) -> int:
     from unity_bridge.simulators.__main__ import main as simulate
 
-    # What `learn` starts finds modules in the current folder, as `python -m` does; a console script does not.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     return simulate([parsed.env, *parsed.rest])
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator, Mapping
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -62,7 +63,8 @@ def is_isolated(command: Command, count: int, isolate: Isolate) -> bool:
 class HostedSimulator:
     """A simulator in the place of an endpoint. It runs when the reader of the inbox comes for the next message.
 
-    What its environment raises passes through the reader, so a debugger and tracebacks show its frames.
+    What its environment raises passes through the reader, so a debugger and tracebacks show its frames. What it prints
+    goes to standard error.
     """
 
     port = 0
@@ -123,7 +125,8 @@ class HostedSimulator:
         self._thread = threading.get_ident()
         self._notice.begin()
         try:
-            message = next(self._messages) if reply is None else self._messages.send(reply)
+            with redirect_stdout(sys.stderr):  # standard output is the run's, whose lines programs read
+                message = next(self._messages) if reply is None else self._messages.send(reply)
         except StopIteration:
             self.close()
             return

@@ -91,7 +91,7 @@ class Endpoint:
         self.host = host
         self._inbox = inbox
         self._throttled = ThrottledLogger(LOGGER)
-        serve = ThreadedServer if inbox.completion_queue is None else DirectServer
+        serve = DirectServer if inbox.serves_directly else ThreadedServer
         try:
             self._server = serve(
                 Service(

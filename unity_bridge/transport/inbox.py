@@ -64,12 +64,18 @@ class Inbox:
         self._when_handled: deque[Callable[[], None]] = deque()
         self._watchers: list[Callable[[float], None]] = []
         self._watched_at = self.clock.now()
-        self.completion_queue = (
-            cygrpc.CompletionQueue() if (can_serve_directly() if direct is None else direct) else None
-        )
-        """gRPC's queue. Each of its events carries, as its tag, what to do about it."""
+        self.serves_directly = can_serve_directly() if direct is None else direct
+        """Whether ports are served by gRPC's completion queue."""
+        self._completion_queue: Any = None
         self.spinner = Spinner()
         """How long the reader looks into gRPC's queue again and again before it sleeps in it."""
+
+    @property
+    def completion_queue(self) -> Any:
+        """gRPC's queue, read as soon as a port asks for it. Each event carries, as its tag, what to do about it."""
+        if self._completion_queue is None:
+            self._completion_queue = cygrpc.CompletionQueue()
+        return self._completion_queue
 
     def put(self, event: Any) -> None:
         """Adds an event, from any thread. A sleeping reader notices it within a tenth of a second."""
@@ -80,7 +86,7 @@ class Inbox:
         while self._when_handled:
             self._when_handled.popleft()()
         until = time.monotonic() + timeout
-        if self.completion_queue is None:
+        if self._completion_queue is None:
             return self._get_of_threads(until)
         polls = 0
         while self._put.empty():
@@ -120,7 +126,7 @@ class Inbox:
 
     def poll(self, timeout: float) -> bool:
         """Acts on one event of gRPC's queue. Returns False if there was none in time."""
-        if self.completion_queue is None:
+        if self._completion_queue is None:
             return False
         event = self.spinner.spin(self._look, timeout) if timeout > 0 else self._look()
         if event is None and timeout > 0:
@@ -135,8 +141,7 @@ class Inbox:
 
         A deadline of now would sleep a millisecond, the grain of gRPC's clock; one long past does not sleep.
         """
-        queue: Any = self.completion_queue
-        event = queue.poll(deadline=deadline)
+        event = self._completion_queue.poll(deadline=deadline)
         return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
 
     def when_handled(self, work: Callable[[], None]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +23,8 @@ def import_module(called: str, module: str, explain: Callable[[str], str] = lamb
     Raises:
         SceneError: it cannot be imported.
     """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as ``python -m`` has it, and a console script has not
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
