@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
+from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, scheduled
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import (
     DemonstratedSteps,
@@ -150,7 +150,7 @@ class BehavioralCloning:
         steps = self._settings.steps
         if not steps:
             return self._learning_rate
-        return linear_decay(self._learning_rate, FINAL_LEARNING_RATE, step, steps)
+        return scheduled("linear", self._learning_rate, FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
         """Sequences of each minibatch by number, in random order; the remainder is a smaller one of its own."""
