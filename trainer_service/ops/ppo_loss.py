@@ -63,23 +63,17 @@ def return_range(batch: PPOBatch) -> Tensor:
 
 
 def ppo_loss(
-    mean: Tensor,
-    log_sigma: Tensor,
-    logits: Tensor,
-    values: Tensor,
-    batch: PPOBatch,
-    steps: PPOSteps,
-    branches: Sequence[int],
+    outputs: Sequence[Tensor], batch: PPOBatch, steps: PPOSteps, branches: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """PPO's whole loss, eq. 9 of Schulman et al. 2017 (arXiv:1707.06347): −L^CLIP + c_v L_V − β H.
 
-    mean: [B, C]; log_sigma: [C]; logits: [B, K] before masking; values: [B, signals].
+    outputs: μ [B, C], log σ [C], logits [B, K] before masking and values [B, signals].
 
     Returns the loss, a scalar, and its parts without gradients, [5]: policy loss, value loss, entropy, fraction of
     clipped ratios, approximate KL divergence.
     """
     loss, parts = _PPOLoss.apply(  # type: ignore[no-untyped-call]  # torch has no types here
-        mean, log_sigma, logits, values, batch, steps, branches
+        *outputs, batch, steps, branches
     )
     return cast(Tensor, loss), cast(Tensor, parts)
 

@@ -99,11 +99,8 @@ class COMA(OnPolicyLearner):
         targets = self.estimate(rollout)
         evaluate = partial(self._log_prob_and_entropy, rollout)
         loss = surrogate(evaluate, rollout, targets.advantages, hyper.ratio_clip, scheduled.beta)
-        for epoch in range(hyper.num_epoch):
-            epochs.actors(loss, epoch, 2 * hyper.num_epoch, rollout.sampler)
         value_loss = partial(self._critic_loss, rollout, targets)
-        for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            epochs.critic(value_loss, epoch, 2 * hyper.num_epoch)
+        epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {
             **epochs.metrics(),
             "Policy/Exploration Rate": self._exploration.epsilon,

@@ -69,11 +69,8 @@ class POCA(OnPolicyLearner):
         loss = surrogate(
             evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
         )
-        for epoch in range(hyper.num_epoch):
-            epochs.actors(loss, epoch, 2 * hyper.num_epoch, rollout.sampler)
         value_loss = partial(self._critic_loss, rollout, targets)
-        for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            epochs.critic(value_loss, epoch, 2 * hyper.num_epoch)
+        epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {
             **epochs.metrics(),
             **targets.metrics,

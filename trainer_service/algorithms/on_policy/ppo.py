@@ -201,7 +201,7 @@ class PPO(OnPolicyLearner):
     ) -> Tensor:
         """Makes one gradient step on a share of a minibatch. Returns the loss's parts, times the share."""
         parameters, values = self._policy.policy_and_values(observations, sequences)
-        loss, parts = ppo_loss(*parameters[:3], values, batch, steps, self._policy.actions.branches)
+        loss, parts = ppo_loss((*parameters[:3], values), batch, steps, self._policy.actions.branches)
         self._optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, share)
         return self._shard.weighted(parts, share)
 

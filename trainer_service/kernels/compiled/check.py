@@ -124,7 +124,7 @@ def _sequences(memory_size: int) -> Sequences | None:
 
 def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences: Sequences | None) -> Tensor:
     parameters, values = network.policy_and_values([observations], sequences)
-    return ppo_loss(*parameters[:3], values, batch, _STEPS, network.actions.branches)[0]
+    return ppo_loss((*parameters[:3], values), batch, _STEPS, network.actions.branches)[0]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -80,6 +80,15 @@ class GroupEpochs:
             self.optimizers["critic_optimizer"].minimize(value, rate, self.max_grad_norm)
             self.losses.append(value.detach())
 
+    def one_after_the_other(
+        self, loss: ActorLoss, value_loss: Callable[[JointStepBatch], Tensor], num_epoch: int
+    ) -> None:
+        """All epochs of the actors, then as many of the critic."""
+        for epoch in range(num_epoch):
+            self.actors(loss, epoch, 2 * num_epoch, self.rollout.sampler)
+        for epoch in range(num_epoch, 2 * num_epoch):
+            self.critic(value_loss, epoch, 2 * num_epoch)
+
     def metrics(self) -> dict[str, float]:
         """Means over all gradient steps, by tag."""
         shard = self.rollout.sampler.shard
