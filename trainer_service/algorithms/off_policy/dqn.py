@@ -58,6 +58,7 @@ class DQN(ReplayLearner[TransitionMinibatch]):
         normalizer.to(device)
         self._hyper = hyper
         self._branches = spec.action_spec.discrete_branches
+        imitator, loss = Imitator.of_trunk(network.trunk, network.decide), margin_loss(self._branches)
         self._network, self._target, self._optimizer = network, target, optimizer
         super().__init__(
             settings,
@@ -71,8 +72,8 @@ class DQN(ReplayLearner[TransitionMinibatch]):
                 settings,
                 compute,
                 network,
-                lambda: [Imitator.of_trunk(network.trunk, network.decide)],
-                margin_loss(self._branches),
+                lambda: [imitator],
+                loss,
                 optimizer.parameters,
                 normalizer.forward,
             ),

@@ -55,6 +55,8 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
         acting = RememberingActor(policy, critics) if critics.memory_size else policy
         normalizer.to(device)
+        imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
+        parameters = self._policy_optimizer.parameters
         self._drawing = random_stream(compute.seed + 2)
         super().__init__(
             settings,
@@ -70,14 +72,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
                 value_heads=True,
             ),
             cloning=make_cloning(
-                spec,
-                settings,
-                compute,
-                policy,
-                lambda: [Imitator.of_trunk(policy.actor, policy.actions.forward)],
-                action_loss(policy.actions),
-                self._policy_optimizer.parameters,
-                normalizer.forward,
+                spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
             ),
             networks={
                 "actor": policy,

@@ -97,8 +97,8 @@ class COMA(OnPolicyLearner):
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.estimate(rollout)
-        evaluate = partial(self._log_prob_and_entropy, rollout)
-        loss = surrogate(evaluate, rollout, targets.advantages, hyper.ratio_clip, scheduled.beta)
+        evaluate, advantages = self._log_prob_and_entropy, targets.advantages
+        loss = surrogate(evaluate, rollout, advantages, hyper.ratio_clip, scheduled.beta)
         value_loss = partial(self._critic_loss, rollout, targets)
         epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from trainer_service.algorithms.common.learner import Metrics
-from trainer_service.algorithms.common.on_policy.rollout import log_prob_and_entropy
 from trainer_service.algorithms.common.on_policy.update import surrogate
 from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
@@ -29,9 +28,8 @@ class HAPPO(MAPPO):
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.critic.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
         weighted = rollout.weighted(targets.advantages).clone()
-        loss = surrogate(evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
+        loss = surrogate(self._evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
         joint_steps = rollout.joint_steps
         of_step = torch.from_numpy(joint_steps.of_step).to(self._device)
         factor = torch.ones(len(joint_steps), device=self._device)
@@ -49,7 +47,7 @@ class HAPPO(MAPPO):
                 total = 2 * len(agents) * hyper.num_epoch
                 epochs.actors(loss, epoch, total, sampler, rows)
             with torch.no_grad():
-                log_prob, _ = evaluate(rows, sampler.sequences)
+                log_prob, _ = self._evaluate(rollout, rows, sampler.sequences)
                 factor[of_step[rows]] *= (log_prob - rollout.old_log_prob[rows]).exp()
             deviations.append(float(factor.std(correction=0)))
         value_loss = partial(self.critic.loss, rollout, targets)

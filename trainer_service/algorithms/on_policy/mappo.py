@@ -29,6 +29,7 @@ class MAPPO(OnPolicyLearner):
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         hyper = require_settings(settings, MAPPOSettings)
         self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
+        self._evaluate = partial(log_prob_and_entropy, self._actors)
         super().__init__(settings, compute, parts)
 
     def update(self, step: int) -> Metrics:
@@ -37,16 +38,14 @@ class MAPPO(OnPolicyLearner):
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.critic.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
         metrics, total = targets.metrics, 2 * hyper.num_epoch
         for epoch in range(total):
             # Actors and critic take turns, or all epochs of the actors come first, by the critic as it was.
             if epoch % 2 == 0 if hyper.estimates_every_epoch else epoch < hyper.num_epoch:
                 if epoch and hyper.estimates_every_epoch:
                     targets = self.critic.estimate(rollout, scheduled.epsilon)
-                loss = surrogate(
-                    evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
-                )
+                weighted = rollout.weighted(targets.advantages)
+                loss = surrogate(self._evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
                 epochs.actors(loss, epoch, total, rollout.sampler)
             else:
                 value_loss = partial(self.critic.loss, rollout, targets)

@@ -65,10 +65,9 @@ class POCA(OnPolicyLearner):
         epochs = self.begin_group_update(step, self._actors, None)  # attention takes any number
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
-        loss = surrogate(
-            evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
-        )
+        evaluate = partial(log_prob_and_entropy, self._actors)
+        weighted = rollout.weighted(targets.advantages)
+        loss = surrogate(evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
         value_loss = partial(self._critic_loss, rollout, targets)
         epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {

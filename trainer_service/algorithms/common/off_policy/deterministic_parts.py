@@ -80,20 +80,15 @@ def deterministic_parts(
     )
     acting = RememberingActor(policy, critic) if critic.memory_size else policy
     noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+    imitator, loss = Imitator.of_trunk(policy.actor, policy.decide), action_loss(policy.actions)
+    parameters = own.policy_optimizer.parameters
     return own, {
         "actor": bounded_actor(
             acting, normalizer, compute, SquashedPolicyNetwork, exploration=noise, exported=policy
         ),
         "parts": transition_parts(spec, settings, compute, sources, normalizer, acting.memory_size),
         "cloning": make_cloning(
-            spec,
-            settings,
-            compute,
-            policy,
-            lambda: [Imitator.of_trunk(policy.actor, policy.decide)],
-            action_loss(policy.actions),
-            own.policy_optimizer.parameters,
-            normalizer.forward,
+            spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
         ),
         "networks": {
             "actor": policy,

@@ -76,20 +76,15 @@ def agent_parts(
         spec.observation_specs, normalize=settings.network_settings.normalize
     ).to(compute.device)
     optimizer = _optimizer(policy, settings, compute, epsilon=1e-8)
+    imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
+    parameters = optimizer.parameters
     return policy, Parts(
         actor=_actor(policy, normalizer, optimizer, compute),
         rewards=rewards,
         networks={"network": policy},
         optimizers={"optimizer": optimizer},
         cloning=make_cloning(
-            spec,
-            settings,
-            compute,
-            policy,
-            lambda: [Imitator.of_trunk(policy.actor, policy.actions.forward)],
-            action_loss(policy.actions),
-            optimizer.parameters,
-            normalizer.forward,
+            spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
         ),
     )
 

@@ -15,13 +15,16 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch, joint_step_batches
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, Rollout
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
 from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.losses import clipped_surrogate_loss
 
 _T = TypeVar("_T")
+
+Evaluation = Callable[[GroupRollout, Tensor, Sequences | None], tuple[Tensor, Tensor]]
+"""Log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy."""
 
 ActorLoss = Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]]
 """Of a minibatch's steps, int64 [B], and how they follow each other: its loss, and without gradients a report: policy
@@ -109,20 +112,19 @@ class GroupEpochs:
 
 
 def surrogate(
-    evaluate: Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]],
-    rollout: Rollout,
+    evaluate: Evaluation,
+    rollout: GroupRollout,
     advantages: Tensor,
     clip_epsilon: float | None,
     beta: float,
 ) -> ActorLoss:
     """The loss −L − β H of actors without a critic: L^CLIP of PPO, or the plain policy gradient's E[A ln π].
 
-    evaluate: log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy.
     advantages: of every step, [S]; clip_epsilon: how far from 1 a ratio may move; None for the plain gradient.
     """
 
     def loss(steps: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
-        log_prob, entropy = evaluate(steps, sequences)
+        log_prob, entropy = evaluate(rollout, steps, sequences)
         old, advantage = rollout.old_log_prob[steps], advantages[steps]
         if clip_epsilon is None:
             policy_loss = -(advantage * log_prob).mean()
