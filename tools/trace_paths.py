@@ -111,6 +111,7 @@ def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Tr
                 "--run-id=traced",
                 f"--results-dir={folder}",
                 "--seed=1",
+                "--set=env_settings.isolate=true",  # else a tick has the simulator's own work in it
             ]
             if main([*line, *(f"--set={each}" for each in settings)]) != 0:
                 raise SystemExit(f"{config} did not run")

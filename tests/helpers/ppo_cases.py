@@ -13,14 +13,14 @@ from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import MlpLayout, layout_of
-from trainer_service.kernels.ppo_steps import Minibatch, PPOSteps
+from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.shard import Shard
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.losses import clipped_surrogate_loss, clipped_value_loss
-from trainer_service.ops.ppo_loss import PPOBatch
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 KernelKind = Callable[[MlpLayout, FlatOptimizer], CompiledPPO]
@@ -53,12 +53,8 @@ def loss_of_the_paper(
     logits: Tensor,
     values: Tensor,
     batch: PPOBatch,
-    *,
+    steps: PPOSteps,
     branches: Sequence[int],
-    clip_epsilon: float,
-    value_clip_range: Tensor,
-    value_coefficient: float,
-    entropy_coefficient: float,
 ) -> tuple[Tensor, Tensor]:
     """``ppo_loss`` by nothing but the paper's terms, for autograd to differentiate; and its parts."""
     log_prob, entropy = torch.zeros_like(batch.advantage), values.new_zeros(())
@@ -70,15 +66,15 @@ def loss_of_the_paper(
         log_prob = log_prob + dist.categorical_log_prob(log_choices, batch.discrete_actions)
         entropy = entropy + dist.categorical_entropy(log_choices).mean()
     policy_loss = clipped_surrogate_loss(
-        log_prob, batch.old_log_prob, batch.advantage, clip_epsilon=clip_epsilon
+        log_prob, batch.old_log_prob, batch.advantage, clip_epsilon=steps.clip_epsilon
     )
-    value_loss = clipped_value_loss(values, batch.old_value, batch.return_, clip_range=value_clip_range)
+    value_loss = clipped_value_loss(values, batch.old_value, batch.return_, clip_range=steps.value_clip_range)
     log_ratio = (log_prob - batch.old_log_prob).detach()
     ratio = log_ratio.exp()
-    clip_fraction = ((ratio - 1.0).abs() > clip_epsilon).to(ratio.dtype).mean()
+    clip_fraction = ((ratio - 1.0).abs() > steps.clip_epsilon).to(ratio.dtype).mean()
     divergence = (ratio - 1.0 - log_ratio).mean()
     parts = torch.stack([policy_loss, value_loss, entropy, clip_fraction, divergence]).detach()
-    return policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy, parts
+    return policy_loss + steps.value_coefficient * value_loss - steps.entropy_coefficient * entropy, parts
 
 
 @dataclass(frozen=True)
@@ -212,30 +208,24 @@ class Learner:
         assert layout is not None
         return kind(layout, self.optimizer)
 
+    def epoch(self, order: Tensor, spans: Sequence[Minibatch]) -> PPOEpoch:
+        return PPOEpoch([self.observations], self.targets, order, spans, self.case.steps())
+
     def by_kernel(self, kind: KernelKind, order: Tensor, spans: Sequence[Minibatch]) -> Tensor:
         """An epoch; returns its losses."""
-        losses, steps = torch.zeros(5), self.case.steps()
-        made = self.kernel(kind).epoch(
-            [self.observations], self.targets, order, spans, steps, losses, lambda number: None
-        )
+        losses, epoch = torch.zeros(5), self.epoch(order, spans)
+        made = self.kernel(kind).epoch(epoch, losses, lambda number: None)
         assert made == len(spans)
         return losses
 
     def by_autograd(self, order: Tensor, spans: Sequence[Minibatch]) -> Tensor:
         """An epoch as the papers have it; returns its losses."""
         steps, losses = self.case.steps(), torch.zeros(5)
-        keywords = {
-            "branches": self.case.branches,
-            "clip_epsilon": steps.clip_epsilon,
-            "value_clip_range": steps.value_clip_range,
-            "value_coefficient": steps.value_coefficient,
-            "entropy_coefficient": steps.entropy_coefficient,
-        }
         for span in spans:
             rows = order[span.rows]
             batch = PPOBatch(*(column[rows] for column in self.targets))
             outputs, values = self.network.policy_and_values([self.observations[rows]], span.sequences)
-            loss, parts = loss_of_the_paper(*outputs[:3], values, batch, **keywords)
+            loss, parts = loss_of_the_paper(*outputs[:3], values, batch, steps, self.case.branches)
             losses += parts * span.share
             self.optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, span.share)
         return losses

@@ -165,7 +165,6 @@ class Collector:
         return actor.act(steps)
 
     def _sample_actions(self, actor: Actor, waiting: list[_Waiting]) -> list[ActionBatch]:
-        counts = [len(part.rows) for part in waiting]
         together = waiting[0] if len(waiting) == 1 else _concatenated(waiting)
         if len(together.rows) == 0:
             return [ActionBatch.zeros(0, self.selector.spec.action_spec) for _ in waiting]
@@ -184,7 +183,7 @@ class Collector:
         discrete = decisions.discrete_actions.astype(np.int32)
         if len(waiting) == 1:
             return [ActionBatch(continuous, discrete)]
-        cuts = np.cumsum(counts)[:-1]
+        cuts = np.cumsum([len(part.rows) for part in waiting])[:-1]
         return [
             ActionBatch(*part)
             for part in zip(np.split(continuous, cuts), np.split(discrete, cuts), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -116,10 +116,12 @@ class Router:
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
         pending, self._pending_replies = self._pending_replies, []
-        decided = {id(collector): iter(collector.act()) for collector in _each_once(pending)}
+        decided: dict[Collector, Iterator[ActionBatch]] = {}
         replies: dict[int, dict[str, ActionBatch]] = {}
         for simulator, behavior_id, collector in pending:
-            replies.setdefault(simulator, {})[behavior_id] = next(decided[id(collector)])
+            if collector not in decided:
+                decided[collector] = iter(collector.act())
+            replies.setdefault(simulator, {})[behavior_id] = next(decided[collector])
         return replies
 
     def drop(self, simulator: int) -> None:
@@ -156,7 +158,3 @@ def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
             f"behavior {quoted(behavior_id)}: expected at most {MAX_ACTIONS} actions, continuous ones and choices of "
             f"all branches, got {size}"
         )
-
-
-def _each_once(pending: Iterable[tuple[int, str, Collector]]) -> list[Collector]:
-    return list(dict.fromkeys(collector for _, _, collector in pending))

@@ -37,6 +37,20 @@ class PPOBatch(NamedTuple):
     """[B, signals]"""
 
 
+class PPOSteps(NamedTuple):
+    """What all gradient steps of an epoch have in common."""
+
+    learning_rate: float
+    clip_epsilon: float
+    value_clip_range: Tensor
+    """[signals]"""
+
+    value_coefficient: float
+    entropy_coefficient: float
+    max_grad_norm: float | None
+    """The gradient's length is cut down to it, norm + 1e-6 as in ``FlatParameters.clip_gradient``; None: never."""
+
+
 def return_range(batch: PPOBatch) -> Tensor:
     """The range of all returns and values, by reward signal. Shape [value heads].
 
@@ -49,29 +63,18 @@ def return_range(batch: PPOBatch) -> Tensor:
 
 
 def ppo_loss(
-    mean: Tensor,
-    log_sigma: Tensor,
-    logits: Tensor,
-    values: Tensor,
-    batch: PPOBatch,
-    *,
-    branches: Sequence[int],
-    clip_epsilon: float,
-    value_clip_range: Tensor,
-    value_coefficient: float,
-    entropy_coefficient: float,
+    outputs: Sequence[Tensor], batch: PPOBatch, steps: PPOSteps, branches: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """PPO's whole loss, eq. 9 of Schulman et al. 2017 (arXiv:1707.06347): −L^CLIP + c_v L_V − β H.
 
-    mean: [B, C]; log_sigma: [C]; logits: [B, K] before masking; values: [B, signals]; value_clip_range: [signals].
+    outputs: μ [B, C], log σ [C], logits [B, K] before masking and values [B, signals].
 
     Returns the loss, a scalar, and its parts without gradients, [5]: policy loss, value loss, entropy, fraction of
     clipped ratios, approximate KL divergence.
     """
     loss, parts = _PPOLoss.apply(  # type: ignore[no-untyped-call]  # torch has no types here
-        mean, log_sigma, logits, values, batch,
-        branches, clip_epsilon, value_clip_range, value_coefficient, entropy_coefficient,
-    )  # fmt: skip
+        *outputs, batch, steps, branches
+    )
     return cast(Tensor, loss), cast(Tensor, parts)
 
 
@@ -96,11 +99,8 @@ class _PPOLoss(torch.autograd.Function):
         logits: Tensor,
         values: Tensor,
         batch: PPOBatch,
+        steps: PPOSteps,
         branches: Sequence[int],
-        clip_epsilon: float,
-        value_clip_range: Tensor,
-        value_coefficient: float,
-        entropy_coefficient: float,
     ) -> tuple[Tensor, Tensor]:
         log_prob = torch.zeros_like(batch.advantage)
         entropy = values.new_zeros(())
@@ -122,27 +122,27 @@ class _PPOLoss(torch.autograd.Function):
 
         log_ratio = log_prob - batch.old_log_prob
         ratio = log_ratio.exp()
-        clipped_ratio = ratio.clamp(1.0 - clip_epsilon, 1.0 + clip_epsilon)
+        clipped_ratio = ratio.clamp(1.0 - steps.clip_epsilon, 1.0 + steps.clip_epsilon)
         unclipped, clipped = ratio * batch.advantage, clipped_ratio * batch.advantage
         policy_loss = -torch.minimum(unclipped, clipped).mean()
 
         error = values - batch.return_
         moved = values - batch.old_value
-        kept = torch.clamp(moved, -value_clip_range, value_clip_range)
+        kept = torch.clamp(moved, -steps.value_clip_range, steps.value_clip_range)
         squared, clipped_squared = error.square(), (batch.old_value + kept - batch.return_).square()
         value_loss = torch.maximum(squared, clipped_squared).mean()
 
         ctx.slope = torch.where(unclipped <= clipped, unclipped, 0.0)
         # Outside the range the larger term is flat in V; inside it both terms are the same one.
         ctx.error = torch.where((clipped_squared > squared) & (kept != moved), 0.0, error)
-        ctx.branches = branches
-        ctx.value_coefficient, ctx.entropy_coefficient = value_coefficient, entropy_coefficient
+        ctx.branches, ctx.steps = branches, steps
         clip_fraction = (ratio != clipped_ratio).float().mean()
         parts = torch.stack(
             [policy_loss, value_loss, entropy, clip_fraction, (ratio - 1.0 - log_ratio).mean()]
         )
         ctx.mark_non_differentiable(parts)
-        return policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy, parts
+        loss = policy_loss + steps.value_coefficient * value_loss - steps.entropy_coefficient * entropy
+        return loss, parts
 
     @staticmethod
     @once_differentiable
@@ -154,16 +154,16 @@ class _PPOLoss(torch.autograd.Function):
             z, inverse_sigma = ctx.gaussian
             grad_mean = grad_log_prob * (z * inverse_sigma)
             grad_log_sigma = (grad_log_prob * (z * z - 1.0)).sum(dim=0)
-            grad_log_sigma -= ctx.entropy_coefficient / z.shape[1]
+            grad_log_sigma -= ctx.steps.entropy_coefficient / z.shape[1]
         if ctx.categorical is not None:
             choices, surprise, branch_entropy, chosen = ctx.categorical
             spread = _to_choices(branch_entropy, ctx.branches)
-            grad_logits = (ctx.entropy_coefficient / rows) * (surprise + choices * spread)
+            grad_logits = (ctx.steps.entropy_coefficient / rows) * (surprise + choices * spread)
             grad_logits -= grad_log_prob * choices
             grad_logits.scatter_add_(1, chosen, grad_log_prob.expand(-1, chosen.shape[1]))
-        grad_values = ctx.error * (2.0 * ctx.value_coefficient / ctx.error.numel())
+        grad_values = ctx.error * (2.0 * ctx.steps.value_coefficient / ctx.error.numel())
         gradients = [grad_mean, grad_log_sigma, grad_logits, grad_values]
-        return (*[None if each is None else each * grad_loss for each in gradients], *[None] * 6)
+        return (*[None if each is None else each * grad_loss for each in gradients], *[None] * 3)
 
 
 def _branch_sums(choices: Tensor, branches: Sequence[int]) -> Tensor:

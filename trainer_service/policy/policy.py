@@ -21,7 +21,7 @@ from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
-from trainer_service.runs.layout import NEWEST, RunLayout, existing_state, run_path
+from trainer_service.runs.layout import NEWEST, RunLayout, run_path
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -385,14 +385,7 @@ def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
     if which == "last":
         return newest
     if which == "best":
-        best = {name: existing_state(RunLayout(run).best(name)) for name in newest}
-        missing = [name for name, path in best.items() if not path.is_file()]
-        if missing:
-            raise UserError(
-                f"no best checkpoint of {', '.join(missing)} in '{run}'; "
-                "a run keeps one where its configuration has a section 'evaluation'"
-            )
-        return best
+        return RunLayout(run).best_checkpoints(newest)
     if which.isdecimal():
         return RunLayout(run).checkpoints_of_step(list(newest), int(which))
     path = Path(which)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -34,28 +34,14 @@ class JointSequenceReplay(JointReplay):
         *,
         longest: int,
         memory_size: int,
-        num_agents: int,
-        discount: float,
         alpha: float | None = None,
-        n_step: int = 1,
-        follow_agents: bool = False,
-        team: bool = False,
-        sensors: Sequence[int] | None = None,
+        **others: Any,
     ) -> None:
         """longest: joint steps of a sequence; memory_size: floats of an agent's memory that are kept, the first.
 
-        alpha: 0 samples uniformly, 1 in proportion to the error, None without priorities. Others: see JointReplay.
+        alpha: 0 samples uniformly, 1 in proportion to the error, None without priorities. others: see JointReplay.
         """
-        super().__init__(
-            spec,
-            capacity,
-            num_agents=num_agents,
-            discount=discount,
-            n_step=n_step,
-            follow_agents=follow_agents,
-            team=team,
-            sensors=sensors,
-        )
+        super().__init__(spec, capacity, **others)
         self._longest = longest
         self._memory_size = memory_size
         self._finals["memories"] = np.empty((self._final_capacity, memory_size), np.float32)

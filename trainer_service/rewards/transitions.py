@@ -50,6 +50,7 @@ def as_sampled(continuous_actions: Tensor) -> Tensor:
     return continuous_actions
 
 
+@dataclass(eq=False)
 class Experience:
     """Trajectories as transitions on a device, put together when they are asked for.
 
@@ -57,16 +58,11 @@ class Experience:
     none is ever of another episode, and pictures are stored once.
     """
 
-    def __init__(
-        self,
-        trajectories: Trajectories,
-        device: torch.device,
-        env_actions: Callable[[Tensor], Tensor] = as_sampled,
-    ) -> None:
-        """env_actions: from continuous actions as they were sampled to what the simulator got."""
-        self.trajectories = trajectories
-        self._device = device
-        self._env_actions = env_actions
+    trajectories: Trajectories
+    device: torch.device
+
+    env_actions: Callable[[Tensor], Tensor] = as_sampled
+    """From continuous actions as they were sampled to what the simulator got."""
 
     def __len__(self) -> int:
         return len(self.trajectories)
@@ -74,7 +70,7 @@ class Experience:
     def take(self, rows: slice | Tensor) -> Transitions:
         """Some of the steps: a run of them, or those that an int64 tensor on any device lists."""
         columns = self._columns
-        rows = rows.to(self._device) if isinstance(rows, Tensor) else rows
+        rows = rows.to(self.device) if isinstance(rows, Tensor) else rows
         segment = columns.ends_segment[rows]
         last = (segment >= 0).nonzero().squeeze(1)
         following = columns.next_row[rows]
@@ -89,7 +85,7 @@ class Experience:
             ],
             continuous_actions=continuous,
             discrete_actions=columns.discrete_actions[rows],
-            executed_actions=self._env_actions(continuous),
+            executed_actions=self.env_actions(continuous),
             task_rewards=columns.task_rewards[rows],
             terminated=terminated,
         )
@@ -113,7 +109,7 @@ class Experience:
         )
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return torch.from_numpy(array).to(self.device)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

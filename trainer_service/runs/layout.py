@@ -184,6 +184,17 @@ class RunLayout:
         states = {step: state_among(files) for step, files in self.numbered_files(name).items()}
         return {step: path for step, path in states.items() if path is not None}
 
+    def best_checkpoints(self, names: Iterable[str]) -> dict[str, Path]:
+        """The checkpoint of each behavior that scored best. Raises UserError where one has none."""
+        best = {name: existing_state(self.best(name)) for name in names}
+        missing = [name for name, path in best.items() if not path.is_file()]
+        if missing:
+            raise UserError(
+                f"no best checkpoint of {', '.join(missing)} in '{self.path}'; "
+                "a run keeps one where its configuration has a section 'evaluation'"
+            )
+        return best
+
     def checkpoints_of_step(self, names: Iterable[str], step: int) -> dict[str, Path]:
         """The checkpoint of a step of each behavior, or the newest before it: each behavior counts its own steps.
 

@@ -172,7 +172,9 @@ def checkpoints_to_resume(
         )
     if which is True:
         return {name: _newest(folder, name, load) for name in names}
-    paths = _best(folder, names) if which == "best" else folder.checkpoints_of_step(names, int(which))
+    paths = (
+        folder.best_checkpoints(names) if which == "best" else folder.checkpoints_of_step(names, int(which))
+    )
     return {name: WarmStart(load(path), path, is_resume=True) for name, path in paths.items()}
 
 
@@ -226,17 +228,6 @@ def _newest(folder: RunFolder, name: str, load: LoadSource) -> WarmStart:
     raise UserError(
         f"none of the {len(reasons)} checkpoints of '{name}' can be read. {reasons[0]}. Use --force to begin anew."
     )
-
-
-def _best(folder: RunFolder, names: list[str]) -> dict[str, Path]:
-    best = {name: existing_state(folder.best(name)) for name in names}
-    missing = [name for name, path in best.items() if not path.is_file()]
-    if missing:
-        raise UserError(
-            f"--resume best: no best checkpoint of {', '.join(missing)} in '{folder.path}'; "
-            "a run keeps one where its configuration has a section 'evaluation'"
-        )
-    return best
 
 
 def _is_later(path: Path, step: int) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from trainer_service.kernels.compiled import ppo
 from trainer_service.kernels.mlp_layout import layout_of
-from trainer_service.kernels.ppo_steps import Minibatch
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.networks.shard import Part, Shard
 
 KERNELS = [pytest.param(compiled(library), id=library.name) for library in compiled_libraries()] or [
@@ -133,15 +133,7 @@ def test_what_was_learned_before_an_interruption_stands(
 
     kernel = learner.kernel(kind)
     with pytest.raises(KeyboardInterrupt):
-        kernel.epoch(
-            [learner.observations],
-            learner.targets,
-            order,
-            spans,
-            learner.case.steps(),
-            torch.zeros(5),
-            progress,
-        )
+        kernel.epoch(learner.epoch(order, spans), torch.zeros(5), progress)
     assert heard == [0, 1, 2]
     whole.by_kernel(kind, order, spans[:2])
     assert torch.equal(learner.parameters.vector, whole.parameters.vector)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from trainer_service.ops.losses import MAX_WEIGHT, clipped_surrogate_loss, importance_weights
-from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 
 BEHAVIOR = torch.tensor([0.5, 0.5]).log()
 PROXIMAL = torch.tensor([0.75, 0.25]).log()
@@ -54,10 +54,7 @@ def test_the_closed_form_is_the_slope_of_the_decoupled_loss(moved: float) -> Non
     none = torch.zeros(2, 1, dtype=torch.float64)
     logits.requires_grad_()
     loss, _ = ppo_loss(
-        torch.zeros(2, 0),
-        torch.zeros(0),
-        logits.expand(2, 2),
-        none,
+        (torch.zeros(2, 0), torch.zeros(0), logits.expand(2, 2), none),
         PPOBatch(
             continuous_actions=torch.zeros(2, 0),
             discrete_actions=torch.tensor([[0], [1]]),
@@ -67,11 +64,10 @@ def test_the_closed_form_is_the_slope_of_the_decoupled_loss(moved: float) -> Non
             old_value=none,
             return_=none,
         ),
+        PPOSteps(
+            3e-4, 0.2, torch.ones(1), value_coefficient=0.5, entropy_coefficient=0.0, max_grad_norm=None
+        ),
         branches=(2,),
-        clip_epsilon=0.2,
-        value_clip_range=torch.ones(1),
-        value_coefficient=0.5,
-        entropy_coefficient=0.0,
     )
     (gradient,) = torch.autograd.grad(loss, [logits])
     assert float(gradient[0]) == pytest.approx(float(slope) / 2e-6, abs=1e-6)

@@ -11,7 +11,7 @@ import torch
 from ppo_cases import loss_of_the_paper
 
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 
 KINDS = [(2, (), 1), (0, (3,), 1), (0, (3, 2, 4), 2), (1, (2, 3), 2), (3, (5,), 1)]
 """Continuous actions, branches, reward signals."""
@@ -48,13 +48,14 @@ def random_case(continuous: int, branches: tuple[int, ...], signals: int, rows: 
     return {
         "outputs": [each.requires_grad_() for each in (mean, log_sigma, logits, values)],
         "batch": batch,
-        "settings": {
-            "branches": branches,
-            "clip_epsilon": 0.2,
-            "value_clip_range": torch.full((signals,), 0.25, dtype=torch.float64),
-            "value_coefficient": 0.5,
-            "entropy_coefficient": 0.01,
-        },
+        "steps": PPOSteps(
+            learning_rate=3e-4,
+            clip_epsilon=0.2,
+            value_clip_range=torch.full((signals,), 0.25, dtype=torch.float64),
+            value_coefficient=0.5,
+            entropy_coefficient=0.01,
+            max_grad_norm=None,
+        ),
     }
 
 
@@ -64,8 +65,8 @@ def test_the_closed_form_equals_autograd_of_the_papers_terms(
 ) -> None:
     case = random_case(continuous, branches, signals)
     outputs = case["outputs"]
-    loss, parts = ppo_loss(*outputs, case["batch"], **case["settings"])
-    plain, expected_parts = loss_of_the_paper(*outputs, case["batch"], **case["settings"])
+    loss, parts = ppo_loss(outputs, case["batch"], case["steps"], branches)
+    plain, expected_parts = loss_of_the_paper(*outputs, case["batch"], case["steps"], branches)
     torch.testing.assert_close(loss, plain)
     torch.testing.assert_close(parts, expected_parts, check_dtype=False)
     assert not parts.requires_grad
@@ -83,14 +84,12 @@ def test_a_first_gradient_does_not_import_sympy() -> None:
     # It takes half a second, in the middle of a run's first update.
     program = """
 import sys, torch
-from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 rows, none = torch.ones(4), torch.ones(4, 0)
 batch = PPOBatch(torch.ones(4, 2), none.long(), none.bool(), rows, rows, rows[:, None], rows[:, None])
 mean, values = torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 1, requires_grad=True)
-loss, _ = ppo_loss(
-    mean, torch.zeros(2), none, values, batch, branches=(), clip_epsilon=0.2, value_clip_range=torch.ones(1),
-    value_coefficient=0.5, entropy_coefficient=0.01,
-)
+steps = PPOSteps(3e-4, 0.2, torch.ones(1), 0.5, 0.01, None)
+loss, _ = ppo_loss((mean, torch.zeros(2), none, values), batch, steps, ())
 loss.backward(inputs=[mean, values])
 assert mean.grad is not None and values.grad is not None
 assert "sympy" not in sys.modules

@@ -269,7 +269,7 @@ def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -
 def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -> None:
     refused = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "best")
     assert refused.code == 2
-    assert "--resume best: no best checkpoint of Treadmill" in refused.err
+    assert "no best checkpoint of Treadmill" in refused.err
     (saved / "best.safetensors").write_bytes((saved / f"Treadmill-{OLDER}.safetensors").read_bytes())
     said = train("run", OLDER, "--resume=best")
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out

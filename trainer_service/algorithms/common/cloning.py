@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, linear_decay
+from trainer_service.algorithms.common.schedules import FINAL_LEARNING_RATE, scheduled
 from trainer_service.config import BehavioralCloningSettings, TrainerSettings
 from trainer_service.imitation.demonstrations import (
     DemonstratedSteps,
@@ -75,6 +75,29 @@ def _among_all(choices: Tensor, branches: Sequence[int]) -> Tensor:
     return choices + torch.tensor(choice_offsets(branches), dtype=torch.int64, device=choices.device)
 
 
+def make_cloning(
+    spec: BehaviorSpec,
+    settings: TrainerSettings,
+    compute: Compute,
+    network: nn.Module,
+    imitators: Callable[[], Sequence[Imitator]],
+    loss: CloningLoss,
+    parameters: FlatParameters,
+    normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
+) -> BehavioralCloning | None:
+    """Learning from demonstrations beside rewards, where the settings ask for it; else None.
+
+    spec: what an agent sees itself and can do; network: that of the imitators, and parameters: its own, perhaps
+    among others; normalize: what observations go through before the network.
+    """
+    wanted = settings.behavioral_cloning
+    if wanted is None:
+        return None
+    return BehavioralCloning(
+        spec, settings, wanted, compute, network, imitators(), loss, parameters, normalize
+    )
+
+
 class BehavioralCloning:
     """Supervised learning that brings executed actions closer to the demonstrated ones, by an Adam of its own.
 
@@ -87,21 +110,16 @@ class BehavioralCloning:
         self,
         spec: BehaviorSpec,
         settings: TrainerSettings,
+        wanted: BehavioralCloningSettings,
+        compute: Compute,
         network: nn.Module,
         imitators: Sequence[Imitator],
         loss: CloningLoss,
         parameters: FlatParameters,
         normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
-        compute: Compute,
     ) -> None:
-        """spec: what an agent sees itself and can do; network: that of the imitators, and parameters: its own, perhaps
-        among others; normalize: what observations go through before the network.
-
-        Raises ValueError where the settings ask for no cloning.
-        """
-        if settings.behavioral_cloning is None:
-            raise ValueError("the settings ask for no behavioral cloning")
-        self._settings: BehavioralCloningSettings = settings.behavioral_cloning
+        """All arguments as ``make_cloning`` has them."""
+        self._settings = wanted
         hyper, memory = settings.hyperparameters, settings.network_settings.memory
         self._learning_rate = hyper.learning_rate * self._settings.strength
         self._max_grad_norm = hyper.max_grad_norm
@@ -150,7 +168,7 @@ class BehavioralCloning:
         steps = self._settings.steps
         if not steps:
             return self._learning_rate
-        return linear_decay(self._learning_rate, FINAL_LEARNING_RATE, step, steps)
+        return scheduled("linear", self._learning_rate, FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
         """Sequences of each minibatch by number, in random order; the remainder is a smaller one of its own."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.acting import ActionSampler, to_array
-from trainer_service.algorithms.common.schedules import linear_decay
+from trainer_service.algorithms.common.schedules import scheduled
 from trainer_service.config.hyperparameters.off_policy import ActionValueSettings, NoiseSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.networks.policies.action_heads import ActionParameters
@@ -80,8 +80,12 @@ class EpsilonGreedy(Exploration):
         """Share of random actions now."""
         settings = self._settings
         count = self._counts[settings.exploration_unit]
-        return linear_decay(
-            settings.exploration_initial, settings.exploration_final, count, settings.exploration_steps
+        return scheduled(
+            "linear",
+            settings.exploration_initial,
+            settings.exploration_final,
+            count,
+            settings.exploration_steps,
         )
 
     def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
@@ -137,7 +141,8 @@ class UniformMixture(Exploration):
         if self._greedy:
             return 0.0
         settings = self._settings
-        return linear_decay(
+        return scheduled(
+            "linear",
             settings.exploration_initial,
             settings.exploration_final,
             self._env_steps,
@@ -189,7 +194,9 @@ class ActionNoise(Exploration):
         """Standard deviation of the noise now."""
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
-        return linear_decay(settings.exploration_noise, final, self.env_steps, settings.exploration_steps)
+        return scheduled(
+            "linear", settings.exploration_noise, final, self.env_steps, settings.exploration_steps
+        )
 
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
         """Adds noise to the numbers of actions, which stay in [−1, 1], and to what agents remember of it.

@@ -11,12 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
+from trainer_service.algorithms.common.cloning import make_cloning, margin_loss
 from trainer_service.algorithms.common.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, bounded_actor
 from trainer_service.algorithms.common.off_policy.transition_minibatch import (
     TransitionMinibatch,
     transition_parts,
@@ -30,7 +29,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import QNetwork
-from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.networks.random_streams import seeded
 from trainer_service.ops.q_learning import (
     advantage_targets,
     best_value,
@@ -56,30 +55,28 @@ class DQN(ReplayLearner[TransitionMinibatch]):
         target = TargetNetwork(network)
         optimizer = FlatOptimizer(network.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard)
         normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
-        actor = Actor(
-            network,
-            normalizer.to(device),
-            random_stream(compute.seed + 1),
-            device,
-            exploration=EpsilonGreedy(hyper),
-            env_actions=bounded_actions,
-            model=GreedyPolicyNetwork,
-        )
-        cloning = None
-        self._branches = spec.action_spec.discrete_branches
-        if settings.behavioral_cloning is not None:
-            imitator, loss = Imitator.of_trunk(network.trunk, network.decide), margin_loss(self._branches)
-            cloning = BehavioralCloning(
-                spec, settings, network, [imitator], loss, optimizer.parameters, normalizer.forward, compute
-            )
+        normalizer.to(device)
         self._hyper = hyper
+        self._branches = spec.action_spec.discrete_branches
+        imitator, loss = Imitator.of_trunk(network.trunk, network.decide), margin_loss(self._branches)
         self._network, self._target, self._optimizer = network, target, optimizer
         super().__init__(
             settings,
             compute,
-            actor=actor,
+            actor=bounded_actor(
+                network, normalizer, compute, GreedyPolicyNetwork, exploration=EpsilonGreedy(hyper)
+            ),
             parts=transition_parts(spec, settings, compute, sources, normalizer, network.memory_size),
-            cloning=cloning,
+            cloning=make_cloning(
+                spec,
+                settings,
+                compute,
+                network,
+                lambda: [imitator],
+                loss,
+                optimizer.parameters,
+                normalizer.forward,
+            ),
             networks={"network": network, "target": target.network},
             optimizers={"optimizer": optimizer},
         )

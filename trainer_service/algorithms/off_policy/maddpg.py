@@ -14,14 +14,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.cloning import action_loss, make_cloning
 from trainer_service.algorithms.common.exploration import ActionNoise
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, TDErrors
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, bounded_actor
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.algorithms.common.reward_models import make_reward_sources
@@ -47,12 +46,8 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         """Raises ValueError where the behavior has sensors or actions that do not fit. spec: see GroupView."""
         hyper = require_settings(settings, MADDPGSettings)
         view, device, shard = GroupView.of(spec, hyper.num_agents), compute.device, compute.shard
-        agent_spec, network, agents, share = (
-            view.agent_spec,
-            settings.network_settings,
-            view.num_agents,
-            hyper.sharing,
-        )
+        agent_spec, network = view.agent_spec, settings.network_settings
+        agents, share = view.num_agents, hyper.sharing
         with seeded(compute.seed):
             self._actors = make_actors(
                 agent_spec,
@@ -82,34 +77,28 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         self._relaxing = random_stream(compute.seed + 2)
         normalizer = view.make_normalizer(settings).to(device)
         has_continuous = continuous_of_agents(agent_spec)
-        actor = Actor(
-            self._actors,
-            normalizer,
-            random_stream(compute.seed + 1),
-            device,
-            exploration=ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps),
-            env_actions=bounded_actions,
-            model=SquashedPolicyNetwork,
-            own_actions=None if has_continuous is None else has_continuous.numpy(),
-        )
-        cloning = None
-        if settings.behavioral_cloning is not None:
-            cloning = BehavioralCloning(
-                agent_spec,
-                settings,
-                self._actors,
-                self._actors.imitators(),
-                action_loss(self._actors.actions),
-                self._actor_optimizer.parameters,
-                partial(normalizer.some, view.agent_sensors),
-                compute,
-            )
         super().__init__(
             settings,
             compute,
-            actor=actor,
+            actor=bounded_actor(
+                self._actors,
+                normalizer,
+                compute,
+                SquashedPolicyNetwork,
+                exploration=ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps),
+                own_actions=None if has_continuous is None else has_continuous.numpy(),
+            ),
             parts=joint_parts(view, settings, compute, sources, normalizer, self._actors.memory_size),
-            cloning=cloning,
+            cloning=make_cloning(
+                agent_spec,
+                settings,
+                compute,
+                self._actors,
+                self._actors.imitators,
+                action_loss(self._actors.actions),
+                self._actor_optimizer.parameters,
+                partial(normalizer.some, view.agent_sensors),
+            ),
             networks={
                 "actors": self._actors,
                 "critics": self._critics,

@@ -15,11 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.cloning import action_loss, make_cloning
 from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, ReplayUpdate
+from trainer_service.algorithms.common.off_policy.replay_learner import (
+    ReplayLearner,
+    ReplayUpdate,
+    bounded_actor,
+)
 from trainer_service.algorithms.common.off_policy.transition_minibatch import (
     TransitionMinibatch,
     transition_parts,
@@ -51,30 +54,14 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         policy, critics = self._policy, self._critics
         normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
         acting = RememberingActor(policy, critics) if critics.memory_size else policy
-        actor = Actor(
-            acting,
-            normalizer.to(device),
-            random_stream(compute.seed + 1),
-            device,
-            env_actions=bounded_actions,
-            model=SquashedPolicyNetwork,
-            exported=policy,
-        )
-        cloning = None
-        if settings.behavioral_cloning is not None:
-            imitator, loss = (
-                Imitator.of_trunk(policy.actor, policy.actions.forward),
-                action_loss(policy.actions),
-            )
-            parameters = self._policy_optimizer.parameters
-            cloning = BehavioralCloning(
-                spec, settings, policy, [imitator], loss, parameters, normalizer.forward, compute
-            )
+        normalizer.to(device)
+        imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
+        parameters = self._policy_optimizer.parameters
         self._drawing = random_stream(compute.seed + 2)
         super().__init__(
             settings,
             compute,
-            actor=actor,
+            actor=bounded_actor(acting, normalizer, compute, SquashedPolicyNetwork, exported=policy),
             parts=transition_parts(
                 spec,
                 settings,
@@ -84,7 +71,9 @@ class SAC(ReplayLearner[TransitionMinibatch]):
                 acting.memory_size,
                 value_heads=True,
             ),
-            cloning=cloning,
+            cloning=make_cloning(
+                spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
+            ),
             networks={
                 "actor": policy,
                 "critics": critics,

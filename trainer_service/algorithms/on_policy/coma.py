@@ -33,8 +33,7 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.parts import group_parts
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
-from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import critic_learning_rate_at, scheduled_at
+from trainer_service.algorithms.common.on_policy.update import surrogate
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
 from trainer_service.config.network import NetworkSettings
@@ -95,18 +94,13 @@ class COMA(OnPolicyLearner):
     def update(self, step: int) -> Metrics:
         """One pass over everything collected, or ``num_epoch``; it is then thrown away."""
         hyper = self._hyper
-        scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        critic_rate = critic_learning_rate_at(hyper, step, self._settings.max_steps)
-        rollout = self.take_group_rollout(hyper.num_agents)
+        epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
+        rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.estimate(rollout)
-        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
-        evaluate = partial(self._log_prob_and_entropy, rollout)
-        loss = surrogate(evaluate, rollout, targets.advantages, hyper.ratio_clip, scheduled.beta)
-        for epoch in range(hyper.num_epoch):
-            epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        evaluate, advantages = self._log_prob_and_entropy, targets.advantages
+        loss = surrogate(evaluate, rollout, advantages, hyper.ratio_clip, scheduled.beta)
         value_loss = partial(self._critic_loss, rollout, targets)
-        for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            epochs.critic(rollout, value_loss, critic_rate, epoch, 2 * hyper.num_epoch)
+        epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {
             **epochs.metrics(),
             "Policy/Exploration Rate": self._exploration.epsilon,

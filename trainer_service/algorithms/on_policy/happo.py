@@ -11,45 +11,25 @@ from functools import partial
 import numpy as np
 import torch
 
-from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.learner import Compute, Metrics
-from trainer_service.algorithms.common.on_policy.central_critic import central_critic_parts
-from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.rollout import (
-    decouple,
-    log_prob_and_entropy,
-)
-from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import critic_learning_rate_at, scheduled_at
-from trainer_service.config import TrainerSettings
+from trainer_service.algorithms.common.learner import Metrics
+from trainer_service.algorithms.common.on_policy.update import surrogate
+from trainer_service.algorithms.on_policy.mappo import MAPPO
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
-from unity_bridge.specs import BehaviorSpec
 
 
-class HAPPO(OnPolicyLearner):
+class HAPPO(MAPPO):
     """PPO with a central critic and an actor for each agent, updated in a random order."""
 
     _hyper: HAPPOSettings
 
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
-        hyper = require_settings(settings, HAPPOSettings)
-        self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
-        super().__init__(settings, compute, parts)
-
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of each actor and of the critic over everything collected, which is then thrown away."""
         hyper = self._hyper
-        scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        critic_rate = critic_learning_rate_at(hyper, step, self._settings.max_steps)
-        rollout = self.take_group_rollout(hyper.num_agents)
-        if self._decoupled:
-            rollout = decouple(rollout, self._actors)
+        epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
+        rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.critic.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
-        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
         weighted = rollout.weighted(targets.advantages).clone()
-        loss = surrogate(evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
+        loss = surrogate(self._evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
         joint_steps = rollout.joint_steps
         of_step = torch.from_numpy(joint_steps.of_step).to(self._device)
         factor = torch.ones(len(joint_steps), device=self._device)
@@ -65,14 +45,14 @@ class HAPPO(OnPolicyLearner):
             sampler = self.sampler(rollout.trajectories.select(segments))
             for epoch in range(position * hyper.num_epoch, (position + 1) * hyper.num_epoch):
                 total = 2 * len(agents) * hyper.num_epoch
-                epochs.actors(sampler, loss, scheduled.learning_rate, epoch, total, rows)
+                epochs.actors(loss, epoch, total, sampler, rows)
             with torch.no_grad():
-                log_prob, _ = evaluate(rows, sampler.sequences)
+                log_prob, _ = self._evaluate(rollout, rows, sampler.sequences)
                 factor[of_step[rows]] *= (log_prob - rollout.old_log_prob[rows]).exp()
             deviations.append(float(factor.std(correction=0)))
         value_loss = partial(self.critic.loss, rollout, targets)
         for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            epochs.critic(rollout, value_loss, critic_rate, epoch, 2 * hyper.num_epoch)
+            epochs.critic(value_loss, epoch, 2 * hyper.num_epoch)
         return {
             **epochs.metrics(),
             "Policy/Factor Deviation": float(np.mean(deviations)),

@@ -13,9 +13,8 @@ from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.central_critic import central_critic_parts
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
-from trainer_service.algorithms.common.on_policy.rollout import decouple, log_prob_and_entropy
-from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import critic_learning_rate_at, scheduled_at
+from trainer_service.algorithms.common.on_policy.rollout import log_prob_and_entropy
+from trainer_service.algorithms.common.on_policy.update import surrogate
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import MAPPOSettings
 from unity_bridge.specs import BehaviorSpec
@@ -30,32 +29,27 @@ class MAPPO(OnPolicyLearner):
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
         hyper = require_settings(settings, MAPPOSettings)
         self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
+        self._evaluate = partial(log_prob_and_entropy, self._actors)
         super().__init__(settings, compute, parts)
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         hyper = self._hyper
-        scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        critic_rate = critic_learning_rate_at(hyper, step, self._settings.max_steps)
-        rollout = self.take_group_rollout(hyper.num_agents)
-        if self._decoupled:
-            rollout = decouple(rollout, self._actors)
+        epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
+        rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.critic.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
-        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
         metrics, total = targets.metrics, 2 * hyper.num_epoch
         for epoch in range(total):
             # Actors and critic take turns, or all epochs of the actors come first, by the critic as it was.
             if epoch % 2 == 0 if hyper.estimates_every_epoch else epoch < hyper.num_epoch:
                 if epoch and hyper.estimates_every_epoch:
                     targets = self.critic.estimate(rollout, scheduled.epsilon)
-                loss = surrogate(
-                    evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
-                )
-                epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, total)
+                weighted = rollout.weighted(targets.advantages)
+                loss = surrogate(self._evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
+                epochs.actors(loss, epoch, total, rollout.sampler)
             else:
                 value_loss = partial(self.critic.loss, rollout, targets)
-                epochs.critic(rollout, value_loss, critic_rate, epoch, total)
+                epochs.critic(value_loss, epoch, total)
         return {
             **epochs.metrics(),
             **metrics,

@@ -24,9 +24,8 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
 )
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.parts import group_parts
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, decouple, log_prob_and_entropy
-from trainer_service.algorithms.common.on_policy.update import GroupEpochs, surrogate
-from trainer_service.algorithms.common.schedules import scheduled_at
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, log_prob_and_entropy
+from trainer_service.algorithms.common.on_policy.update import surrogate
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import POCASettings
 from trainer_service.config.network import NetworkSettings
@@ -63,21 +62,14 @@ class POCA(OnPolicyLearner):
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
         hyper = self._hyper
-        scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        rollout = self.take_group_rollout(None)  # attention takes any number
-        if self._decoupled:
-            rollout = decouple(rollout, self._actors)
+        epochs = self.begin_group_update(step, self._actors, None)  # attention takes any number
+        rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.estimate(rollout, scheduled.epsilon)
-        evaluate = partial(log_prob_and_entropy, self._actors, rollout)
-        epochs = GroupEpochs(self.optimizers, self._shuffling, self._progress, hyper.max_grad_norm)
-        loss = surrogate(
-            evaluate, rollout, rollout.weighted(targets.advantages), scheduled.epsilon, scheduled.beta
-        )
-        for epoch in range(hyper.num_epoch):
-            epochs.actors(rollout.sampler, loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        evaluate = partial(log_prob_and_entropy, self._actors)
+        weighted = rollout.weighted(targets.advantages)
+        loss = surrogate(evaluate, rollout, weighted, scheduled.epsilon, scheduled.beta)
         value_loss = partial(self._critic_loss, rollout, targets)
-        for epoch in range(hyper.num_epoch, 2 * hyper.num_epoch):
-            epochs.critic(rollout, value_loss, scheduled.learning_rate, epoch, 2 * hyper.num_epoch)
+        epochs.one_after_the_other(loss, value_loss, hyper.num_epoch)
         return {
             **epochs.metrics(),
             **targets.metrics,

@@ -6,7 +6,7 @@ advantages, then take some epochs of minibatch steps on the clipped surrogate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.parts import agent_parts
-from trainer_service.algorithms.common.on_policy.ppo_epochs import AutogradEpochs, EpochsChoice, gathered
 from trainer_service.algorithms.common.on_policy.rollout import (
     Rollout,
     agent_advantages,
@@ -28,10 +27,11 @@ from trainer_service.algorithms.common.on_policy.rollout import (
 )
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import PPOSettings, TrainerSettings
-from trainer_service.kernels.ppo_steps import PPOSteps
+from trainer_service.kernels.choice import KernelChoice
+from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss, return_range
+from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
 from trainer_service.ops.returns import standardize
 from unity_bridge.specs import BehaviorSpec
 
@@ -42,9 +42,6 @@ class PPO(OnPolicyLearner):
     """One behavior's policy, critic and update rule, learned by clipped policy gradients."""
 
     _hyper: PPOSettings
-
-    _minibatches = staticmethod(gathered)
-    """The rows of each minibatch of an epoch. A derived class may have others, as it may have steps of its own."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
         """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
@@ -65,9 +62,8 @@ class PPO(OnPolicyLearner):
         # pictures it takes about a fifth of the update, and no runs have shown yet what it saves: they come once.
         self._estimates_once = any(sensor.is_picture for sensor in spec.observation_specs)
         self._optimizer = parts.optimizers["optimizer"]
-        plain = AutogradEpochs(self._policy, self._minibatches, self._step)
         has_own = type(self)._step is not PPO._step or type(self)._minibatches is not PPO._minibatches
-        self._epochs = EpochsChoice(plain, None if has_own else self._optimizer, compute.behavior)
+        self._kernel = KernelChoice(self._policy, None if has_own else self._optimizer, compute.behavior)
 
     def update(self, step: int) -> Metrics:
         """``num_epoch`` passes over everything collected, which is then thrown away.
@@ -75,7 +71,7 @@ class PPO(OnPolicyLearner):
         Rewards are computed once; reward models and cloning learn last, in ``finish_update``. The normalizer has seen
         the rollout already, in ``record``.
         """
-        hyper, epochs = self._hyper, self._epochs.chosen
+        hyper, epochs = self._hyper, self._kernel.chosen or self
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
         rollout = make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)
         if self._decoupled:
@@ -96,9 +92,10 @@ class PPO(OnPolicyLearner):
                 max_grad_norm=hyper.max_grad_norm,
             )
             minibatch_count += epochs.epoch(
-                rollout.observations, targets, order, minibatches, steps, losses,
+                PPOEpoch(rollout.observations, targets, order, minibatches, steps),
+                losses,
                 partial(self._announce, minibatch_count, hyper.num_epoch * len(minibatches)),
-            )  # fmt: skip
+            )
         policy_loss, value_loss, entropy, clipped, kl = (
             self._shard.add_up(losses) / minibatch_count
         ).tolist()
@@ -122,7 +119,8 @@ class PPO(OnPolicyLearner):
     def estimate_advantages(self, rollout: Rollout) -> PPOBatch:
         """Advantages and returns of all steps, by the critic as it is now."""
         values = self._step_values(rollout).cpu().numpy()
-        next_values = self._epochs.chosen.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
+        epochs = self._kernel.chosen or self
+        next_values = epochs.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self.rewards])
         next_values[rollout.trajectories.terminated[:, None] & zero_at_end] = 0.0
         advantages = agent_advantages(
@@ -143,12 +141,55 @@ class PPO(OnPolicyLearner):
 
     def _step_values(self, rollout: Rollout) -> Tensor:
         """Values of all steps, [S, value heads]; learner ranks without memory compute a part each."""
-        sequences, epochs = rollout.sampler.sequences, self._epochs.chosen
+        sequences, epochs = rollout.sampler.sequences, self._kernel.chosen or self
         if self._shard.world == 1 or sequences is not None:
             return epochs.values(rollout.observations, sequences)
         part = self._shard.part(len(rollout.trajectories))
         own = epochs.values([sensor[part.rows] for sensor in rollout.observations], None)
         return self._shard.collected(own, part)
+
+    def values(self, observations: Sequence[Tensor], sequences: Sequences | None) -> Tensor:
+        """A value for each reward signal, [S, signals]. sequences: how rows follow each other, with memory."""
+        return batched_values(self._policy, observations, sequences=sequences)
+
+    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
+        """Makes a gradient step for each minibatch, one after the other. The compiled kernel has the same method.
+
+        losses: float32 [5], to which each minibatch's parts of the loss are added, times its share.
+        progress: is told the number of minibatches before, often enough for a display. It may raise: then what was
+        learned until then stands.
+
+        Returns how many minibatches these were.
+        """
+        count = 0
+        for inputs, batch, sequences, share in self._minibatches(*epoch[:4]):
+            progress(count)
+            losses += self._step(inputs, batch, sequences, share, epoch.steps)
+            count += 1
+        return count
+
+    def _minibatches(
+        self,
+        observations: Sequence[Tensor],
+        targets: PPOBatch,
+        order: Tensor,
+        minibatches: Sequence[Minibatch],
+    ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None, float]]:
+        """The rows of each minibatch. A derived class may have others, as it may have steps of its own.
+
+        Arguments as ``PPOEpoch`` has them. Yields observations, targets, how rows follow each other, and the weight of
+        their mean in the whole minibatch's.
+        """
+        # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not: a second
+        # copy of them all is what memory may not have.
+        shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
+        columns = [column[order] for column in targets]
+        for rows, share, sequences in minibatches:
+            inputs = [
+                sensor[order[rows]] if already is None else already[rows]
+                for sensor, already in zip(observations, shuffled, strict=True)
+            ]
+            yield inputs, PPOBatch(*(column[rows] for column in columns)), sequences, share
 
     def _step(
         self,
@@ -160,27 +201,18 @@ class PPO(OnPolicyLearner):
     ) -> Tensor:
         """Makes one gradient step on a share of a minibatch. Returns the loss's parts, times the share."""
         parameters, values = self._policy.policy_and_values(observations, sequences)
-        loss, parts = ppo_loss(
-            *parameters[:3],
-            values,
-            batch,
-            branches=self._policy.actions.branches,
-            clip_epsilon=steps.clip_epsilon,
-            value_clip_range=steps.value_clip_range,
-            value_coefficient=steps.value_coefficient,
-            entropy_coefficient=steps.entropy_coefficient,
-        )
+        loss, parts = ppo_loss((*parameters[:3], values), batch, steps, self._policy.actions.branches)
         self._optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, share)
         return self._shard.weighted(parts, share)
 
     def state_dict(self) -> dict[str, Any]:
         """What every learner on policy has, and how gradients were computed."""
-        return {**super().state_dict(), "gradients": self._epochs.state()}
+        return {**super().state_dict(), "gradients": self._kernel.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict``'s result, and warns at the next update that computes gradients otherwise."""
         super().load_state_dict(state)
-        self._epochs.load(state.get("gradients", ""))
+        self._kernel.load(state.get("gradients", ""))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Value heads are known by their reward signals' names: one that the state does not know begins anew."""

@@ -14,11 +14,10 @@ from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
 from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.mlp_layout import layout_of
-from trainer_service.kernels.ppo_steps import PPOSteps
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.ops.ppo_loss import PPOBatch, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 _TOLERANCE = 1e-4
@@ -125,17 +124,7 @@ def _sequences(memory_size: int) -> Sequences | None:
 
 def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences: Sequences | None) -> Tensor:
     parameters, values = network.policy_and_values([observations], sequences)
-    loss, _ = ppo_loss(
-        *parameters[:3],
-        values,
-        batch,
-        branches=network.actions.branches,
-        clip_epsilon=_STEPS.clip_epsilon,
-        value_clip_range=_STEPS.value_clip_range,
-        value_coefficient=_STEPS.value_coefficient,
-        entropy_coefficient=_STEPS.entropy_coefficient,
-    )
-    return loss
+    return ppo_loss((*parameters[:3], values), batch, _STEPS, network.actions.branches)[0]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -20,11 +20,11 @@ from trainer_service.kernels.compiled.library import (
 )
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
-from trainer_service.kernels.ppo_steps import Minibatch, PPOSteps
+from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.ops.ppo_loss import PPOBatch
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
 
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications until ``progress`` is told again: a tenth of a second on a slow core."""
@@ -56,54 +56,47 @@ class CompiledPPO:
         self._adam = optimizer.adam
         self._network = _network(layout)
 
-    def epoch(
-        self,
-        observations: Sequence[Tensor],
-        targets: PPOBatch,
-        order: Tensor,
-        minibatches: Sequence[Minibatch],
-        steps: PPOSteps,
-        losses: Tensor,
-        progress: Callable[[int], None],
-    ) -> int:
+    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
         """Makes a gradient step for each minibatch; adds what it lost to ``losses``, [5]. Returns how many these were.
 
-        order: row of each place, int64, of which minibatches are slices. progress: is told the number of minibatches
-        before, for the first one and then every tenth of a second or so. It may raise.
+        progress: is told the number of minibatches before, for the first one and then every tenth of a second or so.
+        It may raise: then what was learned until then stands.
         """
-        data = _Data.of(observations, targets)
+        minibatches, data = epoch.minibatches, _Data.of(epoch.observations, epoch.targets)
         if self._parameters.shard.world > 1:
-            return self._shared_epoch(data, order, minibatches, steps, losses, progress)
-        sums, rates = (c_double * 5)(), self._rates(steps)
+            return self._shared_epoch(epoch, data, losses, progress)
+        sums, rates = (c_double * 5)(), self._rates(epoch.steps)
         for run in _runs(minibatches, self._minibatches_per_call(minibatches)):
             progress(run.number)
-            learned, rows = self._learned(), order[run.first : run.last]
-            sequences = minibatches[run.number].sequences
+            rows, sequences = epoch.order[run.first : run.last], minibatches[run.number].sequences
+            learned = Learned(
+                parameters=self._parameters.vector.data_ptr(),
+                gradient=self._parameters.gradient.data_ptr(),
+                mean=self._adam.mean.data_ptr(),
+                square=self._adam.square.data_ptr(),
+                steps=int(self._adam.steps),
+            )
             self._call_steps(data, rows, run.batch_size, sequences, rates, learned, sums)
             self._adam.steps.fill_(learned.steps)
         losses += torch.tensor(list(sums), dtype=torch.float32)
         return len(minibatches)
 
     def _shared_epoch(
-        self,
-        data: _Data,
-        order: Tensor,
-        minibatches: Sequence[Minibatch],
-        steps: PPOSteps,
-        losses: Tensor,
-        progress: Callable[[int], None],
+        self, epoch: PPOEpoch, data: _Data, losses: Tensor, progress: Callable[[int], None]
     ) -> int:
         """An epoch whose gradients are added up over learner ranks, minibatch by minibatch."""
-        lost = torch.zeros(5)
-        for number, (own, share, sequences) in enumerate(minibatches):
+        lost, steps = torch.zeros(5), epoch.steps
+        for number, (own, share, sequences) in enumerate(epoch.minibatches):
             progress(number)
-            lost += share * self.gradient([data.observations], data.targets, order[own], steps, sequences)
+            lost += share * self.gradient(
+                [data.observations], data.targets, epoch.order[own], steps, sequences
+            )
             self._parameters.reduce_gradient(share)
             if steps.max_grad_norm is not None:
                 self._parameters.clip_gradient(steps.max_grad_norm)
             self._adam.step(steps.learning_rate)
         losses += lost
-        return len(minibatches)
+        return len(epoch.minibatches)
 
     def gradient(
         self,
@@ -138,9 +131,10 @@ class CompiledPPO:
         self._check_sequences(sequences)
         in_time = None if sequences is None else TimeOrder.of(sequences)
         order = order.contiguous() if in_time is None else order[in_time.rows]
+        columns = Rows(*(column.data_ptr() for column in (data.observations, *data.targets)))
         _check(
             self._library.steps(
-                self._network, data.rows(), order.data_ptr(), len(order), batch_size,
+                self._network, columns, order.data_ptr(), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
             )
         )  # fmt: skip
@@ -150,22 +144,16 @@ class CompiledPPO:
         self._check_sequences(sequences)
         inputs = _side_by_side(observations)
         values = torch.empty((len(inputs), self._layout.value.outputs))
-        if sequences is None:
-            self._write_values(inputs, None, values)
-            return values
-        for rows, group in groups(sequences, _ROWS_AT_ONCE):
-            self._write_values(inputs[rows], TimeOrder.of(group), values[rows])
-        return values
-
-    def _write_values(self, observations: Tensor, in_time: TimeOrder | None, values: Tensor) -> None:
-        """All tensors without gaps."""
-        order, sequences = (None, None) if in_time is None else (in_time.rows.data_ptr(), in_time.for_c())
-        _check(
-            self._library.values(
-                self._network, self._parameters.vector.data_ptr(), observations.data_ptr(), order,
-                len(observations), sequences, values.data_ptr(),
+        vector = self._parameters.vector.data_ptr()
+        for rows, group in [(slice(None), None)] if sequences is None else groups(sequences, _ROWS_AT_ONCE):
+            in_time, part = None if group is None else TimeOrder.of(group), inputs[rows]
+            order, in_c = (None, None) if in_time is None else (in_time.rows.data_ptr(), in_time.for_c())
+            _check(
+                self._library.values(
+                    self._network, vector, part.data_ptr(), order, len(part), in_c, values[rows].data_ptr()
+                )
             )
-        )  # fmt: skip
+        return values
 
     def _check_sequences(self, sequences: Sequences | None) -> None:
         if (sequences is None) == bool(self._layout.lstms):
@@ -192,15 +180,6 @@ class CompiledPPO:
             value_clip_range=(c_double * signals)(*steps.value_clip_range.tolist()),
         )
 
-    def _learned(self) -> Learned:
-        return Learned(
-            parameters=self._parameters.vector.data_ptr(),
-            gradient=self._parameters.gradient.data_ptr(),
-            mean=self._adam.mean.data_ptr(),
-            square=self._adam.square.data_ptr(),
-            steps=int(self._adam.steps),
-        )
-
 
 class _Data(NamedTuple):
     """What an epoch learns from, as C can read it: without gaps."""
@@ -211,10 +190,6 @@ class _Data(NamedTuple):
     @classmethod
     def of(cls, observations: Sequence[Tensor], targets: PPOBatch) -> _Data:
         return cls(_side_by_side(observations), PPOBatch(*(column.contiguous() for column in targets)))
-
-    def rows(self) -> Rows:
-        """Where the columns begin. Valid while this is there."""
-        return Rows(self.observations.data_ptr(), *(column.data_ptr() for column in self.targets))
 
 
 def _side_by_side(observations: Sequence[Tensor]) -> Tensor:

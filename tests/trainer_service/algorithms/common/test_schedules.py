@@ -1,6 +1,6 @@
 import pytest
 
-from trainer_service.algorithms.common.schedules import linear_decay, scheduled
+from trainer_service.algorithms.common.schedules import scheduled
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.3), (250, 0.25), (500, 0.2), (1000, 0.1), (1500, 0.1)])
@@ -29,7 +29,7 @@ def test_constant_stays() -> None:
 
 
 def test_no_steps_at_all_means_the_floor() -> None:
-    assert linear_decay(1.0, 0.5, 0, 0) == 0.5
+    assert scheduled("linear", 1.0, 0.5, 0, 0) == 0.5
 
 
 def test_an_unknown_schedule_is_named() -> None:

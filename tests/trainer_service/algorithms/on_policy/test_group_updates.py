@@ -114,9 +114,9 @@ def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, 
     seen: list[torch.Tensor] = []
 
     def listening(evaluate: Any, *others: Any) -> Any:
-        def listen(steps: torch.Tensor, sequences: Any) -> Any:
+        def listen(rollout: Any, steps: torch.Tensor, sequences: Any) -> Any:
             seen.append(steps)
-            return evaluate(steps, sequences)
+            return evaluate(rollout, steps, sequences)
 
         return update.surrogate(listen, *others)
 

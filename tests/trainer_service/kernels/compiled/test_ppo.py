@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_service.kernels.compiled import ppo
 from trainer_service.kernels.compiled.library import CompiledLibrary
-from trainer_service.kernels.ppo_steps import Minibatch
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.ops.ppo_loss import ppo_loss
 
 
@@ -69,19 +69,10 @@ def test_widths_that_no_tile_divides(library: CompiledLibrary, wide: int) -> Non
 
 def test_a_row_without_any_allowed_choice_is_as_in_torch(library: CompiledLibrary) -> None:
     case = Case(rows=20, max_grad_norm=None)
-    learner, steps = Learner(case), case.steps()
+    learner = Learner(case)
     learner.targets.allowed_actions[3] = False
     parameters, values = learner.network.policy_and_values([learner.observations])
-    loss, expected = ppo_loss(
-        *parameters[:3],
-        values,
-        learner.targets,
-        branches=case.branches,
-        clip_epsilon=steps.clip_epsilon,
-        value_clip_range=steps.value_clip_range,
-        value_coefficient=steps.value_coefficient,
-        entropy_coefficient=steps.entropy_coefficient,
-    )
+    loss, expected = ppo_loss((*parameters[:3], values), learner.targets, case.steps(), case.branches)
     (by_logits,) = torch.autograd.grad(loss, [parameters.logits])
     losses = learner.by_kernel(compiled(library), torch.arange(20), case.spans(20))
     torch.testing.assert_close(losses, expected)

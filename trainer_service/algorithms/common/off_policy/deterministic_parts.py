@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_continuous, require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.cloning import action_loss, make_cloning
 from trainer_service.algorithms.common.exploration import ActionNoise
 from trainer_service.algorithms.common.learner import Compute
+from trainer_service.algorithms.common.off_policy.replay_learner import bounded_actor
 from trainer_service.algorithms.common.off_policy.transition_minibatch import transition_parts
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.algorithms.common.reward_models import make_reward_sources
@@ -25,7 +25,7 @@ from trainer_service.networks.policies.deterministic_actor import (
 )
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.soft_actor import SoftCritics
-from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.networks.random_streams import seeded
 from unity_bridge.specs import BehaviorSpec
 
 Critic = ActionCritic | SoftCritics
@@ -79,27 +79,17 @@ def deterministic_parts(
         device
     )
     acting = RememberingActor(policy, critic) if critic.memory_size else policy
-    actor = Actor(
-        acting,
-        normalizer,
-        random_stream(compute.seed + 1),
-        device,
-        exploration=ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps),
-        env_actions=bounded_actions,
-        model=SquashedPolicyNetwork,
-        exported=policy,
-    )
-    cloning = None
-    if settings.behavioral_cloning is not None:
-        imitator, loss = Imitator.of_trunk(policy.actor, policy.decide), action_loss(policy.actions)
-        parameters = own.policy_optimizer.parameters
-        cloning = BehavioralCloning(
-            spec, settings, policy, [imitator], loss, parameters, normalizer.forward, compute
-        )
+    noise = ActionNoise(hyper, spec.action_spec.continuous_size, hyper.buffer_init_steps)
+    imitator, loss = Imitator.of_trunk(policy.actor, policy.decide), action_loss(policy.actions)
+    parameters = own.policy_optimizer.parameters
     return own, {
-        "actor": actor,
+        "actor": bounded_actor(
+            acting, normalizer, compute, SquashedPolicyNetwork, exploration=noise, exported=policy
+        ),
         "parts": transition_parts(spec, settings, compute, sources, normalizer, acting.memory_size),
-        "cloning": cloning,
+        "cloning": make_cloning(
+            spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
+        ),
         "networks": {
             "actor": policy,
             "critic": critic,

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from trainer_service.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_discrete, require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, margin_loss
+from trainer_service.algorithms.common.cloning import make_cloning, margin_loss
 from trainer_service.algorithms.common.exploration import EpsilonGreedy
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.off_policy.group_replay import GroupView, joint_parts
 from trainer_service.algorithms.common.off_policy.head_consensus import HeadConsensus
 from trainer_service.algorithms.common.off_policy.joint_minibatch import JointMinibatch, TDErrors
 from trainer_service.algorithms.common.off_policy.mixer_state import MixerState
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner, bounded_actor
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.algorithms.common.reward_models import make_reward_sources
@@ -35,7 +34,7 @@ from trainer_service.networks.groups.group_q_network import (
     SeparateQNetworks,
     SharedQNetwork,
 )
-from trainer_service.networks.random_streams import random_stream, seeded
+from trainer_service.networks.random_streams import seeded
 from trainer_service.ops.q_learning import (
     advantage_targets,
     best_value,
@@ -113,33 +112,14 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         self._hyper = hyper
         self._branches = spec.action_spec.discrete_branches
         normalizer = view.make_normalizer(settings).to(device)
-        actor = Actor(
-            network,
-            normalizer,
-            random_stream(compute.seed + 1),
-            device,
-            exploration=EpsilonGreedy(hyper),
-            env_actions=bounded_actions,
-            model=GreedyPolicyNetwork,
-        )
-        cloning = None
-        if settings.behavioral_cloning is not None:
-            cloning = BehavioralCloning(
-                view.agent_spec,
-                settings,
-                network,
-                network.imitators(),
-                margin_loss(self._branches),
-                self._optimizer.parameters,
-                partial(normalizer.some, view.agent_sensors),
-                compute,
-            )
         # Communicated observations must be of the same joint step, whichever rewards are learned from.
         follow_agents = hyper.reward_mode == "individual" and not hyper.communicates
         super().__init__(
             settings,
             compute,
-            actor=actor,
+            actor=bounded_actor(
+                network, normalizer, compute, GreedyPolicyNetwork, exploration=EpsilonGreedy(hyper)
+            ),
             parts=joint_parts(
                 view,
                 settings,
@@ -149,7 +129,16 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
                 network.memory_size,
                 follow_agents=follow_agents,
             ),
-            cloning=cloning,
+            cloning=make_cloning(
+                view.agent_spec,
+                settings,
+                compute,
+                network,
+                network.imitators,
+                margin_loss(self._branches),
+                self._optimizer.parameters,
+                partial(normalizer.some, view.agent_sensors),
+            ),
             networks={"network": self._online, "target": self._target.network},
             optimizers={"optimizer": self._optimizer},
         )

@@ -10,17 +10,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.actor import Actor
+from trainer_service.algorithms.common.actor import ActingNetwork, Actor, bounded_actions
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.cloning import BehavioralCloning
 from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.off_policy.replay_rewards import ReplayRewards
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
+from trainer_service.algorithms.common.policy_network import PolicyNetwork
 from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.random_streams import restore_streams
+from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rollout.trajectories import Trajectories
 
 _HORIZON = 8
@@ -221,6 +223,21 @@ class ReplayUpdate(Generic[BatchT]):
         found |= {**self.means(), **self._replay.metrics()} if own is None else own
         found |= {**learner.rewards.metrics(), **self._cloned}
         return {**found, **learner.rewards.learn(self._replay, self._rng)}
+
+
+def bounded_actor(
+    network: ActingNetwork,
+    normalizer: ObservationNormalizer,
+    compute: Compute,
+    model: Callable[[ObservationNormalizer, Any], PolicyNetwork],
+    **others: Any,
+) -> Actor:
+    """An actor whose policy keeps continuous actions in [−1, 1] itself. All arguments as ``Actor`` has them."""
+    # It draws from a stream of its own: updates do not depend on how often it decided.
+    stream = random_stream(compute.seed + 1)
+    return Actor(
+        network, normalizer, stream, compute.device, env_actions=bounded_actions, model=model, **others
+    )
 
 
 def _horizon_of(settings: TrainerSettings) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from trainer_service.algorithms.common.acting import to_array
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
-from trainer_service.algorithms.common.schedules import linear_decay
+from trainer_service.algorithms.common.schedules import scheduled
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.config.network import MemorySettings
 from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
@@ -72,7 +72,7 @@ class ReplaySampler(Generic[SampleT]):
     @property
     def beta(self) -> float:
         """How far importance weights correct for priorities now."""
-        return linear_decay(self._settings.beta, 1.0, self.updates, self._settings.beta_updates)
+        return scheduled("linear", self._settings.beta, 1.0, self.updates, self._settings.beta_updates)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of prioritized replay; none of a uniform one."""

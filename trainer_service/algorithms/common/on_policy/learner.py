@@ -19,14 +19,16 @@ from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSam
 from trainer_service.algorithms.common.on_policy.parts import Parts
 from trainer_service.algorithms.common.on_policy.rollout import (
     EpisodeRewards,
-    GroupRollout,
     Rollout,
+    decouple,
     make_group_rollout,
     weight_metrics,
 )
-from trainer_service.algorithms.common.schedules import Scheduled
+from trainer_service.algorithms.common.on_policy.update import GroupEpochs
+from trainer_service.algorithms.common.schedules import Scheduled, learning_rate_at, scheduled_at
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
+from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.rollout.trajectories import OPTIONAL, GroupIndex, OnPolicyBuffer, Trajectories
 
@@ -95,15 +97,28 @@ class OnPolicyLearner(Learner):
             return MinibatchSampler(len(trajectories), batch_size, self._device, self._shard)
         return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
-    def take_group_rollout(self, num_agents: int | None) -> GroupRollout:
-        """The rollout of all that was collected, by groups of so many agents; None for as many as the largest has."""
-        return make_group_rollout(
+    def begin_group_update(self, step: int, actors: GroupActors, num_agents: int | None) -> GroupEpochs:
+        """The rollout of all that was collected, and the epochs that learn from it.
+
+        num_agents: of a group; None for as many as the largest has.
+        """
+        hyper, most = self._hyper, self._settings.max_steps
+        rollout = make_group_rollout(
             self.buffer.drain(),
             self.rewards,
             self.actor.normalizer,
             self.sampler,
             reward_sensors=self._reward_sensors,
             num_agents=num_agents,
+        )
+        return GroupEpochs(
+            decouple(rollout, actors) if self._decoupled else rollout,
+            scheduled_at(hyper, step, most),
+            learning_rate_at(hyper, step, most, initial=hyper.initial_critic_learning_rate),
+            self.optimizers,
+            hyper.max_grad_norm,
+            self._shuffling,
+            self._progress,
         )
 
     def finish_update(self, rollout: Rollout, scheduled: Scheduled, step: int) -> dict[str, float]:

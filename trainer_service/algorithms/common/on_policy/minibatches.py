@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.kernels.ppo_steps import Minibatch
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences

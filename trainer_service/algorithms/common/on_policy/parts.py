@@ -8,11 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainer_service.algorithms.common.actor import Actor
 from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss
+from trainer_service.algorithms.common.cloning import BehavioralCloning, action_loss, make_cloning
 from trainer_service.algorithms.common.exploration import Exploration
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.observation_selection import (
@@ -76,13 +76,16 @@ def agent_parts(
         spec.observation_specs, normalize=settings.network_settings.normalize
     ).to(compute.device)
     optimizer = _optimizer(policy, settings, compute, epsilon=1e-8)
-    imitators = [Imitator.of_trunk(policy.actor, policy.actions.forward)]
+    imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
+    parameters = optimizer.parameters
     return policy, Parts(
         actor=_actor(policy, normalizer, optimizer, compute),
         rewards=rewards,
         networks={"network": policy},
         optimizers={"optimizer": optimizer},
-        cloning=_cloning(spec, settings, compute, policy, imitators, optimizer, normalizer.forward),
+        cloning=make_cloning(
+            spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
+        ),
     )
 
 
@@ -121,19 +124,26 @@ def group_parts(
     optimizers = [_optimizer(network, settings, compute, epsilon=1e-5) for network in (actors, critic)]
     # An actor for all with ids learns for each of them, and actors of one each learn alike.
     shown = hyper.num_agents if hyper.agent_ids and hyper.sharing != "none" else 0
-    imitators = [
-        imitator
-        for each in actors
-        for imitator in Imitator.of_trunk(each.trunk, each.actions.forward).of_each(shown)
-    ]
-    normalize_own = partial(normalizer.some, own_sensors)
     parts = Parts(
         actor=_actor(actors, normalizer, optimizers[0], compute, exploration),
         rewards=rewards,
         reward_sensors=own_sensors,
         networks={"actors": actors, "critic": critic},
         optimizers={"actor_optimizer": optimizers[0], "critic_optimizer": optimizers[1]},
-        cloning=_cloning(own, settings, compute, actors, imitators, optimizers[0], normalize_own),
+        cloning=make_cloning(
+            own,
+            settings,
+            compute,
+            actors,
+            lambda: [
+                imitator
+                for each in actors
+                for imitator in Imitator.of_trunk(each.trunk, each.actions.forward).of_each(shown)
+            ],
+            action_loss(actors.actions),
+            optimizers[0].parameters,
+            partial(normalizer.some, own_sensors),
+        ),
     )
     return actors, critic, parts
 
@@ -166,18 +176,3 @@ def _actor(
     # It draws from a stream of its own: shuffling does not depend on how often it decided.
     stream, parameters = random_stream(compute.seed + 1), optimizer.parameters
     return Actor(policy, normalizer, stream, compute.device, exploration=exploration, parameters=parameters)
-
-
-def _cloning(
-    spec: BehaviorSpec,
-    settings: TrainerSettings,
-    compute: Compute,
-    policy: ActingNetwork,
-    imitators: Sequence[Imitator],
-    optimizer: FlatOptimizer,
-    normalize: Callable[[Sequence[Tensor]], list[Tensor]],
-) -> BehavioralCloning | None:
-    if settings.behavioral_cloning is None:
-        return None
-    loss, parameters = action_loss(policy.actions), optimizer.parameters
-    return BehavioralCloning(spec, settings, policy, imitators, loss, parameters, normalize, compute)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -14,85 +15,91 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch, joint_step_batches
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, Rollout
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.losses import clipped_surrogate_loss
 
 _T = TypeVar("_T")
 
+Evaluation = Callable[[GroupRollout, Tensor, Sequences | None], tuple[Tensor, Tensor]]
+"""Log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy."""
+
 ActorLoss = Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]]
 """Of a minibatch's steps, int64 [B], and how they follow each other: its loss, and without gradients a report: policy
 loss, entropy, fraction of clipped ratios and approximate KL divergence, [4]."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class GroupEpochs:
     """The epochs of one update, and the means of what their gradient steps report."""
 
-    def __init__(
-        self,
-        optimizers: Mapping[str, FlatOptimizer],
-        generator: torch.Generator,
-        progress: Callable[[int, int], None],
-        max_grad_norm: float | None,
-    ) -> None:
-        """optimizers: of actors and critic, as ``group_parts`` makes them; generator: minibatches are drawn from it.
+    rollout: GroupRollout
+    scheduled: Scheduled
+    critic_learning_rate: float
 
-        progress: as ``Compute`` has it.
-        """
-        self._actors, self._critic = optimizers["actor_optimizer"], optimizers["critic_optimizer"]
-        self._generator = generator
-        self._progress = progress
-        self._max_grad_norm = max_grad_norm
-        self._reports: list[Tensor] = []
-        self._losses: list[Tensor] = []
+    optimizers: Mapping[str, FlatOptimizer]
+    """Of actors and critic, as ``group_parts`` makes them."""
+
+    max_grad_norm: float | None
+
+    generator: torch.Generator
+    """Minibatches are drawn from it."""
+
+    progress: Callable[[int, int], None]
+    """As ``Compute`` has it."""
+
+    reports: list[Tensor] = field(default_factory=list)
+    """Of each gradient step of the actors."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    """Of each gradient step of the critic."""
 
     def actors(
-        self,
-        sampler: MinibatchSampler,
-        loss: ActorLoss,
-        learning_rate: float,
-        epoch: int,
-        of: int,
-        rows: Tensor | None = None,
+        self, loss: ActorLoss, epoch: int, of: int, sampler: MinibatchSampler, rows: Tensor | None = None
     ) -> None:
         """One gradient step of the actors for each minibatch, in an epoch of so many.
 
         rows: which steps of the rollout the sampler's are; None where they are all.
         """
-        steps, minibatches = sampler.shuffle(self._generator)
+        steps, minibatches = sampler.shuffle(self.generator)
         steps = steps if rows is None else rows[steps]
         for minibatch, share, sequences in self._announced(minibatches, epoch, of):
             value, report = loss(steps[minibatch], sequences)
-            self._actors.minimize(value, learning_rate, self._max_grad_norm, share)
-            self._reports.append(sampler.shard.weighted(report, share))
+            optimizer, rate = self.optimizers["actor_optimizer"], self.scheduled.learning_rate
+            optimizer.minimize(value, rate, self.max_grad_norm, share)
+            self.reports.append(sampler.shard.weighted(report, share))
 
-    def critic(
-        self,
-        rollout: GroupRollout,
-        loss: Callable[[JointStepBatch], Tensor],
-        learning_rate: float,
-        epoch: int,
-        of: int,
-    ) -> None:
+    def critic(self, loss: Callable[[JointStepBatch], Tensor], epoch: int, of: int) -> None:
         """One gradient step of the critic for each minibatch of joint steps.
 
         loss: of several learner ranks, this one's addend of it.
         """
-        batches = joint_step_batches(rollout.joint_steps, rollout.sampler, self._generator)
+        rollout, rate = self.rollout, self.critic_learning_rate
+        batches = joint_step_batches(rollout.joint_steps, rollout.sampler, self.generator)
         for batch in self._announced(batches, epoch, of):
             value = loss(batch)
-            self._critic.minimize(value, learning_rate, self._max_grad_norm)
-            self._losses.append(value.detach())
+            self.optimizers["critic_optimizer"].minimize(value, rate, self.max_grad_norm)
+            self.losses.append(value.detach())
+
+    def one_after_the_other(
+        self, loss: ActorLoss, value_loss: Callable[[JointStepBatch], Tensor], num_epoch: int
+    ) -> None:
+        """All epochs of the actors, then as many of the critic."""
+        for epoch in range(num_epoch):
+            self.actors(loss, epoch, 2 * num_epoch, self.rollout.sampler)
+        for epoch in range(num_epoch, 2 * num_epoch):
+            self.critic(value_loss, epoch, 2 * num_epoch)
 
     def metrics(self) -> dict[str, float]:
         """Means over all gradient steps, by tag."""
-        shard = self._actors.parameters.shard
-        reports = shard.add_up(torch.stack(self._reports).mean(dim=0))
+        shard = self.rollout.sampler.shard
+        reports = shard.add_up(torch.stack(self.reports).mean(dim=0))
         policy_loss, entropy, clipped, divergence = reports.tolist()
         return {
             "Losses/Policy Loss": policy_loss,
-            "Losses/Value Loss": float(shard.add_up(torch.stack(self._losses).mean())),
+            "Losses/Value Loss": float(shard.add_up(torch.stack(self.losses).mean())),
             "Policy/Entropy": entropy,
             "Policy/Clip Fraction": clipped,
             "Policy/KL Divergence": divergence,
@@ -100,25 +107,24 @@ class GroupEpochs:
 
     def _announced(self, minibatches: Sequence[_T], epoch: int, of: int) -> Iterator[_T]:
         for number, minibatch in enumerate(minibatches):
-            self._progress(epoch * len(minibatches) + number, of * len(minibatches))
+            self.progress(epoch * len(minibatches) + number, of * len(minibatches))
             yield minibatch
 
 
 def surrogate(
-    evaluate: Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]],
-    rollout: Rollout,
+    evaluate: Evaluation,
+    rollout: GroupRollout,
     advantages: Tensor,
     clip_epsilon: float | None,
     beta: float,
 ) -> ActorLoss:
     """The loss −L − β H of actors without a critic: L^CLIP of PPO, or the plain policy gradient's E[A ln π].
 
-    evaluate: log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy.
     advantages: of every step, [S]; clip_epsilon: how far from 1 a ratio may move; None for the plain gradient.
     """
 
     def loss(steps: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
-        log_prob, entropy = evaluate(steps, sequences)
+        log_prob, entropy = evaluate(rollout, steps, sequences)
         old, advantage = rollout.old_log_prob[steps], advantages[steps]
         if clip_epsilon is None:
             policy_loss = -(advantage * log_prob).mean()

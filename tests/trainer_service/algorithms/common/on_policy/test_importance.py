@@ -10,8 +10,10 @@ import pytest
 import torch
 from behavior_worlds import observe
 
+from trainer_service.algorithms.common.on_policy import learner as base
 from trainer_service.algorithms.common.on_policy import rollout as rollouts
 from trainer_service.algorithms.common.on_policy.rollout import Rollout, parts_in_order
+from trainer_service.algorithms.on_policy import ppo
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.errors import UserError
@@ -116,7 +118,8 @@ def decoupled_in_an_update(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) 
         heard.append(rollouts.decouple(*given))
         return heard[-1]
 
-    monkeypatch.setattr(f"{type(behavior.learner).__module__}.decouple", listen)
+    for module in (ppo, base):
+        monkeypatch.setattr(module, "decouple", listen)
     behavior.update()
     return heard
 

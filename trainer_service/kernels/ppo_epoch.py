@@ -1,26 +1,14 @@
-"""What PPO's gradient steps on the minibatches of an epoch depend on beside the rollout."""
+"""What an epoch of PPO's gradient steps takes in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from trainer_service.networks.encoders.memory import Sequences
-
-
-class PPOSteps(NamedTuple):
-    """What all gradient steps of an epoch have in common."""
-
-    learning_rate: float
-    clip_epsilon: float
-    value_clip_range: Tensor
-    """[signals]"""
-
-    value_coefficient: float
-    entropy_coefficient: float
-    max_grad_norm: float | None
-    """The gradient's length is cut down to it, norm + 1e-6 as in ``FlatParameters.clip_gradient``; None: never."""
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
 
 
 class Minibatch(NamedTuple):
@@ -34,3 +22,19 @@ class Minibatch(NamedTuple):
 
     sequences: Sequences | None = None
     """How the rows follow each other, for networks with memory."""
+
+
+class PPOEpoch(NamedTuple):
+    """An epoch of a rollout: S rows, and which of them each gradient step is on."""
+
+    observations: Sequence[Tensor]
+    """Normalized, one per sensor. Shapes [S, …]."""
+
+    targets: PPOBatch
+    """Columns of S rows."""
+
+    order: Tensor
+    """The row of each place, of which minibatches are slices. int64"""
+
+    minibatches: Sequence[Minibatch]
+    steps: PPOSteps
