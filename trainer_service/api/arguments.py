@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -55,7 +55,7 @@ def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Giv
     fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     keys = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in inspect.get_annotations(arguments).items()
+        for name, kind in get_type_hints(arguments).items()
     ]
     setattr(function, "__signature__", signature.replace(parameters=[*fixed, *keys]))  # noqa: B010  # mypy
     return function
