@@ -13,7 +13,6 @@ from unity_bridge.side_channels.analytics import (
 )
 from unity_bridge.side_channels.analytics import analytics_records as analytics_records
 from unity_bridge.side_channels.analytics import hashed_name as hashed_name
-from unity_bridge.side_channels.analytics import parse_analytics as parse_analytics
 from unity_bridge.side_channels.engine import ENGINE_CONFIGURATION as ENGINE_CONFIGURATION
 from unity_bridge.side_channels.engine import EngineConfiguration as EngineConfiguration
 from unity_bridge.side_channels.engine import apply_engine_message as apply_engine_message
