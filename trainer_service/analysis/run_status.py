@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trainer_service.analysis.run_record import OURS, RunRecord
+from trainer_service.analysis.run_record import OURS, RunRecord, is_number
 from trainer_service.errors import UserError
 from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.lock import is_locked
@@ -150,12 +150,8 @@ def _group_members(run: RunRecord) -> set[str]:
 
 
 def _max_steps(run: RunRecord, name: str) -> int | None:
-    options = run.options or {}
-    behaviors = options.get("behaviors")
-    own = behaviors.get(name) if isinstance(behaviors, dict) else None
-    settings = own or options.get("default_settings")
-    steps = settings.get("max_steps") if isinstance(settings, dict) else None
-    return int(steps) if isinstance(steps, int | float) and not isinstance(steps, bool) else None
+    steps = run.setting(name, "max_steps")
+    return int(steps) if is_number(steps) else None
 
 
 def _saved(path: Path) -> TrainingStatus:
