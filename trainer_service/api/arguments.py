@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
+
+from unity_bridge.names import did_you_mean
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -64,6 +65,5 @@ def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Giv
 def require_known(given: Mapping[str, Any], known: Mapping[str, Any], function: str) -> None:
     """Raises TypeError, as Python does, for an argument of a function that is none of those known."""
     for name in given.keys() - known.keys():
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(name, known)
         raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.rewards import GAILSettings
-from trainer_service.config.section import Location, nearest_choice
+from trainer_service.config.section import Location, names_or_mapping, names_or_mapping_schema
 from trainer_service.config.trainer import TrainerSettings
-from trainer_service.config.values import PositiveCount, expected, problem, shown
-from unity_bridge.names import name_problem
+from trainer_service.config.values import PositiveCount, problem, shown
+from unity_bridge.names import did_you_mean, name_problem
 
 
 def _as_behavior_name(name: str) -> str:
@@ -26,34 +26,17 @@ BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
 def _as_members(value: Any) -> Any:
     """Reads a list of behaviors, or a mapping from behaviors to their numbers of agents in a group."""
-    if not isinstance(value, Mapping | list | tuple):
-        raise expected("a list of behaviors, or a mapping from behaviors to numbers of agents", value)
-    names = list(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise expected("the name of a behavior", name)
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise problem(f"'{twice}' stands there twice")
-    if len(names) < 2:
-        raise problem(f"expected at least two behaviors, got {_listed(names)}")
-    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(names)
+    what = "a list of behaviors, or a mapping from behaviors to numbers of agents"
+    members = names_or_mapping(value, what, "the name of a behavior", None)
+    if len(members) < 2:
+        raise problem(f"expected at least two behaviors, got {_listed(members)}")
+    return members
 
 
 Members = Annotated[
     dict[BehaviorName, PositiveCount | None],
     BeforeValidator(_as_members),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True},
-                {
-                    "type": "object",
-                    "additionalProperties": {"type": ["integer", "null"], "minimum": 1},
-                    "minProperties": 2,
-                },
-            ]
-        }
-    ),
+    WithJsonSchema(names_or_mapping_schema(2, {"type": ["integer", "null"], "minimum": 1})),
 ]
 """The behaviors of a heterogeneous group in the order of their agents' indices, with the most agents of each. None: the
 simulator's first message decides."""
@@ -92,8 +75,7 @@ def group_problems(
             group_of.setdefault(member, group)
         settings = behaviors.get(group, default_settings)
         if settings is None:
-            near = nearest_choice(group, behaviors)
-            hint = f" (is '{near}' meant?)" if near else ""
+            hint = did_you_mean(group, behaviors, "is '{}' meant?")
             where = f"an entry for '{group}' under 'behaviors', or set 'default_settings'"
             text = f"the team has no settings{hint}: add {where}"
             yield GroupProblem(("teams", group), text)

@@ -21,7 +21,7 @@ from trainer_service.config.heterogeneous_groups import BehaviorName, Members, g
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.config.run.tracking import TrackerName
-from trainer_service.config.section import Argument, Section, error_at, nearest_choice, section_error
+from trainer_service.config.section import Argument, Section, error_at, section_error
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -38,7 +38,7 @@ from trainer_service.config.values import (
     whole_number,
 )
 from trainer_service.errors import ConfigError
-from unity_bridge.names import same_folder
+from unity_bridge.names import did_you_mean, nearest_choice, same_folder
 from unity_bridge.specs import PictureLayout
 
 
@@ -387,8 +387,7 @@ class RunOptions(Section):
         return self
 
     def _not_listed(self, behavior: str) -> str:
-        near = nearest_choice(behavior, self.behaviors)
-        hint = f" (is '{near}' meant?)" if near else ""
+        hint = did_you_mean(behavior, self.behaviors, "is '{}' meant?")
         listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
         return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
 
@@ -408,13 +407,11 @@ class RunOptions(Section):
             return self.behaviors[name]
         if self.default_settings is not None:
             return self.default_settings
-        near = nearest_choice(name, self.configured_names)
+        hint = did_you_mean(name, self.configured_names, "is '{}' meant?")
         listed = ", ".join(map(self._with_members, self.behaviors)) or "no behaviors"
         raise ConfigError(
-            f"The behavior name '{name}' has not been specified in the trainer configuration, "
-            + f"which lists {listed}"
-            + (f" (is '{near}' meant?)" if near else "")
-            + f". Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
+            f"The behavior name '{name}' has not been specified in the trainer configuration, which lists "
+            f"{listed}{hint}. Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
         )
 
     def _with_members(self, name: str) -> str:

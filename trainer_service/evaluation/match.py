@@ -14,6 +14,7 @@ from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat
+from trainer_service.metrics.jsonl import finite_or_none
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
 from unity_bridge.server.bridge import Tick
@@ -94,8 +95,8 @@ class Games:
             **({"cut_episodes": self.cut} if self.cut else {}),
             "win_rate": self.win_rate,
             "win_rate_interval": [low, high],
-            "elo_difference": _finite(elo_difference(self.win_rate)),
-            "elo_interval": [_finite(elo_difference(low)), _finite(elo_difference(high))],
+            "elo_difference": finite_or_none(elo_difference(self.win_rate)),
+            "elo_interval": [finite_or_none(elo_difference(low)), finite_or_none(elo_difference(high))],
             "mean_return": _mean(self.returns),
             "std_return": _std(self.returns),
             "opponent_mean_return": _mean(self.opponent_returns),
@@ -278,10 +279,6 @@ def sides_of(
 
 def _names(ids: Iterable[str]) -> str:
     return ", ".join(f"'{each}'" for each in ids)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
@@ -95,9 +94,7 @@ class Console:
         self._start_logging(stream)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Self
 
 from trainer_service.errors import UserError
@@ -96,9 +95,7 @@ class Replacement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             if error is None:
                 self._rename()
