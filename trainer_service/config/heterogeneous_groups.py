@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.rewards import GAILSettings
-from trainer_service.config.section import Location, names_or_mapping, names_or_mapping_schema
+from trainer_service.config.section import Location, Remark, names_or_mapping, names_or_mapping_schema
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import PositiveCount, problem, shown
 from unity_bridge.names import did_you_mean, name_problem
@@ -45,47 +45,40 @@ Groups = Mapping[str, Mapping[str, int | None]]
 """The members of each heterogeneous group, by its name."""
 
 
-class GroupProblem(NamedTuple):
-    """A mistake in the configuration of heterogeneous groups."""
-
-    location: Location
-    text: str
-
-
 def group_problems(
     groups: Groups, behaviors: Mapping[str, TrainerSettings], default_settings: TrainerSettings | None
-) -> Iterator[GroupProblem]:
+) -> Iterator[Remark]:
     """Yields mistakes in the groups themselves and in the settings that a group learns with."""
     group_of: dict[str, str] = {}
     for group, members in groups.items():
         for member in members:
             if member in groups:
-                yield GroupProblem(
+                yield Remark(
                     ("teams", group), f"'{member}' is the name of a team, and cannot be a member of one"
                 )
             if member in group_of:
                 text = f"'{member}' is a member of '{group_of[member]}' already, expected it in one team"
-                yield GroupProblem(("teams", group), text)
+                yield Remark(("teams", group), text)
             elif member in behaviors and member not in groups:
                 text = (
                     f"expected no settings for '{member}', which learns as a part of team '{group}': those of the team "
                     f"stand under 'behaviors.{group}'"
                 )
-                yield GroupProblem(("behaviors", member), text)
+                yield Remark(("behaviors", member), text)
             group_of.setdefault(member, group)
         settings = behaviors.get(group, default_settings)
         if settings is None:
             hint = did_you_mean(group, behaviors, "is '{}' meant?")
             where = f"an entry for '{group}' under 'behaviors', or set 'default_settings'"
             text = f"the team has no settings{hint}: add {where}"
-            yield GroupProblem(("teams", group), text)
+            yield Remark(("teams", group), text)
         else:
             yield from _unfit_settings(group, members, settings, is_listed=group in behaviors)
 
 
 def _unfit_settings(
     group: str, members: Mapping[str, int | None], settings: TrainerSettings, *, is_listed: bool
-) -> Iterator[GroupProblem]:
+) -> Iterator[Remark]:
     """Yields settings that a group cannot learn with. is_listed: they stand under its name, not as the default."""
 
     def at(*keys: str) -> Location:
@@ -98,13 +91,13 @@ def _unfit_settings(
             f"expected a trainer type for groups, such as mappo, maddpg or qmix, for team '{group}', got "
             f"'{settings.trainer_type}'{where}: without a team each of {_listed(members)} learns for itself"
         )
-        yield GroupProblem(at("trainer_type"), text)
+        yield Remark(at("trainer_type"), text)
     of_one = f"expected none for team '{group}', because demonstrations are of one behavior"
     for name, signal in settings.reward_signals.items():
         if isinstance(signal, GAILSettings):
-            yield GroupProblem(at("reward_signals", name), f"{of_one}; got {name}{where}")
+            yield Remark(at("reward_signals", name), f"{of_one}; got {name}{where}")
     if settings.behavioral_cloning is not None:
-        yield GroupProblem(at("behavioral_cloning"), f"{of_one}; got behavioral_cloning{where}")
+        yield Remark(at("behavioral_cloning"), f"{of_one}; got behavioral_cloning{where}")
     if isinstance(hyper, GroupSettings) and hyper.group_size is not None:
         counts = list(members.values())
         total = sum(count or 0 for count in counts)
@@ -112,10 +105,10 @@ def _unfit_settings(
         if None in counts:
             wanted = f"the number of agents of each member, teams: {{{group}: {{{said}}}}}"
             text = f"expected {wanted}, got group_size{where}"
-            yield GroupProblem(at("hyperparameters", "group_size"), text)
+            yield Remark(at("hyperparameters", "group_size"), text)
         elif hyper.group_size != total:
             text = f"expected {total}, the sum of {{{said}}} under 'teams.{group}', got {hyper.group_size}{where}"
-            yield GroupProblem(at("hyperparameters", "group_size"), text)
+            yield Remark(at("hyperparameters", "group_size"), text)
 
 
 def group_of_member(groups: Groups, behavior: str) -> str | None:

@@ -26,13 +26,13 @@ _Built = TypeVar("_Built")
 
 
 class Remark(NamedTuple):
-    """A setting that is accepted but has no effect or another one."""
+    """A mistake in a setting, or a setting that is accepted but has no effect or another one."""
 
     location: Location
     """Path of the key below the section that says so."""
 
     text: str
-    """The effect of the key, if any, and the reason."""
+    """What is expected, or the effect of the key, if any, and the reason."""
 
     def below(self, *above: str) -> Remark:
         """The remark as a section says it that has this one at some keys."""
