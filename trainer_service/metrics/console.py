@@ -185,9 +185,9 @@ class Console:
             handler.setFormatter(JsonFormatter())
         elif self._debug:
             line_format = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
-            handler.setFormatter(_Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
+            handler.setFormatter(HarmlessFormatter(line_format, "%Y-%m-%d %H:%M:%S"))
         else:
-            handler.setFormatter(_Formatter("[%(levelname)s] %(message)s"))
+            handler.setFormatter(HarmlessFormatter("[%(levelname)s] %(message)s"))
         self._handler = handler
         for name in LOGGERS:
             logger = logging.getLogger(name)
@@ -299,7 +299,7 @@ def _print_above(terminal: RichConsole, text: str) -> None:
     terminal.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-class _Formatter(logging.Formatter):
+class HarmlessFormatter(logging.Formatter):
     """A formatter that escapes control characters and cuts overlong lines, which simulators may have sent."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -18,7 +18,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
-from trainer_service.runs.files import write_atomic
+from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.plugins import reason
 
@@ -45,11 +45,7 @@ class TrackedRun:
 
     def recall(self) -> dict[str, Any]:
         """What ``remember`` was told before the run was resumed; empty where that is nothing."""
-        try:
-            found = json.loads(self.memory.read_text(encoding="utf-8")) if self.is_resumed else {}
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_object(self.memory) if self.is_resumed else {}
 
     def remember(self, **values: Any) -> None:
         """Keeps values for ``recall``, such as the run's id in the tracker. Raises SaveError."""

@@ -17,7 +17,7 @@ from unity_bridge.simulators.group_scenes.duel_court import (
     DuelCourt,
     fold,
 )
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, own_first
 from unity_bridge.simulators.rendering.drawing import Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.simulators.scenes.array_scene import ArrayScene
@@ -78,9 +78,7 @@ class Duel(ArrayScene):
         self._continuous = continuous
         self._court = DuelCourt(copies, agents_per_copy)
         self._steps = np.zeros(copies, np.int64)
-        all_agents = np.arange(agents_per_copy)
-        # The agent itself first.
-        self._team = np.array([[agent, *np.delete(all_agents, agent)] for agent in all_agents], np.int64)
+        self._team = own_first(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.group_scenes.groups import own_first
 from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
 from unity_bridge.simulators.scenes.array_scene import ArrayScene
@@ -74,8 +75,7 @@ class Goal(ArrayScene):
         self._slopes: Floats = np.zeros(copies)
         """Speed of each ball along y, per step."""
         self._high: Bools = np.zeros(copies, np.bool_)
-        everyone = np.arange(players)
-        self._own_first = np.array([[player, *np.delete(everyone, player)] for player in everyone], np.int64)
+        self._own_first = own_first(players)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, others_of
 from unity_bridge.simulators.group_scenes.push_block_expert import expert_actions
 from unity_bridge.simulators.group_scenes.push_block_world import (
     COLUMNS,
@@ -88,8 +88,7 @@ class PushBlock(ArrayScene):
         self._deaths = np.zeros(copies, np.int64)
         self._dead_for = np.zeros(self._groups.shape, np.int64)
         """Decisions since an agent died that may come back; 0 for all others. Shape [C, A]."""
-        all_agents = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents])
+        self._others = others_of(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Floats
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.assignment import assign
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, others_of
 from unity_bridge.simulators.group_scenes.spread_world import (
     AGENT_RADIUS,
     DAMPING,
@@ -84,8 +84,7 @@ class Spread(ArrayScene):
         self._uncovered = np.zeros(copies)
         """The sums D and C of the episodes at hand. Shape [C]."""
         self._collisions = np.zeros(copies)
-        all_agents = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents], np.int64)
+        self._others = others_of(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
