@@ -62,7 +62,6 @@ _COLUMNS = {
     GROUP_ID: "group_ids", GROUP_REWARD: "group_rewards",
 }  # fmt: skip
 """The column of each scalar of an AgentInfoProto."""
-_VARINTS = frozenset({ID, GROUP_ID})
 
 _throttled = ThrottledLogger(logging.getLogger(__name__))
 
@@ -324,10 +323,19 @@ class StepDecoder:
         names = table.dtype.names or ()
         for sensor, target in enumerate(columns.observations):
             target[where] = table[observation_name(sensor)]
-        for name, column in _COLUMNS.items():
-            if name in names:
-                values = table[name]
-                getattr(columns, column)[where] = read_varints(values) if name in _VARINTS else values
+        # One by one: this runs for every message, and a loop takes 2 us longer.
+        if ID in names:
+            columns.agent_ids[where] = read_varints(table[ID])
+        if REWARD in names:
+            columns.rewards[where] = table[REWARD]
+        if DONE in names:
+            columns.done[where] = table[DONE]
+        if MAX_STEP_REACHED in names:
+            columns.interrupted[where] = table[MAX_STEP_REACHED]
+        if GROUP_ID in names:
+            columns.group_ids[where] = read_varints(table[GROUP_ID])
+        if GROUP_REWARD in names:
+            columns.group_rewards[where] = table[GROUP_REWARD]
         if ACTION_MASK in names:
             if table[ACTION_MASK].shape[1] == self._mask_size:
                 columns.allowed[where] = table[ACTION_MASK] == 0
