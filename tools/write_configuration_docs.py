@@ -13,7 +13,6 @@ import argparse
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,17 +184,34 @@ ARGUMENTS_HEAD = '''# ruff: noqa: E501
 Written by tools/write_configuration_docs.py from the models in ``trainer_service.config``, which mark them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Annotated, TypedDict, get_type_hints
 
 from trainer_service.api.arguments import Setting
 
 
+# fmt: off
+class SimulatorArguments(TypedDict, total=False):
+    """Settings for which ``train`` has parameters of its own, which take more."""
+
+'''
+SETTINGS_HEAD = '''
+
 class RunArguments(TypedDict, total=False):
-    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is."""
+    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is. What they mean stands in
+    docs/configuration.md, under the same names."""
+
+'''
+ARGUMENTS_TAIL = '''
+
+# fmt: on
+SETTINGS: Mapping[str, Setting] = {
+    name: hint.__metadata__[0]
+    for arguments in (SimulatorArguments, RunArguments)
+    for name, hint in get_type_hints(arguments, include_extras=True).items()
+}
+"""Flags and arguments by the name of their key."""
 '''
 OWN_PARAMETERS = frozenset({"env_path", "env_args"})
 """Keys for which ``train`` has parameters of its own, which take more."""
@@ -204,20 +220,16 @@ PYTHON_TYPES = {"int": "int", "float": "float", "str": "str", "bool": "bool", "l
 
 def arguments() -> str:
     """The module of flags and arguments."""
-    found = dict(_arguments(RunOptions))
-    parts = [ARGUMENTS_HEAD]
-    for path, (mark, field) in found.items():
-        if path[-1] not in OWN_PARAMETERS:
-            kind = mark.python or PYTHON_TYPES[_kind(field.annotation)]
-            parts.append(f"\n    {path[-1]}: {kind} | None\n{_docstring(field)}\n")
-    parts.append("\n\n# fmt: off\nSETTINGS: Mapping[str, Setting] = {\n")
-    for path, (mark, field) in found.items():
+    own, others = [], []
+    for path, (mark, field) in _arguments(RunOptions):
         flag = mark.flag or "--" + path[-1].replace("_", "-")
-        values = (".".join(path), flag, _kind(field.annotation), mark.metavar)
-        said, words = (json.dumps(each, ensure_ascii=False) for each in (values, _help(field)))
-        parts.append(f'    "{path[-1]}": Setting({said[1:-1]},\n        {words}),\n')
-    parts.append('}\n"""Flags and arguments by the name of their key."""\n# fmt: on\n')
-    return "".join(parts)
+        kind = _kind(field.annotation)
+        said = json.dumps([".".join(path), flag, kind, mark.metavar], ensure_ascii=False)[1:-1]
+        words = json.dumps(_help(field), ensure_ascii=False)
+        type_ = f"{mark.python or PYTHON_TYPES[kind]} | None"
+        entry = f"    {path[-1]}: Annotated[{type_}, Setting({said},\n        {words})]\n"
+        (own if path[-1] in OWN_PARAMETERS else others).append(entry)
+    return "".join([ARGUMENTS_HEAD, *own, SETTINGS_HEAD, *others, ARGUMENTS_TAIL])
 
 
 def _arguments(
@@ -242,10 +254,6 @@ def _kind(annotation: Any) -> str:
         return "str"
     kinds = [each for each in get_args(annotation) if each is not type(None)]
     return _kind(kinds[0])
-
-
-def _docstring(field: FieldInfo) -> str:
-    return textwrap.indent('"""' + textwrap.fill(field.description or "", 108) + '"""', "    ")
 
 
 def _help(field: FieldInfo) -> str:

@@ -6,7 +6,6 @@ after the other, in the order in which callbacks were given. See docs/callbacks.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -27,6 +26,7 @@ from trainer_service.plugins import CALLBACK_PLUGINS
 from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.group_returns import counted_returns
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.names import did_you_mean
 from unity_bridge.side_channels import Aggregation, StatMessage
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -328,8 +328,7 @@ def _no_callback(name: str) -> str:
     offered = list(CALLBACK_PLUGINS.offered())
     if not offered:
         return f"{expected}, got '{name}'"
-    near = difflib.get_close_matches(name, offered, n=1)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    hint = did_you_mean(name, offered)
     return f"{expected}, or the name of a plugin, one of {', '.join(offered)}, got '{name}'{hint}"
 
 
@@ -344,8 +343,7 @@ def _require_known_methods(callback: Callback) -> None:
     for name in dir(type(callback)):
         if not name.startswith(_PREFIXES) or name in METHODS:
             continue
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(name, METHODS)
         raise UserError(
             f"callback {_class_of(callback)}: no run calls '{name}'{hint}; expected one of {', '.join(METHODS)}. Names "
             "that begin with 'on_' or 'shape_' are for these alone"

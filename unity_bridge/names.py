@@ -6,6 +6,7 @@ every system, and must not be the name of anything else that a run writes.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import sys
@@ -113,3 +114,16 @@ def shortened(name: str, limit: int = LONGEST_NAME) -> str:
 
 def _utf8(name: str) -> bytes:
     return name.encode(errors="surrogatepass")
+
+
+def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that is most similar to ``word``, in any case; None if none is."""
+    by_letters = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
+    return by_letters[near[0]] if near else None
+
+
+def did_you_mean(word: object, choices: Iterable[str], words: str = "did you mean '{}'?") -> str:
+    """A hint at the nearest choice, as the end of a message; empty if none is near."""
+    near = nearest_choice(word, choices) if isinstance(word, str) else None
+    return f" ({words.format(near)})" if near else ""

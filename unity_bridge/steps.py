@@ -167,3 +167,14 @@ class ActionBatch:
         return ActionBatch(
             np.zeros((rows, spec.continuous_size), np.float32), np.zeros((rows, spec.discrete_size), np.int32)
         )
+
+
+def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
+    """Actions for every waiting agent: zero, and of each branch the first choice that is allowed."""
+    waiting = batch.allowed_actions[batch.num_terminal :]
+    actions = ActionBatch.zeros(len(waiting), spec)
+    begin = 0
+    for branch, choices in enumerate(spec.discrete_branches):
+        actions.discrete[:, branch] = waiting[:, begin : begin + choices].argmax(axis=1)
+        begin += choices
+    return actions

@@ -18,7 +18,6 @@ from unity_bridge.side_channels import (
     UniformSampler,
     engine_records,
     parameter_records,
-    parse_analytics,
     parse_parameter,
     parse_property,
     parse_stat,
@@ -27,7 +26,7 @@ from unity_bridge.side_channels import (
 )
 
 DICE = st.integers(0, 2**32).map(random.Random)
-PARSERS = (parse_stat, parse_parameter, parse_property, parse_analytics)
+PARSERS = (parse_stat, parse_parameter, parse_property)
 BODIES = [
     *(record.body for record in engine_records(EngineConfiguration())),
     *(

@@ -9,12 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+from replay_files import save_replay_file
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.collector import BehaviorTick
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 

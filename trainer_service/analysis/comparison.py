@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from trainer_service.analysis.grouping import RunGroup
 from trainer_service.analysis.run_record import RunRecord, metric_of
 from trainer_service.errors import UserError
 from unity_bridge.arrays import Floats, Integers
+from unity_bridge.names import did_you_mean
 
 RETURN, GROUP_RETURN = "mean_return", "mean_group_return"
 
@@ -158,8 +158,7 @@ def _metric(runs: Sequence[RunRecord], behavior: str, wanted: str | None) -> str
     for name in (wanted, metric_of(wanted), wanted.lower()):
         if name in known:
             return name
-    near = difflib.get_close_matches(wanted, known, n=1)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    hint = did_you_mean(wanted, known)
     raise UserError(
         f"no run has a metric '{wanted}' of behavior '{behavior}'{hint}; there are: {', '.join(known)}"
     )

@@ -10,6 +10,7 @@ from trainer_service.analysis.aggregates import CONFIDENCE, Estimate
 from trainer_service.analysis.comparison import Comparison, GroupScore, RunScore
 from trainer_service.analysis.curves import Band
 from trainer_service.analysis.grouping import GroupBy, differing_settings
+from trainer_service.metrics.jsonl import finite_or_none
 from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
@@ -170,8 +171,8 @@ def _group_to_json(score: GroupScore, comparison: Comparison) -> dict[str, Any]:
         "final": _estimate_to_json(score.final),
         "area": _estimate_to_json(score.area),
         "reached": None if comparison.threshold is None else score.num_reached,
-        "steps_to_threshold": _or_none(score.steps_to_threshold),
-        "seconds_to_threshold": _or_none(score.seconds_to_threshold),
+        "steps_to_threshold": finite_or_none(score.steps_to_threshold),
+        "seconds_to_threshold": finite_or_none(score.seconds_to_threshold),
         "probability_of_improvement": score.improvement and _estimate_to_json(score.improvement),
         "over_steps": _band_to_json(score.over_steps, "steps"),
         "over_seconds": _band_to_json(score.over_seconds, "seconds"),
@@ -184,7 +185,7 @@ def _run_to_json(score: RunScore) -> dict[str, Any]:
         "run_id": score.run.name,
         "seed": score.run.seed,
         "final": score.final,
-        "area": _or_none(score.area),
+        "area": finite_or_none(score.area),
         "steps_to_threshold": score.reached and score.reached.step,
         "seconds_to_threshold": score.reached and round(score.reached.seconds, 3),
         "steps": score.curve.steps.tolist(),
@@ -194,13 +195,12 @@ def _run_to_json(score: RunScore) -> dict[str, Any]:
 
 
 def _estimate_to_json(estimate: Estimate) -> dict[str, float | None]:
-    return {"iqm" if name == "value" else name: _or_none(value) for name, value in estimate._asdict().items()}
+    return {
+        "iqm" if name == "value" else name: finite_or_none(value)
+        for name, value in estimate._asdict().items()
+    }
 
 
 def _band_to_json(averaged: Band, x: str) -> dict[str, list[float | None]]:
     columns = {x: averaged.x, "iqm": averaged.iqm, "low": averaged.low, "high": averaged.high}
-    return {name: [_or_none(value) for value in column.tolist()] for name, column in columns.items()}
-
-
-def _or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return {name: [finite_or_none(value) for value in column.tolist()] for name, column in columns.items()}

@@ -139,7 +139,7 @@ def _behavior(run: RunRecord, progress: BehaviorProgress, name: str, several: bo
 
 def _behavior_facts(run: RunRecord, progress: BehaviorProgress, name: str) -> Iterator[tuple[str, str]]:
     curves = run.curves.get(name, {})
-    trainer = _setting(run, name, "trainer_type")
+    trainer = run.setting(name, "trainer_type")
     if trainer is not None:
         yield "Trainer type", str(trainer)
     budget = "" if progress.max_steps is None else f" of {progress.max_steps:,}"
@@ -150,13 +150,6 @@ def _behavior_facts(run: RunRecord, progress: BehaviorProgress, name: str) -> It
     if (elo := curves["elo"].values[-1] if "elo" in curves else progress.elo) is not None:
         yield "Elo rating", f"{elo:.0f}"
     yield "Newest numbered checkpoint", "none" if progress.saved_step is None else f"{progress.saved_step:,}"
-
-
-def _setting(run: RunRecord, name: str, key: str) -> Any:
-    behaviors = (run.options or {}).get("behaviors")
-    own = behaviors.get(name) if isinstance(behaviors, dict) else None
-    settings = own or (run.options or {}).get("default_settings")
-    return settings.get(key) if isinstance(settings, dict) else None
 
 
 def _main_charts(curves: Mapping[str, Curve]) -> Iterator[Element]:

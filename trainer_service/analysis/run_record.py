@@ -61,6 +61,14 @@ class RunRecord:
         seed = section.get("seed") if isinstance(section, dict) else None
         return seed if isinstance(seed, int) and seed >= 0 else None
 
+    def setting(self, behavior: str, key: str) -> Any:
+        """A setting of a behavior, or else of all; None where that is not known."""
+        options = self.options or {}
+        behaviors = options.get("behaviors")
+        own = behaviors.get(behavior) if isinstance(behaviors, dict) else None
+        settings = own or options.get("default_settings")
+        return settings.get(key) if isinstance(settings, dict) else None
+
 
 def find_run(text: str, results_dir: Path) -> Path:
     """The folder of a run: its id in the results folder, or a path.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trainer_service.analysis.run_record import OURS, RunRecord
+from trainer_service.analysis.run_record import OURS, RunRecord, is_number
 from trainer_service.errors import UserError
+from trainer_service.runs.files import read_object
 from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.lock import is_locked
 from trainer_service.runs.status import TrainingStatus, saved_status
@@ -84,8 +84,8 @@ def run_status(run: RunRecord) -> RunStatus:
     names = dict.fromkeys([*run.curves, *status.behaviors])
     members = _group_members(run)  # their models are saved by their own names, but they learn as their group
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
-    timers = _read_object(layout.timers)
-    metadata = timers.get("metadata") or _read_object(layout.status).get("metadata") or {}
+    timers = read_object(layout.timers)
+    metadata = timers.get("metadata") or read_object(layout.status).get("metadata") or {}
     locked = is_locked(layout.lock)
     end, ended_by = ("", "") if locked else _end(layout, metadata)
     return RunStatus(
@@ -150,12 +150,8 @@ def _group_members(run: RunRecord) -> set[str]:
 
 
 def _max_steps(run: RunRecord, name: str) -> int | None:
-    options = run.options or {}
-    behaviors = options.get("behaviors")
-    own = behaviors.get(name) if isinstance(behaviors, dict) else None
-    settings = own or options.get("default_settings")
-    steps = settings.get("max_steps") if isinstance(settings, dict) else None
-    return int(steps) if isinstance(steps, int | float) and not isinstance(steps, bool) else None
+    steps = run.setting(name, "max_steps")
+    return int(steps) if is_number(steps) else None
 
 
 def _saved(path: Path) -> TrainingStatus:
@@ -163,15 +159,6 @@ def _saved(path: Path) -> TrainingStatus:
         return saved_status(path)
     except UserError:
         return TrainingStatus()
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is none."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _complaints(run: RunRecord, layout: RunLayout) -> dict[str, int]:

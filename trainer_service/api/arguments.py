@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_type_hints
+
+from unity_bridge.names import did_you_mean
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -55,7 +56,7 @@ def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Giv
     fixed = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
     keys = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in inspect.get_annotations(arguments).items()
+        for name, kind in get_type_hints(arguments).items()
     ]
     setattr(function, "__signature__", signature.replace(parameters=[*fixed, *keys]))  # noqa: B010  # mypy
     return function
@@ -64,6 +65,5 @@ def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Giv
 def require_known(given: Mapping[str, Any], known: Mapping[str, Any], function: str) -> None:
     """Raises TypeError, as Python does, for an argument of a function that is none of those known."""
     for name in given.keys() - known.keys():
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
+        hint = did_you_mean(name, known)
         raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

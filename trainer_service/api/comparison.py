@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from trainer_service.analysis.grouping import GroupBy
 from trainer_service.errors import UserError
 from trainer_service.runs.layout import RESULTS, RunLayout
+
+if TYPE_CHECKING:
+    from trainer_service.analysis.comparison import Comparison
 
 
 def compare(
@@ -41,26 +45,46 @@ def compare(
     Raises:
         UserError: there is no such run, the runs have nothing in common, or an argument makes no sense.
     """
-    from trainer_service.analysis.comparison import compare as compare_groups
     from trainer_service.analysis.comparison_text import to_json
-    from trainer_service.analysis.figure import draw, require_drawable
-    from trainer_service.analysis.grouping import group_runs
-    from trainer_service.analysis.run_record import find_runs, read_run
 
     if not runs:
         raise UserError("compare: expected at least one run, got none")
     if group_by not in get_args(GroupBy):
         raise UserError(f"group_by: expected one of {', '.join(get_args(GroupBy))}, got {group_by!r}")
-    picture = None if plot is None else Path(plot)
-    if picture is not None:
-        require_drawable(picture)
-    found = map(read_run, find_runs([os.fspath(run) for run in runs], RESULTS))
-    comparison = compare_groups(
-        group_runs([*found], group_by), metric=metric, behavior=behavior, threshold=threshold, until=until
+    return to_json(
+        compared(
+            [os.fspath(run) for run in runs],
+            RESULTS,
+            group_by,
+            plot=None if plot is None else Path(plot),
+            title=title,
+            metric=metric,
+            behavior=behavior,
+            threshold=threshold,
+            until=until,
+        )
     )
-    if picture is not None:
-        draw(comparison, picture, title=title)
-    return to_json(comparison)
+
+
+def compared(
+    runs: Sequence[str], results_dir: Path, group_by: GroupBy, *, plot: Path | None, title: str, **which: Any
+) -> Comparison:
+    """The comparison of runs, drawn where there is a file for it. which: arguments of ``analysis.comparison.compare``.
+
+    Raises UserError as ``compare`` does.
+    """
+    from trainer_service.analysis.comparison import compare as compare_groups
+    from trainer_service.analysis.figure import draw, require_drawable
+    from trainer_service.analysis.grouping import group_runs
+    from trainer_service.analysis.run_record import find_runs, read_run
+
+    if plot is not None:
+        require_drawable(plot)
+    found = map(read_run, find_runs(runs, results_dir))
+    comparison = compare_groups(group_runs([*found], group_by), **which)
+    if plot is not None:
+        draw(comparison, plot, title=title)
+    return comparison
 
 
 def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None) -> Path:
@@ -76,10 +100,16 @@ def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None
     Raises:
         UserError: there is no such run, or the file cannot be written.
     """
-    from trainer_service.analysis.report import require_output, write_report
-    from trainer_service.analysis.run_record import find_run, read_run
+    from trainer_service.analysis.run_record import find_run
 
-    path = find_run(os.fspath(run), RESULTS)
+    return report_on(find_run(os.fspath(run), RESULTS), to)
+
+
+def report_on(path: Path, to: str | os.PathLike[str] | None = None) -> Path:
+    """Writes the page on the run in a folder; see ``report``."""
+    from trainer_service.analysis.report import require_output, write_report
+    from trainer_service.analysis.run_record import read_run
+
     output = RunLayout(path).report if to is None else Path(to)
     require_output(output)
     write_report(read_run(path), output)

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainer_service.collection.launching import program_for
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
-from unity_bridge.programs.executables import Command, bundled_command, resolve_program
+from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
 
 
@@ -44,7 +45,7 @@ class Environment:
             UserError: it is not known where to play.
             LaunchError: there is no such program.
         """
-        before, engine = trained_with.env_settings, trained_with.engine_settings
+        before = trained_with.env_settings
         env = self.env_path or before.env_path
         if env is None:
             raise UserError(
@@ -55,12 +56,7 @@ class Environment:
         arguments = self.arguments(before.env_args if same else None)
         if self.given is not None:
             return bundled_command(env, arguments, self.given)
-        return resolve_program(
-            env,
-            arguments,
-            no_graphics=engine.no_graphics,
-            no_graphics_monitor=engine.no_graphics_monitor,
-        )
+        return program_for(trained_with, env, arguments)
 
 
 def environment_for(

@@ -4,211 +4,101 @@
 Written by tools/write_configuration_docs.py from the models in ``trainer_service.config``, which mark them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Annotated, TypedDict, get_type_hints
 
 from trainer_service.api.arguments import Setting
 
 
-class RunArguments(TypedDict, total=False):
-    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is."""
-
-    base_port: int | None
-    """Port of the first simulator that is started, the next ones counting up; null lets the system choose. ML-
-    Agents counts from 5005."""
-
-    num_envs: int | None
-    """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages
-    counts."""
-
-    isolate: bool | str | None
-    """Whether simulators of ``sim:``, ``gym:``, ``pettingzoo:`` and objects run in separate processes. In the
-    trainer's process they are a few times faster, but a crash of the environment ends the run, which ``resume``
-    continues from its last save. ``auto`` is false with one simulator, except for ``gymma:``, schemes of
-    plugins, ``--vector async``, recordings and windows. An addition to ML-Agents."""
-
-    num_areas: int | None
-    """Copies of the training area in each simulator."""
-
-    picture_layout: str | None
-    """The order of numbers in uncompressed pictures of Unity's packages since 3.0: ``hwc`` (height, width,
-    channels), as 3.0.0 and 4.0.0 write them, or ``chw``, as 4.0.1 and later do. ``auto`` goes by the version
-    that the simulator names, for recordings, too, which name none. Packages from git between the two call
-    themselves 4.0.0 and need ``chw``."""
-
-    timeout_wait: int | None
-    """Seconds to wait for a simulator."""
-
-    seed: int | None
-    """Seed of the run; −1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit."""
-
-    max_lifetime_restarts: int | None
-    """How often one simulator may be restarted; −1 means without limit."""
-
-    restarts_rate_limit_n: int | None
-    """How often one may be restarted within restarts_rate_limit_period_s; −1 means without limit."""
-
-    restarts_rate_limit_period_s: int | None
-    """Seconds over which restarts_rate_limit_n counts."""
-
-    width: int | None
-    """Pixels of the window."""
-
-    height: int | None
-    """Pixels of the window."""
-
-    quality_level: int | None
-    """Rendering quality, as the engine numbers it."""
-
-    time_scale: float | None
-    """Simulated seconds for each real one."""
-
-    target_frame_rate: int | None
-    """Frames per second to aim at; −1 means as many as possible."""
-
-    capture_frame_rate: int | None
-    """Simulated frames per second."""
-
-    no_graphics: bool | None
-    """Whether the engine runs without a window."""
-
-    no_graphics_monitor: bool | None
-    """Whether only the first simulator has a window."""
-
-    run_id: str | None
-    """Name of the run's folder."""
-
-    initialize_from: str | None
-    """Another run to take initial weights from."""
-
-    resume: bool | int | str | None
-    """Whether to continue the run: from its newest checkpoint (true, ``latest``), from that of a step, or from the
-    one with the best score (``best``). ML-Agents knows true and false."""
-
-    autosave_interval_s: int | None
-    """Seconds between two saves for ``resume``: the most that a power cut can cost. The numbered checkpoints of
-    ``checkpoint_interval`` come besides. An addition to ML-Agents."""
-
-    force: bool | None
-    """Whether an existing run of this id may be overwritten."""
-
-    inference: bool | None
-    """Whether to act without learning, and write nothing."""
-
-    results_dir: str | os.PathLike[str] | None
-    """The folder of all runs."""
-
-    device: str | None
-    """``cpu``, ``cuda``, ``cuda:0`` …; null decides by the work of each behavior: a GPU, if there is one, for
-    pictures and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``,
-    mostly), else the CPU. Learner ranks take a GPU each if there is one."""
-
-    num_workers: int | None
-    """Rollout workers; ``num_envs`` simulators run in each. 0 collects in the trainer's own process, without Ray."""
-
-    ray_address: str | None
-    """The Ray cluster that workers run on: ``auto`` (one that this machine belongs to), ``HOST:PORT`` or
-    ``ray://HOST:PORT``; null starts Ray on this machine, for this run."""
-
-    insecure_ray: bool | None
-    """Whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it."""
-
-    num_learners: int | None
-    """Learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step."""
-
-    track: Sequence[str] | None
-    """Trackers of experiments that get what TensorBoard gets: ``mlflow``, ``trackio``, ``wandb``, and those of
-    plugins; the flag can be repeated. An addition to ML-Agents."""
-
-    debug: bool | None
-    """Whether debug messages are logged."""
-
-    log_format: str | None
-    """``json`` logs one JSON object a line on standard output, with the metrics of each summary, and draws no
-    table. An addition to ML-Agents."""
-
-    metrics_port: int | None
-    """A port of this machine on which the run answers Prometheus (``/metrics``) and health checks (``/health``);
-    null for none. It needs the package prometheus-client. An addition to ML-Agents."""
-
-
 # fmt: off
+class SimulatorArguments(TypedDict, total=False):
+    """Settings for which ``train`` has parameters of its own, which take more."""
+
+    env_path: Annotated[str | None, Setting("env_settings.env_path", "--env", "str", "ENV",
+        "an executable, sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE; null waits for simulators to come")]
+    env_args: Annotated[Sequence[str] | None, Setting("env_settings.env_args", "--env-args", "list", "…",
+        "arguments for each simulator that is started; on a command line everything that follows")]
+
+
+class RunArguments(TypedDict, total=False):
+    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is. What they mean stands in
+    docs/configuration.md, under the same names."""
+
+    base_port: Annotated[int | None, Setting("env_settings.base_port", "--base-port", "int", "PORT",
+        "port of the first simulator that is started, the next ones counting up; null lets the system choose")]
+    num_envs: Annotated[int | None, Setting("env_settings.num_envs", "--num-envs", "int", "N",
+        "number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts (default 1)")]
+    isolate: Annotated[bool | str | None, Setting("env_settings.isolate", "--isolate", "bool", "",
+        "whether simulators of sim:, gym:, pettingzoo: and objects run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for gymma:, schemes of plugins, --vector async, recordings and windows")]
+    num_areas: Annotated[int | None, Setting("env_settings.num_areas", "--num-areas", "int", "N",
+        "copies of the training area in each simulator (default 1)")]
+    picture_layout: Annotated[str | None, Setting("env_settings.picture_layout", "--picture-layout", "str", "ORDER",
+        "the order of numbers in uncompressed pictures of Unity's packages since 3.0: hwc (height, width, channels), as 3.0.0 and 4.0.0 write them, or chw, as 4.0.1 and later do. auto goes by the version that the simulator names, for recordings, too, which name none. Packages from git between the two call themselves 4.0.0 and need chw")]
+    timeout_wait: Annotated[int | None, Setting("env_settings.timeout_wait", "--timeout-wait", "int", "SECONDS",
+        "seconds to wait for a simulator (default 60)")]
+    seed: Annotated[int | None, Setting("env_settings.seed", "--seed", "int", "N",
+        "seed of the run; -1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit (default -1)")]
+    max_lifetime_restarts: Annotated[int | None, Setting("env_settings.max_lifetime_restarts", "--max-lifetime-restarts", "int", "N",
+        "how often one simulator may be restarted; -1 means without limit (default 10)")]
+    restarts_rate_limit_n: Annotated[int | None, Setting("env_settings.restarts_rate_limit_n", "--restarts-rate-limit-n", "int", "N",
+        "how often one may be restarted within restarts_rate_limit_period_s; -1 means without limit (default 1)")]
+    restarts_rate_limit_period_s: Annotated[int | None, Setting("env_settings.restarts_rate_limit_period_s", "--restarts-rate-limit-period-s", "int", "SECONDS",
+        "seconds over which restarts_rate_limit_n counts (default 60)")]
+    width: Annotated[int | None, Setting("engine_settings.width", "--width", "int", "N",
+        "pixels of the window (default 84)")]
+    height: Annotated[int | None, Setting("engine_settings.height", "--height", "int", "N",
+        "pixels of the window (default 84)")]
+    quality_level: Annotated[int | None, Setting("engine_settings.quality_level", "--quality-level", "int", "N",
+        "rendering quality, as the engine numbers it (default 5)")]
+    time_scale: Annotated[float | None, Setting("engine_settings.time_scale", "--time-scale", "float", "X",
+        "simulated seconds for each real one (default 20)")]
+    target_frame_rate: Annotated[int | None, Setting("engine_settings.target_frame_rate", "--target-frame-rate", "int", "N",
+        "frames per second to aim at; -1 means as many as possible (default -1)")]
+    capture_frame_rate: Annotated[int | None, Setting("engine_settings.capture_frame_rate", "--capture-frame-rate", "int", "N",
+        "simulated frames per second (default 60)")]
+    no_graphics: Annotated[bool | None, Setting("engine_settings.no_graphics", "--no-graphics", "bool", "",
+        "whether the engine runs without a window")]
+    no_graphics_monitor: Annotated[bool | None, Setting("engine_settings.no_graphics_monitor", "--no-graphics-monitor", "bool", "",
+        "whether only the first simulator has a window")]
+    run_id: Annotated[str | None, Setting("checkpoint_settings.run_id", "--run-id", "str", "ID",
+        "name of the run's folder (default ppo)")]
+    initialize_from: Annotated[str | None, Setting("checkpoint_settings.initialize_from", "--initialize-from", "str", "ID",
+        "another run to take initial weights from")]
+    resume: Annotated[bool | int | str | None, Setting("checkpoint_settings.resume", "--resume", "bool", "STEP|best|latest",
+        "whether to continue the run: from its newest checkpoint (true, latest), from that of a step, or from the one with the best score (best)")]
+    autosave_interval_s: Annotated[int | None, Setting("checkpoint_settings.autosave_interval_s", "--autosave-interval-s", "int", "SECONDS",
+        "seconds between two saves for resume: the most that a power cut can cost. The numbered checkpoints of checkpoint_interval come besides (default 300)")]
+    force: Annotated[bool | None, Setting("checkpoint_settings.force", "--force", "bool", "",
+        "whether an existing run of this id may be overwritten")]
+    inference: Annotated[bool | None, Setting("checkpoint_settings.inference", "--inference", "bool", "",
+        "whether to act without learning, and write nothing")]
+    results_dir: Annotated[str | os.PathLike[str] | None, Setting("checkpoint_settings.results_dir", "--results-dir", "str", "DIR",
+        "the folder of all runs (default results)")]
+    device: Annotated[str | None, Setting("torch_settings.device", "--torch-device", "str", "DEVICE",
+        "cpu, cuda, cuda:0 …; null decides by the work of each behavior: a GPU, if there is one, for pictures and where a minibatch has 2^20 numbers in the widest layer (batch_size times hidden_units, mostly), else the CPU. Learner ranks take a GPU each if there is one")]
+    num_workers: Annotated[int | None, Setting("distributed.num_workers", "--num-workers", "int", "N",
+        "rollout workers; num_envs simulators run in each. 0 collects in the trainer's own process, without Ray")]
+    ray_address: Annotated[str | None, Setting("distributed.ray_address", "--ray-address", "str", "ADDRESS",
+        "the Ray cluster that workers run on: auto (one that this machine belongs to), HOST:PORT or ray://HOST:PORT; null starts Ray on this machine, for this run")]
+    insecure_ray: Annotated[bool | None, Setting("distributed.insecure_ray", "--insecure-ray", "bool", "",
+        "whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it")]
+    num_learners: Annotated[int | None, Setting("distributed.num_learners", "--num-learners", "int", "K",
+        "learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step (default 1)")]
+    track: Annotated[Sequence[str] | None, Setting("track", "--track", "list", "NAME",
+        "trackers of experiments that get what TensorBoard gets: mlflow, trackio, wandb, and those of plugins; the flag can be repeated")]
+    debug: Annotated[bool | None, Setting("debug", "--debug", "bool", "",
+        "whether debug messages are logged")]
+    log_format: Annotated[str | None, Setting("log_format", "--log-format", "str", "FORMAT",
+        "json logs one JSON object a line on standard output, with the metrics of each summary, and draws no table (default text)")]
+    metrics_port: Annotated[int | None, Setting("metrics_port", "--metrics-port", "int", "PORT",
+        "a port of this machine on which the run answers Prometheus (/metrics) and health checks (/health); null for none. It needs the package prometheus-client")]
+
+
+# fmt: on
 SETTINGS: Mapping[str, Setting] = {
-    "env_path": Setting("env_settings.env_path", "--env", "str", "ENV",
-        "an executable, sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE; null waits for simulators to come"),
-    "env_args": Setting("env_settings.env_args", "--env-args", "list", "…",
-        "arguments for each simulator that is started; on a command line everything that follows"),
-    "base_port": Setting("env_settings.base_port", "--base-port", "int", "PORT",
-        "port of the first simulator that is started, the next ones counting up; null lets the system choose"),
-    "num_envs": Setting("env_settings.num_envs", "--num-envs", "int", "N",
-        "number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts (default 1)"),
-    "isolate": Setting("env_settings.isolate", "--isolate", "bool", "",
-        "whether simulators of sim:, gym:, pettingzoo: and objects run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for gymma:, schemes of plugins, --vector async, recordings and windows"),
-    "num_areas": Setting("env_settings.num_areas", "--num-areas", "int", "N",
-        "copies of the training area in each simulator (default 1)"),
-    "picture_layout": Setting("env_settings.picture_layout", "--picture-layout", "str", "ORDER",
-        "the order of numbers in uncompressed pictures of Unity's packages since 3.0: hwc (height, width, channels), as 3.0.0 and 4.0.0 write them, or chw, as 4.0.1 and later do. auto goes by the version that the simulator names, for recordings, too, which name none. Packages from git between the two call themselves 4.0.0 and need chw"),
-    "timeout_wait": Setting("env_settings.timeout_wait", "--timeout-wait", "int", "SECONDS",
-        "seconds to wait for a simulator (default 60)"),
-    "seed": Setting("env_settings.seed", "--seed", "int", "N",
-        "seed of the run; -1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit (default -1)"),
-    "max_lifetime_restarts": Setting("env_settings.max_lifetime_restarts", "--max-lifetime-restarts", "int", "N",
-        "how often one simulator may be restarted; -1 means without limit (default 10)"),
-    "restarts_rate_limit_n": Setting("env_settings.restarts_rate_limit_n", "--restarts-rate-limit-n", "int", "N",
-        "how often one may be restarted within restarts_rate_limit_period_s; -1 means without limit (default 1)"),
-    "restarts_rate_limit_period_s": Setting("env_settings.restarts_rate_limit_period_s", "--restarts-rate-limit-period-s", "int", "SECONDS",
-        "seconds over which restarts_rate_limit_n counts (default 60)"),
-    "width": Setting("engine_settings.width", "--width", "int", "N",
-        "pixels of the window (default 84)"),
-    "height": Setting("engine_settings.height", "--height", "int", "N",
-        "pixels of the window (default 84)"),
-    "quality_level": Setting("engine_settings.quality_level", "--quality-level", "int", "N",
-        "rendering quality, as the engine numbers it (default 5)"),
-    "time_scale": Setting("engine_settings.time_scale", "--time-scale", "float", "X",
-        "simulated seconds for each real one (default 20)"),
-    "target_frame_rate": Setting("engine_settings.target_frame_rate", "--target-frame-rate", "int", "N",
-        "frames per second to aim at; -1 means as many as possible (default -1)"),
-    "capture_frame_rate": Setting("engine_settings.capture_frame_rate", "--capture-frame-rate", "int", "N",
-        "simulated frames per second (default 60)"),
-    "no_graphics": Setting("engine_settings.no_graphics", "--no-graphics", "bool", "",
-        "whether the engine runs without a window"),
-    "no_graphics_monitor": Setting("engine_settings.no_graphics_monitor", "--no-graphics-monitor", "bool", "",
-        "whether only the first simulator has a window"),
-    "run_id": Setting("checkpoint_settings.run_id", "--run-id", "str", "ID",
-        "name of the run's folder (default ppo)"),
-    "initialize_from": Setting("checkpoint_settings.initialize_from", "--initialize-from", "str", "ID",
-        "another run to take initial weights from"),
-    "resume": Setting("checkpoint_settings.resume", "--resume", "bool", "STEP|best|latest",
-        "whether to continue the run: from its newest checkpoint (true, latest), from that of a step, or from the one with the best score (best)"),
-    "autosave_interval_s": Setting("checkpoint_settings.autosave_interval_s", "--autosave-interval-s", "int", "SECONDS",
-        "seconds between two saves for resume: the most that a power cut can cost. The numbered checkpoints of checkpoint_interval come besides (default 300)"),
-    "force": Setting("checkpoint_settings.force", "--force", "bool", "",
-        "whether an existing run of this id may be overwritten"),
-    "inference": Setting("checkpoint_settings.inference", "--inference", "bool", "",
-        "whether to act without learning, and write nothing"),
-    "results_dir": Setting("checkpoint_settings.results_dir", "--results-dir", "str", "DIR",
-        "the folder of all runs (default results)"),
-    "device": Setting("torch_settings.device", "--torch-device", "str", "DEVICE",
-        "cpu, cuda, cuda:0 …; null decides by the work of each behavior: a GPU, if there is one, for pictures and where a minibatch has 2^20 numbers in the widest layer (batch_size times hidden_units, mostly), else the CPU. Learner ranks take a GPU each if there is one"),
-    "num_workers": Setting("distributed.num_workers", "--num-workers", "int", "N",
-        "rollout workers; num_envs simulators run in each. 0 collects in the trainer's own process, without Ray"),
-    "ray_address": Setting("distributed.ray_address", "--ray-address", "str", "ADDRESS",
-        "the Ray cluster that workers run on: auto (one that this machine belongs to), HOST:PORT or ray://HOST:PORT; null starts Ray on this machine, for this run"),
-    "insecure_ray": Setting("distributed.insecure_ray", "--insecure-ray", "bool", "",
-        "whether a cluster may be used that asks nobody for a token: whoever reaches it runs code on it"),
-    "num_learners": Setting("distributed.num_learners", "--num-learners", "int", "K",
-        "learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step (default 1)"),
-    "track": Setting("track", "--track", "list", "NAME",
-        "trackers of experiments that get what TensorBoard gets: mlflow, trackio, wandb, and those of plugins; the flag can be repeated"),
-    "debug": Setting("debug", "--debug", "bool", "",
-        "whether debug messages are logged"),
-    "log_format": Setting("log_format", "--log-format", "str", "FORMAT",
-        "json logs one JSON object a line on standard output, with the metrics of each summary, and draws no table (default text)"),
-    "metrics_port": Setting("metrics_port", "--metrics-port", "int", "PORT",
-        "a port of this machine on which the run answers Prometheus (/metrics) and health checks (/health); null for none. It needs the package prometheus-client"),
+    name: hint.__metadata__[0]
+    for arguments in (SimulatorArguments, RunArguments)
+    for name, hint in get_type_hints(arguments, include_extras=True).items()
 }
 """Flags and arguments by the name of their key."""
-# fmt: on

@@ -1,9 +1,9 @@
-"""The options, policies and program of a trained run that is to be scored or recorded."""
+"""The options and policies of a trained run that is to be scored or recorded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.layout import run_path
-from unity_bridge.programs.executables import Command, resolve_program
 
 if TYPE_CHECKING:
     from trainer_service.policy import Policy
@@ -28,14 +27,6 @@ def folder_of(run: str | os.PathLike[str]) -> RunFolder:
 def options_of(folder: RunFolder) -> RunOptions:
     """The options that the run was trained with."""
     return load_run_options(folder.configuration).options
-
-
-def program_for(trained_with: RunOptions, env: str, arguments: Sequence[str]) -> Command:
-    """The program to start, with or without graphics as in training. Raises LaunchError if there is none."""
-    engine = trained_with.engine_settings
-    return resolve_program(
-        env, arguments, no_graphics=engine.no_graphics, no_graphics_monitor=engine.no_graphics_monitor
-    )
 
 
 def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:

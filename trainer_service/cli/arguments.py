@@ -69,20 +69,24 @@ def build_parser() -> argparse.ArgumentParser:
     _add_export(commands)
     _add_import(commands)
     _add_doctor(commands)
-    schema = commands.add_parser("schema", help="print the JSON Schema of the configuration, for editors")
-    schema.set_defaults(command="schema", parser=schema)
-    alias = commands.add_parser("alias", help="let mlagents-learn be another name of learn, for old scripts")
-    alias.set_defaults(command="alias", parser=alias)
+    _command(commands, "schema", help="print the JSON Schema of the configuration, for editors")
+    alias = _command(commands, "alias", help="let mlagents-learn be another name of learn, for old scripts")
     alias.add_argument("--remove", action="store_true", help="switch it off again")
     return parser
 
 
+def _command(commands: Any, name: str, **texts: Any) -> Any:
+    """The parser of a command."""
+    command = commands.add_parser(name, **texts)
+    command.set_defaults(command=name, parser=command)
+    return command
+
+
 def _add_learn(commands: Any) -> None:
-    learn = commands.add_parser(
-        "learn", help="train", argument_default=argparse.SUPPRESS,
+    learn = _command(
+        commands, "learn", help="train", argument_default=argparse.SUPPRESS,
         description="Trains the behaviors of a simulator. Flags win over the configuration file.",
     )  # fmt: skip
-    learn.set_defaults(command="learn", parser=learn)
     learn.add_argument(
         "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
         help="a file, or the name of a bundled configuration: 3dball",
@@ -164,26 +168,23 @@ def _add_settings(group: Any, *names: str) -> None:
 
 
 def _add_check(commands: Any) -> None:
-    check = commands.add_parser("check", help="validate configurations without running them")
-    check.set_defaults(command="check", parser=check)
+    check = _command(commands, "check", help="validate configurations without running them")
     check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
 
 
 def _add_configs(commands: Any) -> None:
-    configs = commands.add_parser(
-        "configs", help="list ready configurations, or copy them",
+    configs = _command(
+        commands, "configs", help="list ready configurations, or copy them",
         description="Lists the configurations that come along, with the --env that each is made for; or copies some.",
     )  # fmt: skip
-    configs.set_defaults(command="configs", parser=configs)
     configs.add_argument("names", nargs="*", metavar="NAME", help="which to copy, to change them")
     configs.add_argument("--to", type=Path, metavar="DIR", help="where to (default: the current folder)")
     configs.add_argument("--force", action="store_true", help="overwrite files that exist")
 
 
 def _add_evaluate(commands: Any) -> None:
-    evaluate = commands.add_parser("evaluate", help="play a frozen policy and report its returns")
-    evaluate.set_defaults(command="evaluate", parser=evaluate)
+    evaluate = _command(commands, "evaluate", help="play a frozen policy and report its returns")
     evaluate.add_argument(
         "run_id", metavar="RUN_ID", help="a run, RUN_ID@STEP or RUN_ID@best; with --against any player"
     )
@@ -236,12 +237,11 @@ def _add_limit(command: Any) -> None:
 
 
 def _add_compare(commands: Any) -> None:
-    compare = commands.add_parser(
-        "compare", help="compare runs over seeds",
+    compare = _command(
+        commands, "compare", help="compare runs over seeds",
         description="Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in "
         "their seed only are one group: its scores are interquartile means with 95 %% bootstrap intervals.",
     )  # fmt: skip
-    compare.set_defaults(command="compare", parser=compare)
     compare.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     compare.add_argument(
         "--metric", metavar="NAME",
@@ -267,12 +267,11 @@ def _add_compare(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
-    report = commands.add_parser(
-        "report", help="write a page on a run that can be mailed",
+    report = _command(
+        commands, "report", help="write a page on a run that can be mailed",
         description="Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, "
         "film, configuration, timers and how it ended. It needs nothing beside it.",
     )  # fmt: skip
-    report.set_defaults(command="report", parser=report)
     report.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
     report.add_argument(
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
@@ -281,24 +280,22 @@ def _add_report(commands: Any) -> None:
 
 
 def _add_status(commands: Any) -> None:
-    status = commands.add_parser(
-        "status", help="what a run is doing, or how it ended",
+    status = _command(
+        commands, "status", help="what a run is doing, or how it ended",
         description="Tells from a run's folder what it is doing, or how it ended. Exit code 0: it is running, or it "
         "ended well; 1: it failed, was broken off, learned nothing, or is a run of ML-Agents without an end; 2: there "
         "is no such run.",
     )  # fmt: skip
-    status.set_defaults(command="status", parser=status)
     status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
     status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
 def _add_record_demo(commands: Any) -> None:
-    record = commands.add_parser(
-        "record-demo", help="record demonstrations for imitation",
+    record = _command(
+        commands, "record-demo", help="record demonstrations for imitation",
         description="Records whole episodes of an expert or a trained policy in a .demo file.",
     )  # fmt: skip
-    record.set_defaults(command="record-demo", parser=record)
     record.add_argument("env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID")
     record.add_argument(
         "--policy",
@@ -321,8 +318,7 @@ def _add_record_demo(commands: Any) -> None:
 
 
 def _add_demo_info(commands: Any) -> None:
-    info = commands.add_parser("demo-info", help="what is inside recorded demonstrations")
-    info.set_defaults(command="demo-info", parser=info)
+    info = _command(commands, "demo-info", help="what is inside recorded demonstrations")
     info.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
     )
@@ -330,11 +326,10 @@ def _add_demo_info(commands: Any) -> None:
 
 
 def _add_simulate(commands: Any) -> None:
-    simulate = commands.add_parser(
-        "simulate", help="run a bundled simulator by hand", add_help=False,
+    simulate = _command(
+        commands, "simulate", help="run a bundled simulator by hand", add_help=False,
         description="Attaches a bundled simulator to a running trainer.",
     )  # fmt: skip
-    simulate.set_defaults(command="simulate", parser=simulate)
     simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE")
     simulate.add_argument(
         "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
@@ -342,11 +337,11 @@ def _add_simulate(commands: Any) -> None:
 
 
 def _add_doctor(commands: Any) -> None:
-    doctor = commands.add_parser(
-        "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
+    doctor = _command(
+        commands, "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
         description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
     )  # fmt: skip
-    doctor.set_defaults(command="doctor", parser=doctor, json=False)
+    doctor.set_defaults(json=False)
     doctor.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
     doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
     doctor.add_argument("--no-graphics", action="store_true")
@@ -368,8 +363,7 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _add_export(commands: Any) -> None:
-    export = commands.add_parser("export", help="write the ONNX models of a run again, from its checkpoints")
-    export.set_defaults(command="export", parser=export)
+    export = _command(commands, "export", help="write the ONNX models of a run again, from its checkpoints")
     export.add_argument("run_id", metavar="RUN_ID")
     which = export.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
@@ -381,11 +375,10 @@ def _add_export(commands: Any) -> None:
 
 
 def _add_import(commands: Any) -> None:
-    imports = commands.add_parser(
-        "import-checkpoint", help="make a run from a results folder of ML-Agents",
+    imports = _command(
+        commands, "import-checkpoint", help="make a run from a results folder of ML-Agents",
         description="Makes a run from what mlagents-learn 1.1.0 left, to evaluate, export or resume.",
     )  # fmt: skip
-    imports.set_defaults(command="import-checkpoint", parser=imports)
     imports.add_argument(
         "results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents"
     )

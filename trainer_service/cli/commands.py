@@ -7,6 +7,7 @@ import atexit
 import gc
 import logging
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -158,12 +159,6 @@ def _check(parsed: argparse.Namespace) -> int:
     return 0 if all(check.ok for check in checks) else 2
 
 
-def _configs(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.configs import list_or_copy
-
-    return list_or_copy(parsed)
-
-
 def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.api.environments import environment_for
     from trainer_service.api.evaluate import play
@@ -214,33 +209,16 @@ def _choose_checkpoint(parsed: argparse.Namespace) -> None:
     parsed.run_id, parsed.checkpoint = name.run_id, name.which
 
 
-def _compare(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.comparison import compare_runs
-    from trainer_service.metrics.console import Console
-
-    with Console(tty=False, stream=sys.stderr):
-        return compare_runs(parsed)
-
-
 def _report(parsed: argparse.Namespace) -> int:
-    from trainer_service.analysis.report import require_output, write_report
-    from trainer_service.analysis.run_record import find_run, read_run
+    from trainer_service.analysis.run_record import find_run
+    from trainer_service.api.comparison import report_on
     from trainer_service.metrics.console import Console
-    from trainer_service.runs.layout import RunLayout
 
     path = find_run(parsed.run, parsed.results_dir)
-    output = parsed.to or RunLayout(path).report
-    require_output(output)
     with Console(tty=False, stream=sys.stderr):
-        write_report(read_run(path), output)
+        output = report_on(path, parsed.to)
     say(f"Report on '{path}' in {output}")
     return 0
-
-
-def _status(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.status import print_status
-
-    return print_status(parsed)
 
 
 def _record_demo(parsed: argparse.Namespace) -> int:
@@ -248,12 +226,6 @@ def _record_demo(parsed: argparse.Namespace) -> int:
 
     _require_episodes(parsed.episodes)
     return record_demo(parsed, progress_printer())
-
-
-def _demo_info(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.demonstrations import demo_info
-
-    return demo_info(parsed)
 
 
 def _require_episodes(episodes: int) -> None:
@@ -367,16 +339,21 @@ def _log_warnings(loaded: LoadedOptions) -> None:
         logging.getLogger(__name__).warning("%s", warning)
 
 
+def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
+    """A command in a module of its own, which is loaded when it runs."""
+    return lambda parsed: int(pkgutil.resolve_name(f"trainer_service.cli.{name}")(parsed))
+
+
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
     "check": _check,
-    "configs": _configs,
+    "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,
-    "compare": _compare,
+    "compare": _elsewhere("comparison:compare_runs"),
     "report": _report,
-    "status": _status,
+    "status": _elsewhere("status:print_status"),
     "record-demo": _record_demo,
-    "demo-info": _demo_info,
+    "demo-info": _elsewhere("demonstrations:demo_info"),
     "simulate": _simulate,
     "export": _export,
     "import-checkpoint": _import_checkpoint,

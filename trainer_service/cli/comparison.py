@@ -18,23 +18,22 @@ _WIDTH_OF_A_FILE = 200
 
 def compare_runs(parsed: argparse.Namespace) -> int:
     """Prints the comparison of runs, and draws it where ``--plot`` asks for that. Returns the exit code."""
-    from trainer_service.analysis.comparison import compare
     from trainer_service.analysis.comparison_text import tables, to_json
-    from trainer_service.analysis.figure import draw, require_drawable
-    from trainer_service.analysis.grouping import group_runs
-    from trainer_service.analysis.run_record import find_runs, read_run
+    from trainer_service.api.comparison import compared
+    from trainer_service.metrics.console import Console
 
-    if parsed.plot is not None:
-        require_drawable(parsed.plot)
-    comparison = compare(
-        group_runs([*map(read_run, find_runs(parsed.runs, parsed.results_dir))], parsed.group_by),
-        metric=parsed.metric,
-        behavior=parsed.behavior,
-        threshold=parsed.threshold,
-        until=parsed.until,
-    )
-    if parsed.plot is not None:
-        draw(comparison, parsed.plot, title=parsed.title)
+    with Console(tty=False, stream=sys.stderr):
+        comparison = compared(
+            parsed.runs,
+            parsed.results_dir,
+            parsed.group_by,
+            plot=parsed.plot,
+            title=parsed.title,
+            metric=parsed.metric,
+            behavior=parsed.behavior,
+            threshold=parsed.threshold,
+            until=parsed.until,
+        )
     if parsed.json:
         say_json(to_json(comparison))
     else:

@@ -89,7 +89,8 @@ def _record_expert(
 def _record_run(
     parsed: argparse.Namespace, recording: Recording, loop_on: Callable[[Simulators], EpisodeLoop]
 ) -> None:
-    from trainer_service.api.trained_run import load_policies, one_thread, options_of, program_for
+    from trainer_service.api.trained_run import load_policies, one_thread, options_of
+    from trainer_service.collection.launching import program_for
     from trainer_service.demonstrations.record import record
     from trainer_service.evaluation.evaluate import PolicyActors
     from trainer_service.evaluation.simulator import EvaluationSimulator

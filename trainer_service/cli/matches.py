@@ -37,7 +37,8 @@ def play_matches(parsed: argparse.Namespace) -> int:
 
 
 def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
-    from trainer_service.api.trained_run import one_thread, program_for
+    from trainer_service.api.trained_run import one_thread
+    from trainer_service.collection.launching import program_for
     from trainer_service.evaluation.loop import EpisodeLoop, require_limit
     from trainer_service.evaluation.match import play_match
     from trainer_service.evaluation.players import load_player

@@ -33,9 +33,9 @@ def status_of(run: RunRecord) -> dict[str, Any]:
     from trainer_service.runs.layout import RunLayout, existing_state
     from trainer_service.runs.lock import holder_of_lock
 
-    layout, status = RunLayout(run.path), run_status(run)
+    layout, status, now_s = RunLayout(run.path), run_status(run), time.time()
     seconds = {name: _seconds(run, name) for name in status.behaviors}
-    summary_age_s = _age_s(layout.metrics)
+    summary_age_s = _age_s(layout.metrics, now_s)
     newest_s = max((each for each in seconds.values() if each is not None), default=0.0)
     behaviors = {}
     for name, progress in status.behaviors.items():
@@ -50,10 +50,10 @@ def status_of(run: RunRecord) -> dict[str, Any]:
             if summary_age_s is None or own_s is None
             else round(summary_age_s + newest_s - own_s, 3),
             "checkpoint_step": progress.saved_step,
-            "checkpoint_age_s": _age_s(existing_state(layout.checkpoint(name))),
+            "checkpoint_age_s": _age_s(existing_state(layout.checkpoint(name)), now_s),
         }
     running = status.ending is Ending.RUNNING
-    ages = [_age_s(path) for path in (layout.metrics, layout.evaluations, layout.trainer_log)]
+    ages = [_age_s(path, now_s) for path in (layout.metrics, layout.evaluations, layout.trainer_log)]
     return {
         "run": run.name,
         "folder": str(run.path),
@@ -118,9 +118,9 @@ def _seconds(run: RunRecord, behavior: str) -> float | None:
     return max(map(float, own), default=None)
 
 
-def _age_s(path: Path) -> float | None:
-    """Seconds since a file was written; None without one."""
+def _age_s(path: Path, now_s: float) -> float | None:
+    """Seconds from when a file was written until now; None without one."""
     try:
-        return round(max(time.time() - path.stat().st_mtime, 0.0), 3)
+        return round(max(now_s - path.stat().st_mtime, 0.0), 3)
     except OSError:
         return None

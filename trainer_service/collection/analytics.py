@@ -49,7 +49,11 @@ def environment_message(
 def anonymous_environment_message() -> TrainingEnvironmentInitialized:
     """The message that a run begins, for its other simulators, which need not count it again."""
     return TrainingEnvironmentInitialized(
-        mlagents_envs_version=PACKAGE_VERSION, python_version=platform.python_version()
+        mlagents_version="Custom",
+        mlagents_envs_version=PACKAGE_VERSION,
+        python_version=platform.python_version(),
+        torch_version="Unknown",
+        torch_device_type="Unknown",
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainer_service.collection.router import BehaviorId, largest_group, parse_behavior_id
-from trainer_service.config.section import nearest_choice
 from trainer_service.errors import UserError
 from trainer_service.rollout.agent_indices import too_many_of_member
 from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
 from unity_bridge.errors import WireError
+from unity_bridge.names import nearest_choice
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec, MemberSpec
 from unity_bridge.steps import ActionBatch

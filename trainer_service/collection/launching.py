@@ -14,17 +14,20 @@ from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 
 def command_of(options: RunOptions) -> Command | None:
     """The program to start; None where simulators attach. Raises LaunchError where there is none such."""
-    environment, engine = options.env_settings, options.engine_settings
+    environment = options.env_settings
     if environment.env_path is None:
         return None
     arguments = list(environment.env_args or ())
     if needs_expert(options):
         arguments.append("--expert")
+    return program_for(options, environment.env_path, arguments)
+
+
+def program_for(options: RunOptions, env: str, arguments: Sequence[str]) -> Command:
+    """The program to start, with or without graphics as in training. Raises LaunchError if there is none."""
+    engine = options.engine_settings
     return resolve_program(
-        environment.env_path,
-        arguments,
-        no_graphics=engine.no_graphics,
-        no_graphics_monitor=engine.no_graphics_monitor,
+        env, arguments, no_graphics=engine.no_graphics, no_graphics_monitor=engine.no_graphics_monitor
     )
 
 

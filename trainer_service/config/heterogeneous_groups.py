@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.config.rewards import GAILSettings
-from trainer_service.config.section import Location, nearest_choice
+from trainer_service.config.section import Location, Remark, names_or_mapping, names_or_mapping_schema
 from trainer_service.config.trainer import TrainerSettings
-from trainer_service.config.values import PositiveCount, expected, problem, shown
-from unity_bridge.names import name_problem
+from trainer_service.config.values import PositiveCount, problem, shown
+from unity_bridge.names import did_you_mean, name_problem
 
 
 def _as_behavior_name(name: str) -> str:
@@ -26,34 +26,17 @@ BehaviorName = Annotated[str, AfterValidator(_as_behavior_name)]
 
 def _as_members(value: Any) -> Any:
     """Reads a list of behaviors, or a mapping from behaviors to their numbers of agents in a group."""
-    if not isinstance(value, Mapping | list | tuple):
-        raise expected("a list of behaviors, or a mapping from behaviors to numbers of agents", value)
-    names = list(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise expected("the name of a behavior", name)
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise problem(f"'{twice}' stands there twice")
-    if len(names) < 2:
-        raise problem(f"expected at least two behaviors, got {_listed(names)}")
-    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(names)
+    what = "a list of behaviors, or a mapping from behaviors to numbers of agents"
+    members = names_or_mapping(value, what, "the name of a behavior", None)
+    if len(members) < 2:
+        raise problem(f"expected at least two behaviors, got {_listed(members)}")
+    return members
 
 
 Members = Annotated[
     dict[BehaviorName, PositiveCount | None],
     BeforeValidator(_as_members),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string"}, "minItems": 2, "uniqueItems": True},
-                {
-                    "type": "object",
-                    "additionalProperties": {"type": ["integer", "null"], "minimum": 1},
-                    "minProperties": 2,
-                },
-            ]
-        }
-    ),
+    WithJsonSchema(names_or_mapping_schema(2, {"type": ["integer", "null"], "minimum": 1})),
 ]
 """The behaviors of a heterogeneous group in the order of their agents' indices, with the most agents of each. None: the
 simulator's first message decides."""
@@ -62,48 +45,40 @@ Groups = Mapping[str, Mapping[str, int | None]]
 """The members of each heterogeneous group, by its name."""
 
 
-class GroupProblem(NamedTuple):
-    """A mistake in the configuration of heterogeneous groups."""
-
-    location: Location
-    text: str
-
-
 def group_problems(
     groups: Groups, behaviors: Mapping[str, TrainerSettings], default_settings: TrainerSettings | None
-) -> Iterator[GroupProblem]:
+) -> Iterator[Remark]:
     """Yields mistakes in the groups themselves and in the settings that a group learns with."""
     group_of: dict[str, str] = {}
     for group, members in groups.items():
         for member in members:
             if member in groups:
-                yield GroupProblem(
+                yield Remark(
                     ("teams", group), f"'{member}' is the name of a team, and cannot be a member of one"
                 )
             if member in group_of:
                 text = f"'{member}' is a member of '{group_of[member]}' already, expected it in one team"
-                yield GroupProblem(("teams", group), text)
+                yield Remark(("teams", group), text)
             elif member in behaviors and member not in groups:
                 text = (
                     f"expected no settings for '{member}', which learns as a part of team '{group}': those of the team "
                     f"stand under 'behaviors.{group}'"
                 )
-                yield GroupProblem(("behaviors", member), text)
+                yield Remark(("behaviors", member), text)
             group_of.setdefault(member, group)
         settings = behaviors.get(group, default_settings)
         if settings is None:
-            near = nearest_choice(group, behaviors)
-            hint = f" (is '{near}' meant?)" if near else ""
+            hint = did_you_mean(group, behaviors, "is '{}' meant?")
             where = f"an entry for '{group}' under 'behaviors', or set 'default_settings'"
             text = f"the team has no settings{hint}: add {where}"
-            yield GroupProblem(("teams", group), text)
+            yield Remark(("teams", group), text)
         else:
             yield from _unfit_settings(group, members, settings, is_listed=group in behaviors)
 
 
 def _unfit_settings(
     group: str, members: Mapping[str, int | None], settings: TrainerSettings, *, is_listed: bool
-) -> Iterator[GroupProblem]:
+) -> Iterator[Remark]:
     """Yields settings that a group cannot learn with. is_listed: they stand under its name, not as the default."""
 
     def at(*keys: str) -> Location:
@@ -116,13 +91,13 @@ def _unfit_settings(
             f"expected a trainer type for groups, such as mappo, maddpg or qmix, for team '{group}', got "
             f"'{settings.trainer_type}'{where}: without a team each of {_listed(members)} learns for itself"
         )
-        yield GroupProblem(at("trainer_type"), text)
+        yield Remark(at("trainer_type"), text)
     of_one = f"expected none for team '{group}', because demonstrations are of one behavior"
     for name, signal in settings.reward_signals.items():
         if isinstance(signal, GAILSettings):
-            yield GroupProblem(at("reward_signals", name), f"{of_one}; got {name}{where}")
+            yield Remark(at("reward_signals", name), f"{of_one}; got {name}{where}")
     if settings.behavioral_cloning is not None:
-        yield GroupProblem(at("behavioral_cloning"), f"{of_one}; got behavioral_cloning{where}")
+        yield Remark(at("behavioral_cloning"), f"{of_one}; got behavioral_cloning{where}")
     if isinstance(hyper, GroupSettings) and hyper.group_size is not None:
         counts = list(members.values())
         total = sum(count or 0 for count in counts)
@@ -130,10 +105,10 @@ def _unfit_settings(
         if None in counts:
             wanted = f"the number of agents of each member, teams: {{{group}: {{{said}}}}}"
             text = f"expected {wanted}, got group_size{where}"
-            yield GroupProblem(at("hyperparameters", "group_size"), text)
+            yield Remark(at("hyperparameters", "group_size"), text)
         elif hyper.group_size != total:
             text = f"expected {total}, the sum of {{{said}}} under 'teams.{group}', got {hyper.group_size}{where}"
-            yield GroupProblem(at("hyperparameters", "group_size"), text)
+            yield Remark(at("hyperparameters", "group_size"), text)
 
 
 def group_of_member(groups: Groups, behavior: str) -> str | None:

@@ -21,7 +21,7 @@ from trainer_service.config.heterogeneous_groups import BehaviorName, Members, g
 from trainer_service.config.names import run_id_problem
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.config.run.tracking import TrackerName
-from trainer_service.config.section import Argument, Section, error_at, nearest_choice, section_error
+from trainer_service.config.section import Argument, Location, Section, error_at, section_error
 from trainer_service.config.trainer import TrainerSettings
 from trainer_service.config.values import (
     Count,
@@ -38,7 +38,7 @@ from trainer_service.config.values import (
     whole_number,
 )
 from trainer_service.errors import ConfigError
-from unity_bridge.names import same_folder
+from unity_bridge.names import did_you_mean, nearest_choice, same_folder
 from unity_bridge.specs import PictureLayout
 
 
@@ -347,24 +347,15 @@ class RunOptions(Section):
             for position, lesson in enumerate(lessons_of(name, parameter)[:-1]):
                 behavior = lesson.completion_criteria.behavior if lesson.completion_criteria else None
                 where = ("environment_parameters", name, "curriculum", position, "completion_criteria")
-                if behavior is None:
-                    continue
-                if team := group_of_member(self.teams, behavior):
-                    text = f"expected the team '{team}', of which '{behavior}' is a member"
-                    raise section_error((*where, "behavior"), text)
-                if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
-                    raise section_error((*where, "behavior"), self._not_listed(behavior))
+                if behavior is not None:
+                    self._require_learner(behavior, (*where, "behavior"))
         return self
 
     @model_validator(mode="after")
     def _targets_can_be_reached(self) -> Self:
         targets = None if self.stop is None else self.stop.target_return
         for name in targets if isinstance(targets, dict) else ():
-            if team := group_of_member(self.teams, name):
-                text = f"expected the team '{team}', of which '{name}' is a member"
-                raise section_error(("stop", "target_return", name), text)
-            if self.default_settings is None and name not in self.behaviors:  # else any may show up
-                raise section_error(("stop", "target_return", name), self._not_listed(name))
+            self._require_learner(name, ("stop", "target_return", name))
         return self
 
     @model_validator(mode="after")
@@ -386,11 +377,15 @@ class RunOptions(Section):
             raise section_error(("distributed", "collection"), text)
         return self
 
-    def _not_listed(self, behavior: str) -> str:
-        near = nearest_choice(behavior, self.behaviors)
-        hint = f" (is '{near}' meant?)" if near else ""
-        listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
-        return f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
+    def _require_learner(self, behavior: str, where: Location) -> None:
+        """Raises a mistake at a key that names what does not learn by itself, or at all."""
+        if team := group_of_member(self.teams, behavior):
+            raise section_error(where, f"expected the team '{team}', of which '{behavior}' is a member")
+        if self.default_settings is None and behavior not in self.behaviors:  # else any may show up
+            listed = ", ".join(f"'{known}'" for known in self.behaviors) or "none"
+            hint = did_you_mean(behavior, self.behaviors, "is '{}' meant?")
+            text = f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
+            raise section_error(where, text)
 
     @property
     def configured_names(self) -> list[str]:
@@ -408,13 +403,11 @@ class RunOptions(Section):
             return self.behaviors[name]
         if self.default_settings is not None:
             return self.default_settings
-        near = nearest_choice(name, self.configured_names)
+        hint = did_you_mean(name, self.configured_names, "is '{}' meant?")
         listed = ", ".join(map(self._with_members, self.behaviors)) or "no behaviors"
         raise ConfigError(
-            f"The behavior name '{name}' has not been specified in the trainer configuration, "
-            + f"which lists {listed}"
-            + (f" (is '{near}' meant?)" if near else "")
-            + f". Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
+            f"The behavior name '{name}' has not been specified in the trainer configuration, which lists "
+            f"{listed}{hint}. Please add an entry for '{name}' under 'behaviors', or set 'default_settings'."
         )
 
     def _with_members(self, name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, get_args
@@ -18,6 +17,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from trainer_service.config.values import expected, problem, shown
+from unity_bridge.names import did_you_mean, nearest_choice
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of a configuration down to a value."""
@@ -26,13 +26,13 @@ _Built = TypeVar("_Built")
 
 
 class Remark(NamedTuple):
-    """A setting that is accepted but has no effect or another one."""
+    """A mistake in a setting, or a setting that is accepted but has no effect or another one."""
 
     location: Location
     """Path of the key below the section that says so."""
 
     text: str
-    """The effect of the key, if any, and the reason."""
+    """What is expected, or the effect of the key, if any, and the reason."""
 
     def below(self, *above: str) -> Remark:
         """The remark as a section says it that has this one at some keys."""
@@ -112,16 +112,9 @@ def section_in(annotation: Any) -> type[Section] | None:
 def unknown_key_message(key: str, choices: Iterable[str]) -> str:
     """Returns the message about a key that is none of ``choices``."""
     choices = list(dict.fromkeys(choices))
-    if near := nearest_choice(key, choices):
-        return f"unknown key (did you mean '{near}'?)"
+    if hint := did_you_mean(key, choices):
+        return f"unknown key{hint}"
     return f"unknown key; expected one of {', '.join(choices)}"
-
-
-def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
-    """Returns the choice that is most similar to ``word``; None if none is."""
-    by_letters = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
-    return by_letters[near[0]] if near else None
 
 
 def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
@@ -129,8 +122,7 @@ def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
     choices = list(dict.fromkeys(choices))
     if isinstance(word, str) and word in choices:
         return word
-    near = nearest_choice(word, choices) if isinstance(word, str) else None
-    hint = f" (did you mean '{near}'?)" if near else ""
+    hint = did_you_mean(word, choices)
     raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}")
 
 
@@ -150,6 +142,33 @@ def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _
     if problems:
         raise ValidationError.from_exception_data("mapping", problems)
     return built
+
+
+def names_or_mapping(value: Any, what: str, name: str, default: Any) -> dict[Any, Any]:
+    """Reads a list of names, or a mapping from names to more; each name once.
+
+    Args:
+        value: the list, whose names get the default, or the mapping.
+        what: what is expected, in words.
+        name: what a name is of, in words.
+        default: for each name of a list.
+    """
+    if not isinstance(value, Mapping | list | tuple):
+        raise expected(what, value)
+    names = list(value)
+    for each in names:
+        if not isinstance(each, str):
+            raise expected(name, each)
+    if twice := next((each for each in names if names.count(each) > 1), None):
+        raise problem(f"'{twice}' stands there twice")
+    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, default)
+
+
+def names_or_mapping_schema(least: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON Schema of at least so many names, or of a mapping from names to values of a schema."""
+    names = {"type": "array", "items": {"type": "string"}, "minItems": least, "uniqueItems": True}
+    mapping = {"type": "object", "additionalProperties": values, "minProperties": least}
+    return {"anyOf": [names, mapping]}
 
 
 def error_at(error: PydanticCustomError, location: Location, value: Any) -> InitErrorDetails:
@@ -196,8 +215,8 @@ def plain_message(details: ErrorDetails) -> str:
         case "less_than_equal":
             return f"expected at most {context['le']:g}, got {got}"
         case "literal_error":
-            choices, word = context["expected"], details["input"]
-            near = nearest_choice(word, choices.split("'")[1::2]) if isinstance(word, str) else None
-            return f"expected {choices}, got {got}" + (f" (did you mean '{near}'?)" if near else "")
+            choices = context["expected"]
+            hint = did_you_mean(details["input"], choices.split("'")[1::2])
+            return f"expected {choices}, got {got}{hint}"
         case _:
             return details["msg"]

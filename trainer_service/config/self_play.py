@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from trainer_service.config.players import PlayerName, parse_player
-from trainer_service.config.section import Section
-from trainer_service.config.values import Count, Number, Positive, PositiveCount, expected, problem
+from trainer_service.config.section import Section, names_or_mapping, names_or_mapping_schema
+from trainer_service.config.values import Count, Number, Positive, PositiveCount, problem
 from trainer_service.errors import ConfigError
 
 
@@ -26,39 +25,23 @@ PFSPWeighting = Literal["uniform", "hard", "variance"]
 
 def _as_opponents(value: Any) -> Any:
     """Reads names of players, or weights by their names."""
-    if not isinstance(value, Mapping | list | tuple):
-        raise expected("a list of players, or a mapping from players to weights", value)
-    names = list(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise expected("the name of a player", name)
-        if name != SELF:
-            try:
+    what = "a list of players, or a mapping from players to weights"
+    opponents = names_or_mapping(value, what, "the name of a player", 1.0)
+    for name in opponents:
+        try:
+            if name != SELF:
                 parse_player(name)
-            except ConfigError as error:
-                raise problem(str(error)) from None
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise problem(f"'{twice}' stands there twice")
-    if not names:
+        except ConfigError as error:
+            raise problem(str(error)) from None
+    if not opponents:
         raise problem("expected at least one player, got an empty list")
-    return dict(value) if isinstance(value, Mapping) else dict.fromkeys(names, 1.0)
+    return opponents
 
 
 Opponents = Annotated[
     dict[str, Positive],
     BeforeValidator(_as_opponents),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
-                {
-                    "type": "object",
-                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
-                    "minProperties": 1,
-                },
-            ]
-        }
-    ),
+    WithJsonSchema(names_or_mapping_schema(1, {"type": "number", "exclusiveMinimum": 0})),
 ]
 """Weights of players, by their names."""
 

@@ -110,7 +110,7 @@ def to_json(contents: Contents) -> dict[str, Any]:
     return {
         "path": str(contents.path),
         "behavior": contents.behavior,
-        "name": contents.meta.name,
+        "name": contents.meta.demonstration_name,
         "api_version": contents.meta.api_version,
         "closed": contents.meta.number_episodes > 0,
         "actions_lie": "one row later" if contents.is_shifted else "beside their observations",
@@ -135,7 +135,7 @@ def to_json(contents: Contents) -> dict[str, Any]:
 def to_text(contents: Contents) -> str:
     """Lines on a recording, the first with the file's name."""
     meta = contents.meta
-    name = f", recorded as '{meta.name}'" if meta.name else ""
+    name = f", recorded as '{meta.demonstration_name}'" if meta.demonstration_name else ""
     unclosed = "" if meta.number_episodes else "; never closed by whoever recorded it"
     lines = [str(contents.path), f"  behavior   {contents.behavior}{name}{unclosed}"]
     titles = ["sensors", *[""] * len(contents.spec.observation_specs)]

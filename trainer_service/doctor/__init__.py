@@ -39,9 +39,8 @@ def run_checks(setup: Setup) -> Iterator[Finding]:
 def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("Python", installation.python)
     yield Check("dependencies", installation.dependencies)
-    yield Check("gymnasium", installation.gymnasium)
-    yield Check("pettingzoo", installation.pettingzoo)
-    yield Check("gymma", installation.gymma)
+    for scheme in ("gym", "pettingzoo", "gymma"):
+        yield Check(scheme, partial(installation.environments, scheme))
     yield Check("plugins", plugins)
     yield Check("torch device", partial(installation.torch_device, setup.device))
     yield Check("compiled kernel", installation.compiled_kernel)

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_service.collection.launching import program_for
 from trainer_service.config import RunOptions
 from trainer_service.doctor.report import Finding
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.executables import resolve_program
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure, Tick
-from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import first_allowed
 
 BUNDLED = "sim:basic"
 _MESSAGES = 20
@@ -73,12 +73,7 @@ def exchange_messages(env: str, options: RunOptions, *, timeout_s: float) -> Exc
     Raises:
         BridgeError: it cannot be started, or breaks off.
     """
-    command = resolve_program(
-        env,
-        options.env_settings.env_args or (),
-        no_graphics=options.engine_settings.no_graphics,
-        no_graphics_monitor=options.engine_settings.no_graphics_monitor,
-    )
+    command = program_for(options, env, options.env_settings.env_args or ())
     specs: dict[str, BehaviorSpec] = {}
     messages, began = 0, time.monotonic()
     settings = BridgeSettings(
@@ -102,17 +97,6 @@ def _answer(bridge: Bridge, tick: Tick, specs: dict[str, BehaviorSpec]) -> None:
     specs.update(tick.new_specs)
     actions = {name: first_allowed(batch, specs[name].action_spec) for name, batch in tick.steps.items()}
     bridge.reply(tick.simulator, actions)
-
-
-def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
-    """Actions for every waiting agent: zero, and of each branch the first choice that is allowed."""
-    waiting = batch.allowed_actions[batch.num_terminal :]
-    actions = ActionBatch.zeros(len(waiting), spec)
-    begin = 0
-    for branch, choices in enumerate(spec.discrete_branches):
-        actions.discrete[:, branch] = waiting[:, begin : begin + choices].argmax(axis=1)
-        begin += choices
-    return actions
 
 
 def _behaviors(specs: Mapping[str, BehaviorSpec], options: RunOptions) -> Iterator[Finding]:

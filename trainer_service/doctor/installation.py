@@ -17,10 +17,14 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DISTRIBUTION = "trainer-service"
 OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 15)
-_GYMMA = {
-    "lbforaging": "lbforaging", "rware": "rware", "ma_gym": "ma-gym", "smaclite": "smaclite", "gfootball": "gfootball",
-}  # fmt: skip
-"""Modules with environments of several agents, and the distributions that bring them."""
+_PACKAGES = {
+    "gym": {"gymnasium": "gymnasium"},
+    "pettingzoo": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
+    "gymma": {
+        name: name.replace("_", "-") for name in ("lbforaging", "rware", "ma_gym", "smaclite", "gfootball")
+    },
+}
+"""Modules that the environments of a scheme need, and the distributions that bring them."""
 
 
 def python() -> Finding:
@@ -59,31 +63,15 @@ def _dependency(requirement: Requirement) -> Finding:
     return Finding("fail", requirement.name, f"{version}, expected {requirement.specifier}", install)
 
 
-def gymnasium() -> Finding:
-    """Checks for Gymnasium, which only ``gym:`` environments need."""
-    if importlib.util.find_spec("gymnasium") is None:
-        remedy = f"only gym: environments need it: pip install '{DISTRIBUTION}[gym]'"
-        return Finding("ok", "gymnasium", "not installed", remedy)
-    return Finding("ok", "gymnasium", metadata.version("gymnasium"))
-
-
-def pettingzoo() -> Finding:
-    """Checks for the packages that only ``pettingzoo:`` environments need."""
-    missing = [name for name in ("pettingzoo", "mpe2") if importlib.util.find_spec(name) is None]
-    if missing:
-        remedy = f"only pettingzoo: environments need it: pip install '{DISTRIBUTION}[pettingzoo]'"
-        return Finding("ok", "pettingzoo", f"{' and '.join(missing)} not installed", remedy)
-    versions = f"{metadata.version('pettingzoo')}, mpe2 {metadata.version('mpe2')}"
-    return Finding("ok", "pettingzoo", versions)
-
-
-def gymma() -> Finding:
-    """Checks for the packages that only ``gymma:`` environments need, each only its own."""
-    found = [name for name in _GYMMA if importlib.util.find_spec(name) is not None]
-    if not found:
-        remedy = f"only gymma: environments need them: pip install '{DISTRIBUTION}[gymma]'"
-        return Finding("ok", "gymma", "no library of such environments is installed", remedy)
-    return Finding("ok", "gymma", ", ".join(f"{name} {_version(_GYMMA[name])}" for name in found))
+def environments(scheme: str) -> Finding:
+    """Checks for the packages that only environments of a scheme need; of gymma's each needs its own alone."""
+    packages, subject = _PACKAGES[scheme], "gymnasium" if scheme == "gym" else scheme
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing and (scheme != "gymma" or len(missing) == len(packages)):
+        remedy = f"only {scheme}: environments need it: pip install '{DISTRIBUTION}[{scheme}]'"
+        return Finding("ok", subject, f"{' and '.join(missing)} not installed", remedy)
+    found = [f"{name} {_version(packages[name])}" for name in packages if name not in missing]
+    return Finding("ok", subject, ", ".join(found))
 
 
 def _version(distribution: str) -> str:

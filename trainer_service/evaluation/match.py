@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -14,11 +14,12 @@ from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat
+from trainer_service.metrics.jsonl import finite_or_none
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch, first_allowed
 
 _LONGEST_ROUND = 32
 """Ticks in which every player of a game in turns must have had one."""
@@ -50,14 +51,7 @@ class Games:
     """How many of those that were interrupted were cut at a limit of steps (``max_episode_steps``)."""
 
     def __add__(self, other: Games) -> Games:
-        return Games(
-            self.results + other.results,
-            self.interrupted + other.interrupted,
-            self.returns + other.returns,
-            self.opponent_returns + other.opponent_returns,
-            self.lengths + other.lengths,
-            self.cut + other.cut,
-        )
+        return Games(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
     @property
     def are_alike(self) -> bool:
@@ -101,8 +95,8 @@ class Games:
             **({"cut_episodes": self.cut} if self.cut else {}),
             "win_rate": self.win_rate,
             "win_rate_interval": [low, high],
-            "elo_difference": _finite(elo_difference(self.win_rate)),
-            "elo_interval": [_finite(elo_difference(low)), _finite(elo_difference(high))],
+            "elo_difference": finite_or_none(elo_difference(self.win_rate)),
+            "elo_interval": [finite_or_none(elo_difference(low)), finite_or_none(elo_difference(high))],
             "mean_return": _mean(self.returns),
             "std_return": _std(self.returns),
             "opponent_mean_return": _mean(self.opponent_returns),
@@ -232,7 +226,7 @@ def _first_tick(loop: EpisodeLoop) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
         return tick, specs
     first = set(specs)
     for _ in range(_LONGEST_ROUND):
-        actions = {each: _anything(batch, specs[each]) for each, batch in tick.steps.items()}
+        actions = {each: first_allowed(batch, specs[each].action_spec) for each, batch in tick.steps.items()}
         loop.simulators.reply(tick.simulator, actions)
         tick = loop.next_tick()
         specs |= tick.new_specs
@@ -240,15 +234,6 @@ def _first_tick(loop: EpisodeLoop) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
             break
     loop.simulators.reset(tick.simulator)
     return loop.next_tick(), specs
-
-
-def _anything(batch: StepBatch, spec: BehaviorSpec) -> ActionBatch:
-    """The first choices that are allowed, for all who wait."""
-    allowed = batch.allowed_actions[batch.num_terminal :]
-    nothing = ActionBatch.zeros(len(allowed), spec.action_spec)
-    ends = np.cumsum(spec.action_spec.discrete_branches)[:-1]
-    firsts = [branch.argmax(axis=1) for branch in np.split(allowed, ends, axis=1) if branch.shape[1]]
-    return replace(nothing, discrete=np.stack(firsts, axis=1).astype(np.int32)) if firsts else nothing
 
 
 def sides_of(
@@ -294,10 +279,6 @@ def sides_of(
 
 def _names(ids: Iterable[str]) -> str:
     return ", ".join(f"'{each}'" for each in ids)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -20,7 +20,7 @@ from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
-    import onnx
+    pass
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -164,6 +164,7 @@ def _log_once(text: str) -> None:
 
 
 def _run_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
+    import onnx
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
 
@@ -175,12 +176,6 @@ def _run_in_numpy(model: bytes, inputs: Arrays) -> dict[str, NDArray[Any]]:
         def _run(self, logits: NDArray[Any], **_: Any) -> tuple[NDArray[np.int64]]:
             return (np.zeros((len(logits), 1), np.int64),)
 
-    evaluator = ReferenceEvaluator(_parsed(model), new_ops=[Multinomial])
+    evaluator = ReferenceEvaluator(onnx.load_model_from_string(model), new_ops=[Multinomial])
     names = list(evaluator.output_names)
     return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
-
-
-def _parsed(model: bytes) -> onnx.ModelProto:
-    import onnx
-
-    return onnx.load_model_from_string(model)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
@@ -95,9 +94,7 @@ class Console:
         self._start_logging(stream)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._live is not None:
             with contextlib.suppress(OSError):
                 self._live.stop()
@@ -188,9 +185,9 @@ class Console:
             handler.setFormatter(JsonFormatter())
         elif self._debug:
             line_format = "%(asctime)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
-            handler.setFormatter(_Formatter(line_format, "%Y-%m-%d %H:%M:%S"))
+            handler.setFormatter(HarmlessFormatter(line_format, "%Y-%m-%d %H:%M:%S"))
         else:
-            handler.setFormatter(_Formatter("[%(levelname)s] %(message)s"))
+            handler.setFormatter(HarmlessFormatter("[%(levelname)s] %(message)s"))
         self._handler = handler
         for name in LOGGERS:
             logger = logging.getLogger(name)
@@ -302,7 +299,7 @@ def _print_above(terminal: RichConsole, text: str) -> None:
     terminal.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-class _Formatter(logging.Formatter):
+class HarmlessFormatter(logging.Formatter):
     """A formatter that escapes control characters and cuts overlong lines, which simulators may have sent."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -9,11 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from trainer_service.errors import UserError
-from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import RunEnd, SummaryWriter
 
 PATIENCE_S = 120.0
@@ -24,6 +22,9 @@ SHUTDOWN_TIMEOUT_S = 60.0
 
 _QUIET_S = 2.0
 """Seconds of waiting at the end that need no explanation."""
+
+_HANDED_ON = ("write", "write_settings", "write_evaluation", "write_film", "truncate_after", "forget")
+"""Methods of a writer that wait for nothing: the calls are handed on as they are."""
 
 _logger = logging.getLogger(__name__)
 
@@ -55,35 +56,13 @@ class IsolatedWriter(SummaryWriter):
         self._lock = threading.Lock()
         # A daemon: a call that never returns must not keep the process alive.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        for method in _HANDED_ON:
+            setattr(self, method, partial(self._hand_on, getattr(writer, method)))
 
     def open(self) -> None:
         """Starts the thread, and opens the writer in it."""
         self._thread.start()
         self._send(self._writer.open)
-
-    def write(self, summary: Summary) -> None:
-        """Hands a summary on."""
-        self._send(partial(self._writer.write, summary))
-
-    def write_settings(self, behavior: str, text: str) -> None:
-        """Hands settings on."""
-        self._send(partial(self._writer.write_settings, behavior, text))
-
-    def write_evaluation(self, summary: Summary) -> None:
-        """Hands an evaluation on."""
-        self._send(partial(self._writer.write_evaluation, summary))
-
-    def write_film(self, behavior: str, step: int, film: Path) -> None:
-        """Hands a film on."""
-        self._send(partial(self._writer.write_film, behavior, step, film))
-
-    def truncate_after(self, behavior: str, step: int) -> None:
-        """Hands the wish on."""
-        self._send(partial(self._writer.truncate_after, behavior, step))
-
-    def forget(self, behavior: str) -> None:
-        """Hands on that a behavior is gone."""
-        self._send(partial(self._writer.forget, behavior))
 
     def close(self, end: RunEnd = "finished") -> None:
         """Lets the writer finish what waits, and close."""
@@ -107,6 +86,9 @@ class IsolatedWriter(SummaryWriter):
     def _left_s(self) -> float:
         """Seconds that it still has."""
         return max(0.0, self._deadline_s - time.monotonic())
+
+    def _hand_on(self, method: Callable[..., None], *arguments: Any) -> None:
+        self._send(partial(method, *arguments))
 
     def _send(self, call: Callable[[], Any]) -> None:
         since = self._busy_since_s

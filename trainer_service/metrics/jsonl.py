@@ -111,20 +111,20 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "step": summary.step,
         "wall_s": round(summary.wall_s, 3),
         "episodes": stats.episodes,
-        "mean_return": _finite(stats.mean_return),
-        "std_return": _finite(stats.std_return),
-        "mean_length": _finite(stats.mean_length),
-        "mean_group_return": _finite(stats.mean_group_return),
-        "steps_per_s": _finite(summary.steps_per_s),
+        "mean_return": finite_or_none(stats.mean_return),
+        "std_return": finite_or_none(stats.std_return),
+        "mean_length": finite_or_none(stats.mean_length),
+        "mean_group_return": finite_or_none(stats.mean_group_return),
+        "steps_per_s": finite_or_none(summary.steps_per_s),
     }
     if summary.member_returns:
-        own["member_returns"] = {name: _finite(mean) for name, mean in summary.member_returns.items()}
+        own["member_returns"] = {name: finite_or_none(mean) for name, mean in summary.member_returns.items()}
     if summary.lessons:
         own["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
     others: dict[str, Any] = {}
     for tag, series in summary.tagged().items():
         if tag not in EPISODE_TAGS and not tag.startswith(MEMBER_REWARD):
-            others[json_key(tag)] = _finite(series.value)
+            others[json_key(tag)] = finite_or_none(series.value)
             if len(samples := series.histogram_samples):
                 counts, edges = histogram(samples)
                 others[f"{json_key(tag)}_hist"] = {"edges": edges.tolist(), "counts": counts.tolist()}
@@ -186,5 +186,5 @@ def _is_beyond(entry: dict[str, Any], behavior: str, step: int) -> bool:
     return entry.get("behavior") == behavior and entry.get("step", 0) > step
 
 
-def _finite(value: float | None) -> float | None:
+def finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainer_service._version import __version__
-from trainer_service.metrics.console import LOGGERS
+from trainer_service.metrics.console import LOGGERS, HarmlessFormatter
 from trainer_service.metrics.log_records import record_of_end
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.layout import OLDER_LOGS
-from unity_bridge.untrusted_text import harmless
 
 LARGEST_LOG = 10 * 2**20
 """Bytes of a log file after which the next one begins."""
@@ -43,7 +42,7 @@ def log_file(path: Path, *, append: bool) -> Iterator[None]:
         handler = _LogFile(path, maxBytes=LARGEST_LOG, backupCount=OLDER_LOGS, encoding="utf-8")
     except OSError as error:
         raise SaveError(path, error) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(message)s"))
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
         logger.addHandler(handler)
@@ -60,10 +59,7 @@ def log_file(path: Path, *, append: bool) -> Iterator[None]:
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A rotated file whose lines hold no control characters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record))
+    """A rotated file, which loses lines where the disk is full."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         if not isinstance(sys.exception(), OSError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -14,7 +14,7 @@ from trainer_service.monitoring.run_monitor import RunMonitor
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
-_BEHAVIOR = ("behavior",)
+_Kind = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
 
 class RunMetrics(Collector):
@@ -50,65 +50,33 @@ class RunMetrics(Collector):
             yield GaugeMetricFamily(
                 "trainer_service_last_tick_age_seconds", "Time since the training loop's last tick.", age_s
             )
-        yield from self._progress()
-        yield from self._summaries()
-        yield from self._checkpoints()
-
-    def _progress(self) -> Iterator[Metric]:
-        steps = CounterMetricFamily("trainer_service_steps", "Agent steps.", labels=_BEHAVIOR)
-        budget = GaugeMetricFamily(
-            "trainer_service_max_steps", "The budget of agent steps.", labels=_BEHAVIOR
-        )
-        rate = GaugeMetricFamily(
-            "trainer_service_steps_per_second",
-            "Agent steps per second since the last summary.",
-            labels=_BEHAVIOR,
-        )
-        episodes = CounterMetricFamily("trainer_service_episodes", "Episodes of agents.", labels=_BEHAVIOR)
-        for name, behavior in self._monitor.state.behaviors.items():
-            steps.add_metric([name], behavior.step)
-            budget.add_metric([name], behavior.max_steps)
-            rate.add_metric([name], behavior.steps_per_s)
-            episodes.add_metric([name], behavior.episodes)
-        yield from (steps, budget, rate, episodes)
-
-    def _summaries(self) -> Iterator[Metric]:
-        returns = GaugeMetricFamily(
-            "trainer_service_mean_return",
-            "Mean return of agents in the last summary with episodes.",
-            labels=_BEHAVIOR,
-        )
-        of_groups = GaugeMetricFamily(
-            "trainer_service_mean_group_return", "Mean return of groups in that summary.", labels=_BEHAVIOR
-        )
-        last = GaugeMetricFamily(
-            "trainer_service_last_summary_timestamp_seconds", "When the last summary came.", labels=_BEHAVIOR
-        )
-        for name, (summary, came_s) in self._monitor.summaries.items():
-            for metric, value in (
-                (returns, summary.stats.mean_return),
-                (of_groups, summary.stats.mean_group_return),
-            ):
+        for kind, name, about, values in self._families():
+            family = kind(f"trainer_service_{name}", about, labels=("behavior",))
+            for behavior, value in values.items():
                 if value is not None:
-                    metric.add_metric([name], value)
-            last.add_metric([name], came_s)
-        yield from (returns, of_groups, last)
+                    family.add_metric([behavior], value)
+            yield family
 
-    def _checkpoints(self) -> Iterator[Metric]:
-        steps = GaugeMetricFamily(
-            "trainer_service_checkpoint_step",
-            "Agent steps of the newest numbered checkpoint.",
-            labels=_BEHAVIOR,
-        )
-        written = GaugeMetricFamily(
-            "trainer_service_checkpoint_timestamp_seconds",
-            "When what --resume reads was written.",
-            labels=_BEHAVIOR,
-        )
-        for name in self._monitor.state.behaviors:
-            saved = self._monitor.saved(name)
-            if saved.step is not None:
-                steps.add_metric([name], saved.step)
-            if saved.saved_s is not None:
-                written.add_metric([name], saved.saved_s)
-        yield from (steps, written)
+    def _families(self) -> Iterator[tuple[_Kind, str, str, Mapping[str, float | None]]]:
+        """Yields the metrics of behaviors: kind, name, description and values; None is left out."""
+        monitor = self._monitor
+        behaviors, came = monitor.state.behaviors, {name: at for name, (_, at) in monitor.summaries.items()}
+        stats = {name: summary.stats for name, (summary, _) in monitor.summaries.items()}
+        saved = {name: monitor.saved(name) for name in behaviors}
+        counter, gauge = CounterMetricFamily, GaugeMetricFamily
+        yield counter, "steps", "Agent steps.", {name: each.step for name, each in behaviors.items()}
+        budgets = {name: each.max_steps for name, each in behaviors.items()}
+        yield gauge, "max_steps", "The budget of agent steps.", budgets
+        rates = {name: each.steps_per_s for name, each in behaviors.items()}
+        yield gauge, "steps_per_second", "Agent steps per second since the last summary.", rates
+        episodes = {name: each.episodes for name, each in behaviors.items()}
+        yield counter, "episodes", "Episodes of agents.", episodes
+        returns = {name: each.mean_return for name, each in stats.items()}
+        yield gauge, "mean_return", "Mean return of agents in the last summary with episodes.", returns
+        of_groups = {name: each.mean_group_return for name, each in stats.items()}
+        yield gauge, "mean_group_return", "Mean return of groups in that summary.", of_groups
+        yield gauge, "last_summary_timestamp_seconds", "When the last summary came.", came
+        steps = {name: each.step for name, each in saved.items()}
+        yield gauge, "checkpoint_step", "Agent steps of the newest numbered checkpoint.", steps
+        written = {name: each.saved_s for name, each in saved.items()}
+        yield gauge, "checkpoint_timestamp_seconds", "When what --resume reads was written.", written

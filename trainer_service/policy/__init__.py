@@ -1,19 +1,8 @@
 """A trained policy to act with: on arrays, and on the spaces of a Gymnasium environment."""
 
-from trainer_service.policy.policy import (
-    Policy,
-    by_behavior,
-    checkpoints_of,
-    chosen_checkpoints,
-    load_policy,
-    random_policy,
-)
-
-__all__ = [
-    "Policy",
-    "by_behavior",
-    "checkpoints_of",
-    "chosen_checkpoints",
-    "load_policy",
-    "random_policy",
-]
+from trainer_service.policy.policy import Policy as Policy
+from trainer_service.policy.policy import by_behavior as by_behavior
+from trainer_service.policy.policy import checkpoints_of as checkpoints_of
+from trainer_service.policy.policy import chosen_checkpoints as chosen_checkpoints
+from trainer_service.policy.policy import load_policy as load_policy
+from trainer_service.policy.policy import random_policy as random_policy

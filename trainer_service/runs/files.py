@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from trainer_service.errors import UserError
 
@@ -96,9 +96,7 @@ class Replacement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
             if error is None:
                 self._rename()
@@ -117,6 +115,15 @@ class Replacement:
                 raise SaveError(path, error) from error
         for folder in {path.parent for path in self._temporary}:
             _sync_folder(folder)
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; an empty one where there is none, or no such file."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def temporary_path(path: Path) -> Path:

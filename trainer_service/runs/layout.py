@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import itertools
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from trainer_service.config.names import STATE_SUFFIXES, validate_behavior_name
 from trainer_service.errors import UserError
+from unity_bridge.names import did_you_mean
 
 NEWEST = f"checkpoint{STATE_SUFFIXES[0]}"
 """The name of a behavior's newest state."""
@@ -56,8 +56,7 @@ def run_path(run: str | os.PathLike[str]) -> Path:
 def near_run(results: Path, run_id: str) -> str:
     """A hint at the run in a folder whose id is nearest to this one; empty where none is near."""
     runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
-    nearest = difflib.get_close_matches(run_id, runs, n=1)
-    return f" (did you mean '{nearest[0]}'?)" if nearest else ""
+    return did_you_mean(run_id, runs)
 
 
 class RunLayout:

@@ -231,12 +231,6 @@ class _SavedArrays(Mapping[str, NDArray[Any]]):
         return len(list(iter(self)))
 
 
-def save_replay_file(arrays: Arrays, path: Path, stamp: ReplayStamp | None = None) -> None:
-    """Replaces the files of a replay buffer alone, without its checkpoint. Raises SaveError."""
-    with Replacement() as files:
-        ReplayFile(path).hold(arrays)(files, stamp)
-
-
 def _loan_of(array: NDArray[Any]) -> Loan | None:
     """The loan through which an array is read; None where it is copied, as what has no rows is."""
     return array.loan if isinstance(array, LentRows) and len(array) else None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -233,13 +233,9 @@ def _behavior_to_json(status: BehaviorStatus) -> dict[str, Any]:
 
 
 def _record_to_json(record: CheckpointRecord) -> dict[str, Any]:
-    return {
-        "steps": record.steps,
-        "file_path": record.file_path,
-        "reward": record.reward,
-        "creation_time": record.creation_time,
-        "auxillary_file_paths": list(record.auxiliary_file_paths),  # ML-Agents' spelling is the format
-    }
+    plain = asdict(record)
+    files = plain.pop("auxiliary_file_paths")
+    return {**plain, "auxillary_file_paths": list(files)}  # ML-Agents' spelling is the format
 
 
 def _from_json(document: Mapping[str, Any], torch_version: str | None) -> TrainingStatus:

@@ -15,10 +15,10 @@ import torch
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
-from trainer_service.config.section import nearest_choice
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.networks.encoders.precision import is_fast
 from trainer_service.networks.threads import Threads
+from unity_bridge.names import nearest_choice
 
 WORTH_A_SECOND_CORE = 2**18
 """Numbers in the widest layer of a minibatch. Handing 64 rows of a 128-wide layer to a second core takes longer than

@@ -158,13 +158,5 @@ class Columns(NamedTuple, Generic[Sensor]):
 
     def take(self: Columns[Observation], rows: NDArray[np.intp]) -> Columns[Observation]:
         """Returns the given rows, in the given order."""
-        return Columns(
-            agent_ids=self.agent_ids[rows],
-            rewards=self.rewards[rows],
-            done=self.done[rows],
-            interrupted=self.interrupted[rows],
-            allowed=self.allowed[rows],
-            observations=tuple(values[rows] for values in self.observations),
-            group_ids=self.group_ids[rows],
-            group_rewards=self.group_rewards[rows],
-        )
+        taken = {name: values[rows] for name, values in self._asdict().items() if name != "observations"}
+        return Columns(observations=tuple(values[rows] for values in self.observations), **taken)

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from unity_bridge.codec.actions import decode_actions, encode_actions
-from unity_bridge.codec.repeated_layout import RepeatedLayouts
+from unity_bridge.codec.actions import decode_actions as decode_actions
+from unity_bridge.codec.actions import encode_actions as encode_actions
+from unity_bridge.codec.repeated_layout import RepeatedLayouts as RepeatedLayouts
 from unity_bridge.codec.sensor_layout import SensorLayout, detect_layout
 from unity_bridge.codec.sensor_reader import COMPRESSIBLE_RANK, is_compressed, require_floats
-from unity_bridge.codec.step_decoder import StepDecoder
-from unity_bridge.codec.step_encoder import encode_steps
+from unity_bridge.codec.step_decoder import StepDecoder as StepDecoder
+from unity_bridge.codec.step_encoder import encode_steps as encode_steps
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.names import length_problem
 from unity_bridge.specs import (
@@ -34,17 +35,6 @@ from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.brain_parameters_pb2 import ActionSpecProto, BrainParametersProto
 from unity_bridge.wire.observation_pb2 import ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
-
-__all__ = [
-    "Description",
-    "RepeatedLayouts",
-    "StepDecoder",
-    "decode_actions",
-    "decode_behavior_spec",
-    "encode_actions",
-    "encode_behavior_spec",
-    "encode_steps",
-]
 
 # What a simulator claims must not decide how much memory and time its next message takes. These limits are far above
 # anything that can be learned from; the largest of ML-Agents' examples sees 84 x 84 x 3 numbers and has 39 actions.

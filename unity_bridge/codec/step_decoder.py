@@ -57,6 +57,12 @@ MOST_CHOICES = 1 << 26
 BYTES_PER_CHOICE = 2
 """Most that a mask takes for each choice: a list that is not packed."""
 
+_COLUMNS = {
+    ID: "agent_ids", REWARD: "rewards", DONE: "done", MAX_STEP_REACHED: "interrupted",
+    GROUP_ID: "group_ids", GROUP_REWARD: "group_rewards",
+}  # fmt: skip
+"""The column of each scalar of an AgentInfoProto."""
+
 _throttled = ThrottledLogger(logging.getLogger(__name__))
 
 
@@ -317,6 +323,7 @@ class StepDecoder:
         names = table.dtype.names or ()
         for sensor, target in enumerate(columns.observations):
             target[where] = table[observation_name(sensor)]
+        # One by one: this runs for every message, and a loop takes 2 us longer.
         if ID in names:
             columns.agent_ids[where] = read_varints(table[ID])
         if REWARD in names:
@@ -325,25 +332,21 @@ class StepDecoder:
             columns.done[where] = table[DONE]
         if MAX_STEP_REACHED in names:
             columns.interrupted[where] = table[MAX_STEP_REACHED]
+        if GROUP_ID in names:
+            columns.group_ids[where] = read_varints(table[GROUP_ID])
+        if GROUP_REWARD in names:
+            columns.group_rewards[where] = table[GROUP_REWARD]
         if ACTION_MASK in names:
             if table[ACTION_MASK].shape[1] == self._mask_size:
                 columns.allowed[where] = table[ACTION_MASK] == 0
             else:
                 self._log_wrong_mask(columns.agent_ids[where][0], table[ACTION_MASK].shape[1])
-        if GROUP_ID in names:
-            columns.group_ids[where] = read_varints(table[GROUP_ID])
-        if GROUP_REWARD in names:
-            columns.group_rewards[where] = table[GROUP_REWARD]
 
     def _store_info(self, columns: Columns[SensorColumn], index: int, info: AgentInfoProto) -> None:
-        columns.agent_ids[index] = info.id
-        columns.rewards[index] = info.reward
-        columns.done[index] = info.done
-        columns.interrupted[index] = info.max_step_reached
-        columns.group_ids[index] = info.group_id
-        columns.group_rewards[index] = info.group_reward
-        for sensor, column, seen in zip(self._sensors, columns.observations, info.observations, strict=True):
-            sensor.store(column, index, seen, f"{self._where}, agent {info.id}, {sensor.name}")
+        for name, column in _COLUMNS.items():
+            getattr(columns, column)[index] = getattr(info, name)
+        for sensor, target, seen in zip(self._sensors, columns.observations, info.observations, strict=True):
+            sensor.store(target, index, seen, f"{self._where}, agent {info.id}, {sensor.name}")
         if len(info.action_mask) == self._mask_size:
             columns.allowed[index] = np.logical_not(info.action_mask)
         elif info.action_mask:

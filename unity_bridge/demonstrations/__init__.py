@@ -1,20 +1,15 @@
 """Recordings of demonstrators: ML-Agents' .demo files, read and written as a stream."""
 
-from unity_bridge.demonstrations.reader import SUFFIX, DemonstrationFile, open_demonstrations
-from unity_bridge.demonstrations.records import DemonstratedSegment, DemonstrationMeta
-from unity_bridge.demonstrations.writer import DemonstrationWriter
-from unity_bridge.errors import DemonstrationError
+from unity_bridge.demonstrations.reader import SUFFIX as SUFFIX
+from unity_bridge.demonstrations.reader import DemonstrationFile as DemonstrationFile
+from unity_bridge.demonstrations.reader import open_demonstrations as open_demonstrations
+from unity_bridge.demonstrations.records import DemonstratedSegment as DemonstratedSegment
+from unity_bridge.demonstrations.writer import DemonstrationWriter as DemonstrationWriter
+from unity_bridge.errors import DemonstrationError as DemonstrationError
+from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
+
+DemonstrationMeta = DemonstrationMetaProto
+"""The header of a recording."""
 
 DemonstratedPiece = DemonstratedSegment
 """The name of earlier releases."""
-
-__all__ = [
-    "SUFFIX",
-    "DemonstratedPiece",
-    "DemonstratedSegment",
-    "DemonstrationError",
-    "DemonstrationFile",
-    "DemonstrationMeta",
-    "DemonstrationWriter",
-    "open_demonstrations",
-]

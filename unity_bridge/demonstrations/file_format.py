@@ -11,7 +11,6 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.rows import varint_width
-from unity_bridge.demonstrations.records import DemonstrationMeta
 from unity_bridge.errors import DemonstrationError
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
 from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
@@ -30,7 +29,10 @@ _SHORTEST_ROW = 8
 class FileIndex:
     """An index of a file that was read from end to end, without its rows."""
 
-    meta: DemonstrationMeta
+    meta: DemonstrationMetaProto
+    """The header. Rows are steps and final states together, 0 where the recording was never closed; closing it counts
+    as an end of an episode, too."""
+
     brain: BrainParametersProto
 
     first_row: int
@@ -136,7 +138,7 @@ class _Stream:
         return length
 
 
-def _read_header(stream: _Stream) -> DemonstrationMeta:
+def _read_header(stream: _Stream) -> DemonstrationMetaProto:
     head = stream.take(min(stream.left, HEADER_SIZE))
     if len(head) < HEADER_SIZE:
         raise DemonstrationError(
@@ -156,22 +158,12 @@ def _read_header(stream: _Stream) -> DemonstrationMeta:
         raise DemonstrationError(
             f"'{stream.path}': expected a recording of version 0 or 1, got version {proto.api_version}"
         )
-    return _meta(proto, stream.path)
-
-
-def _meta(proto: DemonstrationMetaProto, path: Path) -> DemonstrationMeta:
     if proto.number_steps < 0 or proto.number_episodes < 0:
         raise DemonstrationError(
-            f"'{path}': expected counts in its head, "
+            f"'{stream.path}': expected counts in its head, "
             f"got {proto.number_steps} steps and {proto.number_episodes} episodes"
         )
-    return DemonstrationMeta(
-        proto.api_version,
-        proto.demonstration_name,
-        proto.number_steps,
-        proto.number_episodes,
-        proto.mean_reward,
-    )
+    return proto
 
 
 def _read_brain(stream: _Stream) -> BrainParametersProto:
@@ -191,7 +183,7 @@ def _read_brain(stream: _Stream) -> BrainParametersProto:
     return brain
 
 
-def _skip_rows(stream: _Stream, meta: DemonstrationMeta) -> int:
+def _skip_rows(stream: _Stream, meta: DemonstrationMetaProto) -> int:
     """Moves behind the last row; returns how many there are."""
     rows = 0
     # A header without any count was never finished: the writer left without closing the file.
@@ -212,7 +204,7 @@ def _skip_rows(stream: _Stream, meta: DemonstrationMeta) -> int:
     return rows
 
 
-def _is_copy(rest: bytes, meta: DemonstrationMeta) -> bool:
+def _is_copy(rest: bytes, meta: DemonstrationMetaProto) -> bool:
     """Whether the bytes behind the last row are the head once more, without its length."""
     try:
         copy = DemonstrationMetaProto.FromString(rest)

@@ -1,4 +1,4 @@
-"""Demonstrated segments and the header of a recording, as frozen records of arrays. T steps of one agent."""
+"""Demonstrated segments as frozen records of arrays: T steps of one agent."""
 
 from __future__ import annotations
 
@@ -8,23 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.steps import Observation
-
-
-@dataclass(frozen=True, slots=True)
-class DemonstrationMeta:
-    """The header of a recording."""
-
-    api_version: int
-    name: str
-
-    number_steps: int
-    """Rows of the file: steps and final states together. 0 if the recording was never closed."""
-
-    number_episodes: int
-    """One more than the number of ended episodes, because closing the recording counts as an end."""
-
-    mean_reward: float
-    """Total reward divided by number_episodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

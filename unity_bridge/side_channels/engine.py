@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from unity_bridge.errors import WireError
@@ -36,26 +36,27 @@ class EngineConfiguration:
     """Frames per simulated second, drawn at even distances."""
 
 
-class _Kind(enum.IntEnum):
-    """The kind of a message: the int32 at its beginning."""
-
-    SCREEN_RESOLUTION = 0
-    QUALITY_LEVEL = 1
-    TIME_SCALE = 2
-    TARGET_FRAME_RATE = 3
-    CAPTURE_FRAME_RATE = 4
+_KINDS: tuple[tuple[str, ...], ...] = (
+    ("width", "height"),
+    ("quality_level",),
+    ("time_scale",),
+    ("target_frame_rate",),
+    ("capture_frame_rate",),
+)
+"""The settings in a message of each kind, which is the int32 at its beginning. All are int32 but the time scale."""
+_FLOATS = frozenset({"time_scale"})
 
 
 def engine_records(settings: EngineConfiguration) -> list[SideChannelRecord]:
     """The settings as messages on the engine channel, one of each kind."""
-    bodies = (
-        BodyWriter().int32(_Kind.SCREEN_RESOLUTION).int32(settings.width).int32(settings.height),
-        BodyWriter().int32(_Kind.QUALITY_LEVEL).int32(settings.quality_level),
-        BodyWriter().int32(_Kind.TIME_SCALE).float32(settings.time_scale),
-        BodyWriter().int32(_Kind.TARGET_FRAME_RATE).int32(settings.target_frame_rate),
-        BodyWriter().int32(_Kind.CAPTURE_FRAME_RATE).int32(settings.capture_frame_rate),
-    )
-    return [SideChannelRecord(ENGINE_CONFIGURATION, writer.body()) for writer in bodies]
+    records = []
+    for kind, names in enumerate(_KINDS):
+        writer = BodyWriter().int32(kind)
+        for name in names:
+            write = writer.float32 if name in _FLOATS else writer.int32
+            write(getattr(settings, name))
+        records.append(SideChannelRecord(ENGINE_CONFIGURATION, writer.body()))
+    return records
 
 
 def apply_engine_message(settings: EngineConfiguration, body: bytes) -> EngineConfiguration:
@@ -66,15 +67,9 @@ def apply_engine_message(settings: EngineConfiguration, body: bytes) -> EngineCo
     """
     reader = BodyReader(body, "engine configuration")
     kind = reader.int32()
-    match kind:
-        case _Kind.SCREEN_RESOLUTION:
-            return replace(settings, width=reader.int32(), height=reader.int32())
-        case _Kind.QUALITY_LEVEL:
-            return replace(settings, quality_level=reader.int32())
-        case _Kind.TIME_SCALE:
-            return replace(settings, time_scale=reader.float32())
-        case _Kind.TARGET_FRAME_RATE:
-            return replace(settings, target_frame_rate=reader.int32())
-        case _Kind.CAPTURE_FRAME_RATE:
-            return replace(settings, capture_frame_rate=reader.int32())
-    raise WireError(f"engine configuration: expected a kind from 0 to {max(_Kind)}, got {kind}")
+    if not 0 <= kind < len(_KINDS):
+        raise WireError(f"engine configuration: expected a kind from 0 to {len(_KINDS) - 1}, got {kind}")
+    changed: dict[str, Any] = {
+        name: reader.float32() if name in _FLOATS else reader.int32() for name in _KINDS[kind]
+    }
+    return replace(settings, **changed)

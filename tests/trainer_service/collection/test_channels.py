@@ -9,6 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from google.protobuf.any_pb2 import Any as Envelope
+from google.protobuf.message import Message
 
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.channels import Channels
@@ -25,10 +27,16 @@ from unity_bridge.side_channels import (
     TrainingBehaviorInitialized,
     TrainingEnvironmentInitialized,
     parameter_records,
-    parse_analytics,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.simulators.academy import ECHO
+
+
+def unpacked(body: bytes, message: Message) -> Any:
+    """A message for the Editor's statistics, as the Editor reads it."""
+    assert Envelope.FromString(body).Unpack(message)
+    return message
+
 
 EDITOR = SimulatorInfo("3.0.0", "1.5.0", frozenset({"trainingAnalytics", "hybridActions"}))
 PLAIN = SimulatorInfo("3.0.0", "1.5.0", frozenset({"hybridActions"}))
@@ -53,10 +61,8 @@ def test_only_the_first_simulator_hears_the_details_of_the_run(channels: Channel
     for simulator in (0, 1):
         _, record = channels.greeting(simulator, EDITOR)
         assert record.channel == TRAINING_ANALYTICS
-        told.append(parse_analytics(record.body))
+        told.append(unpacked(record.body, TrainingEnvironmentInitialized()))
     first, other = told
-    assert isinstance(first, TrainingEnvironmentInitialized)
-    assert isinstance(other, TrainingEnvironmentInitialized)
     assert first.mlagents_version == "1.1.0"
     assert first.run_options
     assert (other.mlagents_version, other.run_options) == ("Custom", "")
@@ -93,9 +99,8 @@ def test_a_behavior_is_announced_to_a_first_simulator_that_asks(
     line, behavior = Line(s0=EDITOR, s1=EDITOR), make_behavior()
     channels.announce(behavior.name, behavior.settings, line)
     ((simulator, record),) = line.sent
-    message = parse_analytics(record.body)
+    message = unpacked(record.body, TrainingBehaviorInitialized())
     assert simulator == 0
-    assert isinstance(message, TrainingBehaviorInitialized)
     assert message.trainer_type == "ppo"
     for others in (Line(s0=PLAIN, s1=EDITOR), Line(s1=EDITOR)):
         channels.announce(behavior.name, behavior.settings, others)  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ def test_every_scene_can_show_how_it_is_done(mlagents_style, name: str) -> None:
     file = DemonstrationFile(Path("expert.demo"))
     assert file.behavior_name == behavior
     assert file.spec == behaviors[sorted(behaviors)[0]]
-    assert file.meta.name == "expert"
+    assert file.meta.demonstration_name == "expert"
 
 
 def test_an_agent_is_recorded_while_it_has_the_wanted_behavior(mlagents_style) -> None:

@@ -13,11 +13,10 @@ from trainer_service.doctor.exchange import (
     bundled_simulator,
     configuration,
     environment,
-    first_allowed,
 )
 from trainer_service.doctor.report import Finding
 from unity_bridge.specs import ActionSpec
-from unity_bridge.steps import StepBatch
+from unity_bridge.steps import StepBatch, first_allowed
 
 pytestmark = pytest.mark.process
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from importlib import metadata
 
 import pytest
@@ -78,32 +77,27 @@ def test_a_package_that_was_only_found_cannot_be_judged(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("look", "package"),
-    [
-        (installation.gymnasium, "gymnasium"),
-        (installation.pettingzoo, "pettingzoo"),
-        (installation.pettingzoo, "mpe2"),
-    ],
+    ("scheme", "package"), [("gym", "gymnasium"), ("pettingzoo", "pettingzoo"), ("pettingzoo", "mpe2")]
 )
 def test_what_only_some_environments_need_may_be_missing(
-    look: Callable[[], Finding], package: str, monkeypatch: pytest.MonkeyPatch
+    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert metadata.version(package) in look().found
+    assert metadata.version(package) in installation.environments(scheme).found
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    finding = look()
+    finding = installation.environments(scheme)
     assert (finding.verdict, finding.found.split()[-2:]) == ("ok", ["not", "installed"])
     assert "pip install 'trainer-service[" in finding.remedy
 
 
 def test_libraries_of_several_agents_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    finding = installation.gymma()
+    finding = installation.environments("gymma")
     assert finding.verdict == "ok"
     assert "pip install 'trainer-service[gymma]'" in finding.remedy
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("rware", "ma_gym") or None)
     monkeypatch.setattr(metadata, "version", {"rware": "2.0.0", "ma-gym": "0.0.14"}.__getitem__)
-    assert installation.gymma().found == "rware 2.0.0, ma_gym 0.0.14"
+    assert installation.environments("gymma").found == "rware 2.0.0, ma_gym 0.0.14"
 
 
 def test_a_device_that_is_not_there_fails() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from replay_files import save_replay_file
 
 from trainer_service.errors import UserError
 from trainer_service.replay.ring import Ring
 from trainer_service.runs import lent_rows
 from trainer_service.runs.files import Replacement, SaveError, remove_leftovers
-from trainer_service.runs.replay_file import ReplayFile, ReplayStamp, _checked, save_replay_file
+from trainer_service.runs.replay_file import ReplayFile, ReplayStamp, _checked
 
 
 @pytest.fixture

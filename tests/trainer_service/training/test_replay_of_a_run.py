@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from replay_files import save_replay_file
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -21,7 +22,6 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import save_replay_file
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.run import restore_replay

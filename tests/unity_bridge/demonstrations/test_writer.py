@@ -146,7 +146,7 @@ def test_segments_that_do_not_fit_are_refused(tmp_path: Path, rich: BehaviorSpec
 def test_names_are_cut_to_the_header(tmp_path: Path, name: str, kept: str) -> None:
     with DemonstrationWriter(tmp_path / "x.demo", "B", SMALL, name=name) as writer:
         writer.write(two_steps())
-    assert DemonstrationFile(tmp_path / "x.demo").meta.name == kept
+    assert DemonstrationFile(tmp_path / "x.demo").meta.demonstration_name == kept
 
 
 def test_a_long_name_gives_way_to_large_numbers(tmp_path: Path) -> None:

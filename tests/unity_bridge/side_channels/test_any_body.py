@@ -22,7 +22,6 @@ from unity_bridge.side_channels import (
     apply_engine_message,
     engine_records,
     parameter_records,
-    parse_analytics,
     parse_notice,
     parse_parameter,
     parse_property,
@@ -62,7 +61,6 @@ CUT = st.builds(lambda body, end: body[:end], st.sampled_from(GOOD_BODIES), st.i
         parse_parameter,
         parse_stat,
         parse_property,
-        parse_analytics,
         parse_notice,
     ],
 )

@@ -17,8 +17,9 @@ from trainer_service.config.reading.merge import combined
 from trainer_service.config.reading.reporter import Reporter
 from trainer_service.config.reading.used_plugins import changed_versions, missing_problems
 from trainer_service.config.run_options import RunOptions
-from trainer_service.config.section import Location, nearest_choice, plain_message, root_errors
+from trainer_service.config.section import Location, plain_message, root_errors
 from trainer_service.errors import ConfigError
+from unity_bridge.names import did_you_mean
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -133,11 +134,8 @@ def _unlisted(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterat
         return  # any behavior may show up
     for name in overrides.get("behaviors", _NOTHING):
         if name not in listed:
-            near = nearest_choice(name, listed)
-            hint = f" (did you mean '{near}'?)" if near else ""
-            yield Problem(
-                ("behaviors", name), f"the command line names a behavior that the file does not list{hint}"
-            )
+            text = "the command line names a behavior that the file does not list"
+            yield Problem(("behaviors", name), text + did_you_mean(name, listed))
 
 
 def _nothing_to_start(options: RunOptions) -> Problem | None:

@@ -11,11 +11,11 @@ from trainer_service.config.values import problem
 from unity_bridge.plugins import PluginGroup
 
 SUMMARY_WRITERS: dict[str, str] = {
-    "mlflow": "trainer_service.metrics.trackers.mlflow_writer:make_writer",
-    "trackio": "trainer_service.metrics.trackers.trackio_writer:make_writer",
-    "wandb": "trainer_service.metrics.trackers.wandb_writer:make_writer",
+    "mlflow": "trainer_service.metrics.trackers.mlflow_writer:MlflowWriter",
+    "trackio": "trainer_service.metrics.trackers.trackio_writer:TrackioWriter",
+    "wandb": "trainer_service.metrics.trackers.wandb_writer:WandbWriter",
 }
-"""The factory of each summary writer, as MODULE:FUNCTION: none is imported before a run asks for it. A factory takes a
+"""The factory of each summary writer, as MODULE:NAME: none is imported before a run asks for it. A factory takes a
 ``trainer_service.metrics.trackers.TrackedRun`` and returns a ``trainer_service.metrics.SummaryWriter``; where that
 cannot work, for a package that is missing, it raises UserError."""
 

@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 
 from trainer_service.config import RunOptions, dump_run_options
-from trainer_service.config.run.tracking import SUMMARY_WRITERS
+from trainer_service.config.run.tracking import SUMMARY_WRITER_PLUGINS, SUMMARY_WRITERS
 from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
-from trainer_service.runs.files import write_atomic
+from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.plugins import reason
 
@@ -45,11 +45,7 @@ class TrackedRun:
 
     def recall(self) -> dict[str, Any]:
         """What ``remember`` was told before the run was resumed; empty where that is nothing."""
-        try:
-            found = json.loads(self.memory.read_text(encoding="utf-8")) if self.is_resumed else {}
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        return read_object(self.memory) if self.is_resumed else {}
 
     def remember(self, **values: Any) -> None:
         """Keeps values for ``recall``, such as the run's id in the tracker. Raises SaveError."""
@@ -87,6 +83,8 @@ def make_trackers(options: RunOptions) -> list[SummaryWriter]:
 
 def _made(name: str, run: TrackedRun) -> SummaryWriter:
     """Lets the factory of that name make its writer. Raises UserError."""
+    if name in SUMMARY_WRITER_PLUGINS.built_in:
+        require_package(name, name)
     try:
         writer = pkgutil.resolve_name(SUMMARY_WRITERS[name])(run)
     except UserError:
@@ -102,6 +100,16 @@ def require_package(name: str, extra: str) -> None:
     """Raises UserError where a package is not installed that belongs to an extra of ours."""
     if importlib.util.find_spec(name) is None:
         raise UserError(f"--track {extra}: {name} is not installed: pip install 'trainer-service[{extra}]'")
+
+
+class Tracker(SummaryWriter):
+    """A base of our own writers to trackers, which get evaluations as they get summaries."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._run = run
+
+    def write_evaluation(self, summary: Summary) -> None:
+        self.write(summary)
 
 
 def scalars(summary: Summary) -> dict[str, float]:

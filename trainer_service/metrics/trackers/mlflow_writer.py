@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.metrics.summary import Summary
-from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
-from trainer_service.metrics.writers import RunEnd, SummaryWriter
+from trainer_service.metrics.trackers import PROJECT, TrackedRun, Tracker, scalars
+from trainer_service.metrics.writers import RunEnd
 
 _STATUS: dict[RunEnd, str] = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 _FORBIDDEN = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -24,20 +24,14 @@ _BATCH = 100
 _logger = logging.getLogger(__name__)
 
 
-def make_writer(run: TrackedRun) -> SummaryWriter:
-    """Raises UserError where MLflow is not installed."""
-    require_package("mlflow", "mlflow")
-    return MlflowWriter(run)
-
-
-class MlflowWriter(SummaryWriter):
+class MlflowWriter(Tracker):
     """A writer to a run of MLflow: options as parameters, statistics as metrics, films as artifacts.
 
     Everything else is said with MLflow's own variables: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and so on.
     """
 
     def __init__(self, run: TrackedRun) -> None:
-        self._run = run
+        super().__init__(run)
         self._client: Any = None
         self._id = ""
 
@@ -65,9 +59,6 @@ class MlflowWriter(SummaryWriter):
         ]
         for start in range(0, len(metrics), _BATCH):
             self._client.log_batch(self._id, metrics=metrics[start : start + _BATCH])
-
-    def write_evaluation(self, summary: Summary) -> None:
-        self.write(summary)
 
     def write_film(self, behavior: str, step: int, film: Path) -> None:
         self._client.log_artifact(self._id, str(film), f"films/{behavior}")

@@ -8,26 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.metrics.summary import FILM_TAG, Summary
-from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
-from trainer_service.metrics.writers import RunEnd, SummaryWriter
+from trainer_service.metrics.trackers import PROJECT, TrackedRun, Tracker, scalars
+from trainer_service.metrics.writers import RunEnd
 
 _logger = logging.getLogger(__name__)
 
 
-def make_writer(run: TrackedRun) -> SummaryWriter:
-    """Raises UserError where Trackio is not installed."""
-    require_package("trackio", "trackio")
-    return TrackioWriter(run)
-
-
-class TrackioWriter(SummaryWriter):
+class TrackioWriter(Tracker):
     """A writer to a run of Trackio.
 
     Everything else is said with Trackio's own variables: TRACKIO_DIR, TRACKIO_SPACE_ID, TRACKIO_SERVER_URL and so on.
     """
 
     def __init__(self, run: TrackedRun) -> None:
-        self._run = run
+        super().__init__(run)
         self._trackio: Any = None
         self._tracked: Any = None
 
@@ -54,9 +48,6 @@ class TrackioWriter(SummaryWriter):
 
     def write(self, summary: Summary) -> None:
         self._tracked.log(scalars(summary), step=summary.step)
-
-    def write_evaluation(self, summary: Summary) -> None:
-        self.write(summary)
 
     def write_film(self, behavior: str, step: int, film: Path) -> None:
         video = self._trackio.Video(str(film), format="gif")

@@ -11,8 +11,8 @@ from typing import Any
 from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import SHUTDOWN_TIMEOUT_S
 from trainer_service.metrics.summary import FILM_TAG, Summary
-from trainer_service.metrics.trackers import PROJECT, TrackedRun, require_package, scalars
-from trainer_service.metrics.writers import RunEnd, SummaryWriter
+from trainer_service.metrics.trackers import PROJECT, TrackedRun, Tracker, scalars
+from trainer_service.metrics.writers import RunEnd
 
 _EXIT_CODES: dict[RunEnd, int] = {"finished": 0, "failed": 1, "interrupted": 255}
 """Those that its pages show as finished, failed and killed."""
@@ -20,13 +20,7 @@ _EXIT_CODES: dict[RunEnd, int] = {"finished": 0, "failed": 1, "interrupted": 255
 _logger = logging.getLogger(__name__)
 
 
-def make_writer(run: TrackedRun) -> SummaryWriter:
-    """Raises UserError where wandb is not installed."""
-    require_package("wandb", "wandb")
-    return WandbWriter(run)
-
-
-class WandbWriter(SummaryWriter):
+class WandbWriter(Tracker):
     """A writer to a run of Weights & Biases.
 
     Each behavior counts its own steps, so its values are drawn over ``BEHAVIOR/Step``. Everything else is said with
@@ -34,7 +28,7 @@ class WandbWriter(SummaryWriter):
     """
 
     def __init__(self, run: TrackedRun) -> None:
-        self._run = run
+        super().__init__(run)
         self._wandb: Any = None
         self._tracked: Any = None
         self._behaviors: set[str] = set()
@@ -67,9 +61,6 @@ class WandbWriter(SummaryWriter):
 
     def write(self, summary: Summary) -> None:
         self._log(summary.behavior, summary.step, scalars(summary))
-
-    def write_evaluation(self, summary: Summary) -> None:
-        self.write(summary)
 
     def write_film(self, behavior: str, step: int, film: Path) -> None:
         video = self._wandb.Video(str(film), format="gif")

@@ -17,9 +17,10 @@ from unity_bridge.simulators.group_scenes.duel_court import (
     DuelCourt,
     fold,
 )
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
-from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, own_first
+from unity_bridge.simulators.rendering.drawing import Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -32,13 +33,12 @@ _MIRROR = np.array([1, -1])
 """Factors along x: side 1 observes the court as if it were side 0."""
 _AIMS: Floats = np.array([0.0, -0.7, 0.7])
 """Places on the paddle where the expert considers hitting the ball."""
-_SHOWN = 4
 _WIDTH, _HEIGHT = 260, 200
 _SCALE = 90
 _COLORS: tuple[Color, Color] = ((70, 130, 255), (230, 120, 60))
 
 
-class Duel:
+class Duel(ArrayScene):
     """C courts on each of which two sides of P paddles play for one ball. Physics: ``duel_court``.
 
     The ball is served from the middle to either side. The side that misses it loses: the episode of both terminates
@@ -58,6 +58,9 @@ class Duel:
     """
 
     frame_s = 0.05
+    cell = (_WIDTH, _HEIGHT)
+    columns = 2
+    shown = 4
 
     def __init__(
         self,
@@ -67,18 +70,15 @@ class Duel:
         continuous: bool = False,
         academy: Academy | None = None,
     ) -> None:
+        super().__init__(copies, academy)
         allowed = 0 if continuous else len(_MOVES)
         self._sides = [Groups(copies, agents_per_copy, allowed, side=side) for side in (0, 1)]
         self._shape = copies, agents_per_copy
         self._max_steps = steps
         self._continuous = continuous
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
         self._court = DuelCourt(copies, agents_per_copy)
         self._steps = np.zeros(copies, np.int64)
-        all_agents = np.arange(agents_per_copy)
-        # The agent itself first.
-        self._team = np.array([[agent, *np.delete(all_agents, agent)] for agent in all_agents], np.int64)
+        self._team = own_first(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -86,9 +86,7 @@ class Duel:
         actions = ActionSpec(1) if self._continuous else ActionSpec(0, (len(_MOVES),))
         return dict.fromkeys(SIDES, BehaviorSpec((sensor,), actions))
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         self._start(np.ones(self._shape[0], np.bool_))
         return {
             behavior: self._sides[side].decision_batch(self._results(side, np.zeros(self._shape[0])))
@@ -113,9 +111,6 @@ class Duel:
         return {
             behavior: self._actions(expert_moves(self._court, side)) for side, behavior in enumerate(SIDES)
         }
-
-    def close(self) -> None:
-        pass
 
     def _moves(self, batch: ActionBatch) -> Floats:
         if self._continuous:
@@ -169,28 +164,21 @@ class Duel:
         seen[..., others][..., 1::2] = court.paddles[:, 1 - side, None]
         return seen
 
-    def render(self) -> NDArray[np.uint8]:
-        """Some courts: side 0 is blue and on the left, side 1 orange."""
-        shown = min(self._shape[0], _SHOWN)
-        corners, width, height = grid_cells(shown, cell=(_WIDTH, _HEIGHT), columns=2)
-        canvas = Canvas(width, height)
-        for court, (left, top) in enumerate(corners):
-            self._draw(canvas, court, left + _WIDTH // 2, top + _HEIGHT // 2)
-        return canvas.pixels()
-
-    def _draw(self, canvas: Canvas, court: int, x: int, y: int) -> None:
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A court: side 0 is blue and on the left, side 1 orange."""
+        x, y = left + _WIDTH // 2, top + _HEIGHT // 2
         canvas.rectangle((x - 1.3 * _SCALE, y - _SCALE), (x + 1.3 * _SCALE, y + _SCALE), fill=(255, 255, 255))
         canvas.line((x, y - _SCALE), (x, y + _SCALE), color=(210, 210, 210), width=1)
         for side in (0, 1):
             line = x + (2 * side - 1) * 1.2 * _SCALE
             canvas.line((line, y - _SCALE), (line, y + _SCALE), color=(210, 210, 210), width=1)
             for column, height in zip(
-                self._court.columns[side], self._court.paddles[court, side], strict=True
+                self._court.columns[side], self._court.paddles[copy, side], strict=True
             ):
                 at, middle = x + 1.2 * _SCALE * float(column), y - _SCALE * float(height)
                 half = HALF_PADDLE * _SCALE
                 canvas.rectangle((at - 3, middle - half), (at + 3, middle + half), fill=_COLORS[side])
-        ball_x, ball_y = self._court.ball[court].tolist()
+        ball_x, ball_y = self._court.ball[copy].tolist()
         canvas.circle((x + 1.2 * _SCALE * ball_x, y - _SCALE * ball_y), 6, fill=(60, 64, 72))
 
 

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import Canvas, grid_cells
+from unity_bridge.simulators.group_scenes.groups import own_first
+from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -28,11 +30,10 @@ SIGHT = -0.4
 """The x from which on the keeper sees a ball."""
 
 _MOVES: Floats = np.array([0.0, -1.0, 1.0])
-_SHOWN = 4
 _SIDE = 180
 
 
-class Goal:
+class Goal(ArrayScene):
     """C copies of a goal with one keeper, P field players in front of it, and one shot after the other.
 
     A shot flies straight from x = 1 to a place anywhere on the goal line, x = −1, both y in (−0.9, 0.9). Half of the
@@ -54,6 +55,9 @@ class Goal:
     """
 
     frame_s = 0.05
+    cell = (_SIDE, _SIDE)
+    columns = 2
+    shown = 4
 
     def __init__(self, copies: int = 16, agents_per_copy: int = 3, academy: Academy | None = None) -> None:
         """agents_per_copy: the keeper and the players, at least two together. Raises ValueError for fewer."""
@@ -61,10 +65,9 @@ class Goal:
             raise ValueError(
                 f"agents_per_copy: expected a keeper and at least one player, got {agents_per_copy}"
             )
+        super().__init__(copies, academy)
         players = agents_per_copy - 1
         self._shape = copies, players
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
         self._columns: Floats = np.linspace(0.4, -0.4, players, dtype=np.float64)
         self._keepers: Floats = np.zeros(copies)
         self._players: Floats = np.zeros((copies, players))
@@ -72,8 +75,7 @@ class Goal:
         self._slopes: Floats = np.zeros(copies)
         """Speed of each ball along y, per step."""
         self._high: Bools = np.zeros(copies, np.bool_)
-        everyone = np.arange(players)
-        self._own_first = np.array([[player, *np.delete(everyone, player)] for player in everyone], np.int64)
+        self._own_first = own_first(players)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -83,9 +85,7 @@ class Goal:
             PLAYER: BehaviorSpec((vector_sensor("observation", 6 + players),), ActionSpec(0, (len(_MOVES),))),
         }
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         self._shoot(np.ones(self._shape[0], np.bool_))
         return self._rows()
 
@@ -117,9 +117,6 @@ class Goal:
             KEEPER: ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32)),
             PLAYER: choices(moves.ravel()),
         }
-
-    def close(self) -> None:
-        pass
 
     def _shoot(self, which: Bools) -> None:
         """A new shot, and everybody anew in the middle."""
@@ -187,17 +184,9 @@ class Goal:
         heights = self._players[:, self._own_first]
         return np.concatenate([shared, column, keeper, heights], axis=2).astype(np.float32)
 
-    def render(self) -> NDArray[np.uint8]:
-        """Some goals from above: the keeper is blue, players are orange, a high ball is pale."""
-        shown = min(self._shape[0], _SHOWN)
-        corners, width, height = grid_cells(shown, cell=(_SIDE, _SIDE), columns=2)
-        canvas = Canvas(width, height)
-        for copy, (left, top) in enumerate(corners):
-            self._draw(canvas, copy, left + _SIDE / 2, top + _SIDE / 2)
-        return canvas.pixels()
-
-    def _draw(self, canvas: Canvas, copy: int, x: float, y: float) -> None:
-        scale = 0.42 * _SIDE
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A goal from above: the keeper is blue, players are orange, a high ball is pale."""
+        x, y, scale = left + _SIDE / 2, top + _SIDE / 2, 0.42 * _SIDE
         canvas.rectangle((x - 1.1 * scale, y - scale), (x + 1.1 * scale, y + scale), fill=(255, 255, 255))
         canvas.line((x - scale, y - scale), (x - scale, y + scale), color=(120, 120, 120), width=2)
         bodies = [(-1.0, self._keepers[copy], (70, 130, 255))]

@@ -26,6 +26,17 @@ class StepResults:
     """The group reward in each agent's row; None for zeros. Shape [C, A]."""
 
 
+def others_of(agents: int) -> NDArray[np.int64]:
+    """The other agents of each, in the order of their ids. Shape [A, A − 1]."""
+    everyone = np.arange(agents)
+    return np.array([np.delete(everyone, agent) for agent in everyone], np.int64)
+
+
+def own_first(agents: int) -> NDArray[np.int64]:
+    """Each agent itself, then the others. Shape [A, A]."""
+    return np.concatenate([np.arange(agents)[:, None], others_of(agents)], axis=1)
+
+
 class Groups:
     """C copies of a group of A agents. Copy c is group 1 + c and has the agents c·A to c·A + A − 1, for ever."""
 

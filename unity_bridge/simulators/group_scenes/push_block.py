@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, others_of
 from unity_bridge.simulators.group_scenes.push_block_expert import expert_actions
 from unity_bridge.simulators.group_scenes.push_block_world import (
     COLUMNS,
@@ -21,8 +21,9 @@ from unity_bridge.simulators.group_scenes.push_block_world import (
     ROWS,
     PushBlockWorld,
 )
-from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
+from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -35,13 +36,12 @@ EXPERT_RETURN = 3.82
 
 _SCALE = ROWS - 1
 _SIZE = 26
-_SHOWN = 6
 _AGENT: Color = (70, 130, 255)
 _BLOCKS: dict[bool, Color] = {False: (230, 170, 90), True: (150, 90, 50)}
 _TRAP: Color = (210, 60, 60)
 
 
-class PushBlock:
+class PushBlock(ArrayScene):
     """C copies of a team that shall push two light blocks and a heavy one to the right side of a room.
 
     Rules: ``push_block_world``. The heavy block needs two that push at once. The gate opens only when an agent
@@ -64,6 +64,9 @@ class PushBlock:
     """
 
     frame_s = 0.2
+    cell = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
+    columns = 3
+    shown = 6
 
     def __init__(
         self,
@@ -75,28 +78,24 @@ class PushBlock:
     ) -> None:
         if agents_per_copy < FEWEST:
             raise ValueError(f"--agents-per-copy: expected {FEWEST} agents or more, got {agents_per_copy}")
+        super().__init__(copies, academy)
         self._groups = Groups(copies, agents_per_copy, len(MOVES))
         self._max_steps = steps
         self._respawn = respawn
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
         self._world = PushBlockWorld(copies, agents_per_copy)
         self._steps = np.zeros(copies, np.int64)
         self._sizes = np.zeros(copies, np.int64)
         self._deaths = np.zeros(copies, np.int64)
         self._dead_for = np.zeros(self._groups.shape, np.int64)
         """Decisions since an agent died that may come back; 0 for all others. Shape [C, A]."""
-        all_agents = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents])
+        self._others = others_of(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
         sensor = vector_sensor("observation", 14 + 3 * self._groups.shape[1])
         return {BEHAVIOR: BehaviorSpec((sensor,), ActionSpec(discrete_branches=(len(MOVES),)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         self._start(np.ones(len(self._steps), np.bool_))
         results = StepResults(self._observe(), np.zeros(self._groups.shape))
         return {BEHAVIOR: self._groups.decision_batch(results, self._world.alive)}
@@ -123,9 +122,6 @@ class PushBlock:
 
     def expert(self) -> Mapping[str, ActionBatch]:
         return {BEHAVIOR: choices(expert_actions(self._world)[self._world.alive])}
-
-    def close(self) -> None:
-        pass
 
     def _actions(self, batch: ActionBatch) -> Integers:
         actions = np.zeros(self._groups.shape, np.int64)
@@ -193,17 +189,10 @@ class PushBlock:
         alive = world.alive[:, self._others][..., None]
         return np.concatenate([others / _SCALE * alive, alive], axis=3)
 
-    def render(self) -> NDArray[np.uint8]:
-        """Some rooms from above: blocks (the heavy one darker), agents as discs, the trap in red, the goal in green."""
-        shown = min(len(self._steps), _SHOWN)
-        cell = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
-        corners, width, height = grid_cells(shown, cell=cell, columns=3)
-        canvas = Canvas(width, height)
-        for copy, (left, top) in enumerate(corners):
-            self._draw(canvas, copy, left + _SIZE // 2, top + _SIZE // 2)
-        return canvas.pixels()
-
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A room from above: blocks (the heavy one darker), agents as discs, the trap in red, the goal in green."""
+        left, top = left + _SIZE // 2, top + _SIZE // 2
+
         def cell(row: int, column: int, fill: Color, margin: int = 0) -> None:
             x, y = left + column * _SIZE + margin, top + row * _SIZE + margin
             canvas.rectangle((x, y), (x + _SIZE - 2 * margin, y + _SIZE - 2 * margin), fill=fill)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Floats
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.assignment import assign
-from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
+from unity_bridge.simulators.group_scenes.groups import Groups, StepResults, others_of
 from unity_bridge.simulators.group_scenes.spread_world import (
     AGENT_RADIUS,
     DAMPING,
@@ -21,8 +21,9 @@ from unity_bridge.simulators.group_scenes.spread_world import (
     SpreadWorld,
     lengths,
 )
-from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
+from unity_bridge.simulators.rendering.drawing import Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -32,7 +33,6 @@ LOCAL_RATIO = 0.5
 EXPERT_RETURN = -7.6
 """The mean return of the expert, for each of three agents in 25 steps."""
 
-_SHOWN = 4
 _SCALE = 75
 """Pixels for a unit of length."""
 _SIDE = 240
@@ -41,7 +41,7 @@ _COLORS: tuple[Color, ...] = (
 )  # fmt: skip
 
 
-class Spread:
+class Spread(ArrayScene):
     """C copies of N agents and N landmarks in a plane: simple_spread of mpe2 1.1.1, equal to it but for rounding.
 
     An episode begins with agents and landmarks anywhere in (−1, 1)², at rest, and is cut off after ``steps``
@@ -63,6 +63,9 @@ class Spread:
     """
 
     frame_s = STEP_S
+    cell = (_SIDE, _SIDE)
+    columns = 2
+    shown = 4
 
     def __init__(
         self,
@@ -72,18 +75,16 @@ class Spread:
         continuous: bool = False,
         academy: Academy | None = None,
     ) -> None:
+        super().__init__(copies, academy)
         self._groups = Groups(copies, agents_per_copy, 0 if continuous else len(PUSHES))
         self._steps = steps
         self._continuous = continuous
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
         self._world = SpreadWorld(copies, agents_per_copy)
         self._step = 0
         self._uncovered = np.zeros(copies)
         """The sums D and C of the episodes at hand. Shape [C]."""
         self._collisions = np.zeros(copies)
-        all_agents = np.arange(agents_per_copy)
-        self._others = np.array([np.delete(all_agents, agent) for agent in all_agents], np.int64)
+        self._others = others_of(agents_per_copy)
 
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
@@ -92,9 +93,7 @@ class Spread:
         actions = ActionSpec(len(PUSHES)) if self._continuous else ActionSpec(0, (len(PUSHES),))
         return {BEHAVIOR: BehaviorSpec((sensor,), actions)}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         self._start()
         return {
             BEHAVIOR: self._groups.decision_batch(StepResults(self._observe(), np.zeros(self._groups.shape)))
@@ -129,9 +128,6 @@ class Spread:
             return {BEHAVIOR: choices(chosen)}
         continuous = np.where(np.arange(len(PUSHES)) == chosen[:, None], 1, -1).astype(np.float32)
         return {BEHAVIOR: ActionBatch(continuous, np.zeros((len(continuous), 0), np.int32))}
-
-    def close(self) -> None:
-        pass
 
     def _start(self) -> None:
         copies, agents = self._groups.shape
@@ -172,16 +168,9 @@ class Spread:
         seen[:, :, 4 + 2 * agents : 2 + 4 * agents] = others.reshape(copies, agents, -1)
         return seen
 
-    def render(self) -> NDArray[np.uint8]:
-        """Some copies from above: discs are agents, of the same colors everywhere; dots are landmarks."""
-        shown = min(self._groups.shape[0], _SHOWN)
-        corners, width, height = grid_cells(shown, cell=(_SIDE, _SIDE), columns=2)
-        canvas = Canvas(width, height)
-        for copy, (left, top) in enumerate(corners):
-            self._draw(canvas, copy, left, top)
-        return canvas.pixels()
-
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A copy from above: discs are agents, of the same colors everywhere; dots are landmarks."""
+
         def seen(point: Floats) -> tuple[float, float]:
             return left + _SIDE / 2 + _SCALE * float(point[0]), top + _SIDE / 2 - _SCALE * float(point[1])
 

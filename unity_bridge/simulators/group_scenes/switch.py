@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.groups import Groups, StepResults
-from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
+from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -35,11 +36,10 @@ PLANS = {
 
 _MOVES = ((1, 0), (0, -1), (-1, 0), (0, 1), (0, 0))
 _SIZE = 36
-_SHOWN = 4
 _COLORS: tuple[Color, ...] = ((70, 130, 255), (230, 120, 60), (90, 170, 90), (180, 110, 200))
 
 
-class Switch:
+class Switch(ArrayScene):
     """C copies of 2 to 4 agents: ma-gym's Switch, step for step. There is no chance in it at all.
 
         row 0   h1 s0 ## ## ## s1 h0      s and h: where each agent starts, and its home
@@ -60,6 +60,9 @@ class Switch:
     """
 
     frame_s = 0.3
+    cell = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
+    columns = 2
+    shown = 4
 
     def __init__(
         self,
@@ -72,13 +75,13 @@ class Switch:
     ) -> None:
         if agents not in PLANS:
             raise ValueError(f"expected 2, 3 or 4 agents, got {agents}")
+        super().__init__(copies, academy)
         self._groups = Groups(copies, agents, len(_MOVES))
         self._behavior = f"Switch{agents}?team=0"
         self._max_steps = steps
         self._full_view = full_view
         self._clock = clock
-        self._academy = academy or Academy()
-        self._copies = np.arange(copies)
+        self._everywhere = np.arange(copies)
         self._steps = np.zeros(copies, np.int64)
         self._cells = np.zeros((copies, agents), np.int64)
         self._occupied = np.zeros((copies, ROWS * COLUMNS), np.bool_)
@@ -90,8 +93,8 @@ class Switch:
         actions = ActionSpec(discrete_branches=(len(_MOVES),))
         return {self._behavior: BehaviorSpec((vector_sensor("observation", size),), actions)}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        self._start(np.ones(len(self._copies), np.bool_))
+    def _begin(self) -> Steps:
+        self._start(np.ones(self._copies, np.bool_))
         return {
             self._behavior: self._groups.decision_batch(
                 StepResults(self._observe(), np.zeros(self._groups.shape))
@@ -124,9 +127,6 @@ class Switch:
         planned = _PLANS[agents][np.minimum(self._steps, _LONGEST_PLAN)]
         return {self._behavior: choices(planned[~self._home])}
 
-    def close(self) -> None:
-        pass
-
     def _start(self, which: Bools) -> None:
         starts = _START_CELLS[: self._groups.shape[1]]
         self._steps[which] = 0
@@ -142,9 +142,9 @@ class Switch:
         for agent in range(acting.shape[1]):
             here = self._cells[:, agent]
             there = _NEXT[here, moves[:, agent]]
-            there = np.where(self._occupied[self._copies, there], here, there)
-            self._occupied[self._copies, here] = False
-            self._occupied[self._copies, there] = True
+            there = np.where(self._occupied[self._everywhere, there], here, there)
+            self._occupied[self._everywhere, here] = False
+            self._occupied[self._everywhere, there] = True
             self._cells[:, agent] = there
 
     def _report(self, over: Bools) -> None:
@@ -162,17 +162,9 @@ class Switch:
             seen = seen.reshape(copies, 1, -1).repeat(agents, axis=1)
         return seen
 
-    def render(self) -> NDArray[np.uint8]:
-        """Some copies from above: discs are agents, frames of their colors their homes."""
-        shown = min(len(self._copies), _SHOWN)
-        size = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
-        corners, width, height = grid_cells(shown, cell=size, columns=2)
-        canvas = Canvas(width, height)
-        for copy, (left, top) in enumerate(corners):
-            self._draw(canvas, copy, left + _SIZE // 2, top + _SIZE // 2)
-        return canvas.pixels()
-
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A copy from above: discs are agents, frames of their colors their homes."""
+        left, top = left + _SIZE // 2, top + _SIZE // 2
         for row, line in enumerate(MAP):
             for column, kind in enumerate(line):
                 x, y = left + column * _SIZE, top + row * _SIZE

@@ -36,6 +36,12 @@ class Canvas:
     def line(self, start: Point, end: Point, color: Color = INK, width: int = 2) -> None:
         self._draw.line([start, end], fill=color, width=width)
 
+    def paste(self, pixels: NDArray[np.uint8], left: int, top: int) -> None:
+        """Copies pixels in. RGB, shape [height, width, 3]."""
+        from PIL import Image
+
+        self._image.paste(Image.fromarray(pixels), (left, top))
+
     def pixels(self) -> NDArray[np.uint8]:
         """RGB, shape [height, width, 3]."""
         return np.asarray(self._image, np.uint8)

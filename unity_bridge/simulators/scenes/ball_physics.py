@@ -52,7 +52,7 @@ class BallsOnPlatforms:
 
         self._axes = np.zeros((STEPS, 3, 3, count))
 
-    def place(self, which: NDArray[np.bool_], tilt: Floats, aside: Floats) -> None:
+    def place(self, which: NDArray[np.bool_] | slice, tilt: Floats, aside: Floats) -> None:
         """Puts balls to rest on platforms.
 
         Args:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from unity_bridge.arrays import Bools
 from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
@@ -42,6 +40,8 @@ class Basic(SingleBehaviorScene):
 
     behavior = BEHAVIOR
     frame_s = 0.2
+    cell = (CELLS * 24 + 1, 48)
+    columns = 1
 
     def __init__(self, agents: int = 1) -> None:
         super().__init__(agents)
@@ -74,17 +74,9 @@ class Basic(SingleBehaviorScene):
     def _observe(self, rows: AgentSelection) -> list[Observation]:
         return [np.eye(CELLS, dtype=np.float32)[self._cells[rows]]]
 
-    def _allowed_actions(self, rows: AgentSelection) -> Bools:
-        return np.ones((self._num(rows), len(_MOVES)), np.bool_)
-
-    def render(self) -> NDArray[np.uint8]:
-        size, shown = 24, min(len(self._agent_ids), 8)
-        canvas = Canvas(CELLS * size + 1, shown * 2 * size)
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
         colors = {SMALL_GOAL: (200, 220, 170), LARGE_GOAL: (110, 180, 90)}
-        for corridor, cell in enumerate(self._cells[:shown]):
-            top = corridor * 2 * size + size // 2
-            for i in range(CELLS):
-                fill = colors.get(i, (255, 255, 255))
-                canvas.rectangle((i * size, top), ((i + 1) * size, top + size), fill=fill)
-            canvas.circle((cell * size + size / 2, top + size / 2), size / 3, fill=(70, 110, 190))
-        return canvas.pixels()
+        for i in range(CELLS):
+            fill = colors.get(i, (255, 255, 255))
+            canvas.rectangle((i * 24, top + 12), ((i + 1) * 24, top + 36), fill=fill)
+        canvas.circle((int(self._cells[copy]) * 24 + 12, top + 24), 8, fill=(70, 110, 190))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import grid_cells
+from unity_bridge.simulators.rendering.drawing import Canvas, Color
 from unity_bridge.simulators.scene import (
     Steps,
     camera_sensor,
@@ -44,7 +44,10 @@ BEST_MEAN_RETURN = 0.9664
 
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
 _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
-_FRAMES = np.array([PLUS_COLOR, EX_COLOR], np.uint8)
+_COLORS: tuple[Color, Color] = (PLUS_COLOR, EX_COLOR)
+_WHITE: Color = (255, 255, 255)
+_FRAME = 6
+"""Pixels around a board in the picture."""
 
 
 class GridWorld(SingleBehaviorScene):
@@ -65,6 +68,9 @@ class GridWorld(SingleBehaviorScene):
 
     behavior = BEHAVIOR
     frame_s = 0.2
+    cell = (PIXELS + 2 * _FRAME, PIXELS + 2 * _FRAME)
+    columns = 3
+    shown = 9
 
     def __init__(
         self, agents: int = 9, academy: Academy | None = None, pictures: PictureFormat = "png"
@@ -134,19 +140,13 @@ class GridWorld(SingleBehaviorScene):
         allowed: Bools = _ALLOWED[self._sizes[rows], self._agents[rows]]
         return allowed
 
-    def render(self) -> NDArray[np.uint8]:
-        """Every board, in a frame of the colour that is asked for."""
-        shown, frame = min(len(self._agent_ids), 9), 6
-        size = PIXELS + 2 * frame
-        corners, width, height = grid_cells(shown, cell=(size, size), columns=3)
-        page = np.full((height, width, 3), 255, np.uint8)
-        seen = BoardCamera("png").observe((*self._goals[:, :shown], self._agents[:shown]))
-        for board, (left, top) in enumerate(corners):
-            page[top + 2 : top + size - 2, left + 2 : left + size - 2] = _FRAMES[self._wanted[board]]
-            page[top + frame : top + frame + PIXELS, left + frame : left + frame + PIXELS] = seen[
-                board
-            ].transpose(1, 2, 0)
-        return page
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A board, in a frame of the colour that is asked for."""
+        frame, end, color = _FRAME, PIXELS + 2 * _FRAME - 1, _COLORS[int(self._wanted[copy])]
+        canvas.rectangle((left, top), (left + end, top + end), fill=_WHITE, outline=_WHITE)
+        canvas.rectangle((left + 2, top + 2), (left + end - 2, top + end - 2), fill=color, outline=color)
+        (seen,) = BoardCamera("png").observe((*self._goals[:, copy, None], self._agents[copy, None]))
+        canvas.paste(seen.transpose(1, 2, 0), left + frame, top + frame)
 
 
 def _moves(size: int) -> tuple[Integers, Bools]:

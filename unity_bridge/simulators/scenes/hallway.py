@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.arrays import Bools, Integers
+from unity_bridge.arrays import Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color, grid_cells
+from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -40,6 +40,7 @@ _AHEAD = 2
 _MOVES = np.array([0, 1, -1, 0, 0])
 _SIDES = np.array([0, 0, 0, -1, 1])
 _COLORS: tuple[Color, Color] = ((70, 130, 255), (230, 120, 60))
+_SIZE = 18
 
 
 class Hallway(SingleBehaviorScene):
@@ -62,6 +63,8 @@ class Hallway(SingleBehaviorScene):
 
     behavior = BEHAVIOR
     frame_s = 0.2
+    cell = ((LONGEST + 2) * _SIZE, 4 * _SIZE)
+    columns = 2
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
         super().__init__(agents, academy)
@@ -123,31 +126,22 @@ class Hallway(SingleBehaviorScene):
         seen[:, _AHEAD, -1] = (left + 1) / FARTHEST
         return [seen.reshape(len(seen), RAYS * RAY_SIZE)]
 
-    def _allowed_actions(self, rows: AgentSelection) -> Bools:
-        return np.ones((self._num(rows), len(_MOVES)), np.bool_)
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A hallway from above, its start to the left; symbols and goals are blue (circle) or orange (ex)."""
+        left, top = left + _SIZE // 2, top + _SIZE // 2
 
-    def render(self) -> NDArray[np.uint8]:
-        """Every hallway from above, its start to the left; symbols and goals are blue (circle) or orange (ex)."""
-        shown, size = min(len(self._agent_ids), 8), 18
-        corners, width, height = grid_cells(shown, cell=((LONGEST + 2) * size, 4 * size), columns=2)
-        canvas = Canvas(width, height)
-        for hallway, (left, top) in enumerate(corners):
-            self._draw(canvas, hallway, left + size // 2, top + size // 2, size)
-        return canvas.pixels()
+        def cell(column: int, row: int, fill: Color) -> None:
+            x, y = left + column * _SIZE, top + row * _SIZE
+            canvas.rectangle((x, y), (x + _SIZE, y + _SIZE), fill=fill)
 
-    def _draw(self, canvas: Canvas, hallway: int, x: int, y: int, size: int) -> None:
-        def cell(column: int, row: int, fill: Color, outline: Color = INK) -> None:
-            left, top = x + column * size, y + row * size
-            canvas.rectangle((left, top), (left + size, top + size), fill=fill, outline=outline)
-
-        length, left_goal = int(self._lengths[hallway]), int(self._left_goals[hallway])
+        length, left_goal = int(self._lengths[copy]), int(self._left_goals[copy])
         for column in range(length + 1):
             cell(column, 1, (255, 255, 255))
-        cell(0, 0, _COLORS[int(self._symbols[hallway])])
+        cell(0, 0, _COLORS[int(self._symbols[copy])])
         cell(length, 0, _COLORS[left_goal])
         cell(length, 2, _COLORS[1 - left_goal])
-        middle = (x + (int(self._cells[hallway]) + 0.5) * size, y + 1.5 * size)
-        canvas.circle(middle, size / 3, fill=INK)
+        middle = (left + (int(self._cells[copy]) + 0.5) * _SIZE, top + 1.5 * _SIZE)
+        canvas.circle(middle, _SIZE / 3, fill=INK)
 
 
 _JUNCTION, _BEFORE, _INSIDE, _FIRST, _LEFT_GOAL, _RIGHT_GOAL = range(6)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.rendering.drawing import INK, Canvas, Color
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -36,7 +37,7 @@ BEST_RETURN = 13 * RIGHT_REWARD + MAX_DECISIONS * STEP_REWARD
 """Two decisions to the depot, then one for the hook and four for the way, over and over: 5.86."""
 
 
-class Hybrid:
+class Hybrid(ArrayScene):
     """N trolleys on rails from −1 to 1, with a depot of three shelves on the left and a bay on the right.
 
     A trolley starts empty in the middle with an order for a crate from one of the shelves. At the depot it
@@ -58,11 +59,14 @@ class Hybrid:
     """
 
     frame_s = 0.15
+    cell = (440, 70)
+    columns = 1
+    shown = 6
 
     def __init__(self, agents: int = 6) -> None:
+        super().__init__(agents)
         self._agent_ids = np.arange(agents, dtype=np.int64)
         self._periods = 1 + self._agent_ids % SLOWEST
-        self._rng = np.random.default_rng()
         self._tick = 0
         self._waiting = self._agent_ids
         """The agents of the last message's deciding rows, in their order."""
@@ -79,9 +83,7 @@ class Hybrid:
         sensors = (vector_sensor("order", SHELVES), vector_sensor("trolley", 2))
         return {BEHAVIOR: BehaviorSpec(sensors, ActionSpec(1, (3, SHELVES)))}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         self._tick = 0
         self._start(self._agent_ids)
         return {BEHAVIOR: self._ask()}
@@ -109,9 +111,6 @@ class Hybrid:
         drive = np.where(laden, 1, -1)[:, None].astype(np.float32)
         branches = np.stack([hook, self._ordered[agents]], axis=1).astype(np.int32)
         return {BEHAVIOR: ActionBatch(drive, branches)}
-
-    def close(self) -> None:
-        pass
 
     def _start(self, agents: NDArray[np.int64]) -> None:
         self._place[agents] = 0
@@ -188,19 +187,14 @@ class Hybrid:
         allowed[np.arange(len(agents)), 3 + self._empty[agents]] = False
         return allowed
 
-    def render(self) -> NDArray[np.uint8]:
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
         crates: list[Color] = [(210, 90, 80), (90, 150, 210), (220, 180, 70)]
-        shown = min(len(self._agent_ids), 6)
-        canvas = Canvas(440, 70 * shown)
-        for agent in range(shown):
-            rail = 70 * agent + 50
-            crate = crates[self._ordered[agent]]
-            canvas.rectangle((20, rail), (120, rail + 8), fill=(225, 225, 225))
-            canvas.rectangle((320, rail), (420, rail + 8), fill=(190, 215, 170))
-            canvas.line((20, rail), (420, rail), INK)
-            x = 220 + 200 * float(self._place[agent])
-            canvas.rectangle((x - 14, rail - 10), (x + 14, rail - 2), fill=(150, 150, 155))
-            canvas.circle((8, rail - 18), 6, fill=crate)
-            if self._laden[agent]:
-                canvas.rectangle((x - 8, rail - 26), (x + 8, rail - 11), fill=crate)
-        return canvas.pixels()
+        rail, crate = top + 50, crates[self._ordered[copy]]
+        canvas.rectangle((20, rail), (120, rail + 8), fill=(225, 225, 225))
+        canvas.rectangle((320, rail), (420, rail + 8), fill=(190, 215, 170))
+        canvas.line((20, rail), (420, rail), INK)
+        x = 220 + 200 * float(self._place[copy])
+        canvas.rectangle((x - 14, rail - 10), (x + 14, rail - 2), fill=(150, 150, 155))
+        canvas.circle((8, rail - 18), 6, fill=crate)
+        if self._laden[copy]:
+            canvas.rectangle((x - 8, rail - 26), (x + 8, rail - 11), fill=crate)

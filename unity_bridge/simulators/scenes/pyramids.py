@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats, Integers
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import INK, Canvas, grid_cells
+from unity_bridge.simulators.rendering.drawing import INK, Canvas
 from unity_bridge.simulators.scene import Steps, choices, vector_sensor
 from unity_bridge.simulators.scenes.single_behavior import AgentSelection, SingleBehaviorScene
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -37,6 +37,7 @@ MAX_DECISIONS = 120
 BEST_MEAN_RETURN = 1.963
 """The mean return of the shortest ways to switch and pyramid, with one decision to topple it, over all places."""
 
+_SIZE = 16
 _ROW_MOVES = np.array([0, -1, 1, 0, 0])
 _COLUMN_MOVES = np.array([0, 0, 0, -1, 1])
 _RAY_STEPS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
@@ -63,6 +64,8 @@ class Pyramids(SingleBehaviorScene):
 
     behavior = BEHAVIOR
     frame_s = 0.1
+    cell = ((len(MAP[0]) + 1) * _SIZE, (len(MAP) + 1) * _SIZE)
+    columns = 2
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
         super().__init__(agents, academy)
@@ -116,9 +119,6 @@ class Pyramids(SingleBehaviorScene):
         agents, kinds = self._agents[rows], self._kinds[rows]
         return [self._ray_features(agents, self._things[rows], kinds), _agent_features(agents, kinds)]
 
-    def _allowed_actions(self, rows: AgentSelection) -> Bools:
-        return np.ones((self._num(rows), len(_ROW_MOVES)), np.bool_)
-
     @staticmethod
     def _ray_features(agents: Integers, things: Integers, kinds: Integers) -> NDArray[np.float32]:
         """The observations of the rays. Shape [N, 40]."""
@@ -131,29 +131,20 @@ class Pyramids(SingleBehaviorScene):
         seen[seeing, rays, -1] = _FAR[agents[seeing], things[seeing]] / FARTHEST
         return seen.reshape(len(seen), RAYS * RAY_SIZE)
 
-    def render(self) -> NDArray[np.uint8]:
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
         """Rooms from above: the switch is a green disc, the pyramid a triangle, the brick a golden square."""
-        shown, size = min(len(self._agent_ids), 8), 16
-        corners, width, height = grid_cells(
-            shown, cell=((len(MAP[0]) + 1) * size, (len(MAP) + 1) * size), columns=2
-        )
-        canvas = Canvas(width, height)
-        for world, (left, top) in enumerate(corners):
-            self._draw(canvas, world, left + size // 2, top + size // 2, size)
-        return canvas.pixels()
-
-    def _draw(self, canvas: Canvas, world: int, x: int, y: int, size: int) -> None:
+        left, top = left + _SIZE // 2, top + _SIZE // 2
         for row, line in enumerate(MAP):
             for column, cell in enumerate(line):
-                left, top = x + column * size, y + row * size
+                x, y = left + column * _SIZE, top + row * _SIZE
                 fill = (110, 114, 122) if cell == "#" else (255, 255, 255)
-                canvas.rectangle((left, top), (left + size, top + size), fill=fill, outline=(225, 225, 222))
+                canvas.rectangle((x, y), (x + _SIZE, y + _SIZE), fill=fill, outline=(225, 225, 222))
 
         def middle(cell: int) -> tuple[float, float]:
-            return x + (_COLUMNS[cell] + 0.5) * size, y + (_ROWS[cell] + 0.5) * size
+            return left + (_COLUMNS[cell] + 0.5) * _SIZE, top + (_ROWS[cell] + 0.5) * _SIZE
 
-        _draw_thing(canvas, middle(int(self._things[world])), int(self._kinds[world]), size / 2)
-        canvas.circle(middle(int(self._agents[world])), size / 3, fill=(70, 110, 190))
+        _draw_thing(canvas, middle(int(self._things[copy])), int(self._kinds[copy]), _SIZE / 2)
+        canvas.circle(middle(int(self._agents[copy])), _SIZE / 3, fill=(70, 110, 190))
 
 
 def _draw_thing(canvas: Canvas, middle: tuple[float, float], kind: int, half: float) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,8 @@ from unity_bridge.arrays import Bools
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Steps, concatenate, step_batch
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
+from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch
 
 AgentSelection = Bools | slice
@@ -21,8 +24,8 @@ AgentSelection = Bools | slice
 ALL = slice(None)
 
 
-class SingleBehaviorScene(ABC):
-    """A scene of N agents that act for themselves: its resets, its messages and what it counts.
+class SingleBehaviorScene(ArrayScene):
+    """A scene of N agents that act for themselves: its messages and what it counts.
 
     Subclasses say how an episode starts and what agents observe; ``step`` ends with ``_next_steps``.
     """
@@ -31,9 +34,13 @@ class SingleBehaviorScene(ABC):
     """The id of the behavior (``Basic?team=0``)."""
 
     def __init__(self, agents: int, academy: Academy | None = None) -> None:
+        super().__init__(agents, academy)
         self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
+
+    @property
+    @abstractmethod
+    def behaviors(self) -> Mapping[str, BehaviorSpec]:
+        """The spec of the behavior, by its id."""
 
     @abstractmethod
     def _start(self, which: AgentSelection) -> None:
@@ -43,19 +50,17 @@ class SingleBehaviorScene(ABC):
     def _observe(self, rows: AgentSelection) -> Sequence[Observation]:
         """The observations of these agents, an array per sensor."""
 
-    @abstractmethod
     def _allowed_actions(self, rows: AgentSelection) -> Bools:
-        """The action masks of these agents. Shape [M, sum of branches]."""
+        """The action masks of these agents; by default everything is allowed. Shape [M, sum of branches]."""
+        return np.ones((self._num(rows), self._mask_size), np.bool_)
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    @cached_property
+    def _mask_size(self) -> int:
+        return self.behaviors[self.behavior].action_spec.mask_size
+
+    def _begin(self) -> Steps:
         self._start(ALL)
         return {self.behavior: self._batch(np.zeros(len(self._agent_ids)), ALL)}
-
-    def close(self) -> None:
-        """A scene of arrays holds nothing that must be freed."""
-        return
 
     def _next_steps(self, rewards: NDArray[np.floating[Any]], *, terminated: Bools, ended: Bools) -> Steps:
         """Ends episodes, begins those that follow them, and returns the rows about both.

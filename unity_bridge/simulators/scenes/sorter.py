@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Bools, Integers
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import PAPER, Canvas, grid_cells
+from unity_bridge.simulators.rendering.drawing import PAPER, Canvas
 from unity_bridge.simulators.scene import (
     Steps,
     choices,
@@ -60,6 +60,7 @@ class Sorter(SingleBehaviorScene):
 
     behavior = BEHAVIOR
     frame_s = 0.2
+    cell = (140, 140)
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
         super().__init__(agents, academy)
@@ -157,23 +158,16 @@ class Sorter(SingleBehaviorScene):
         touched = self._touched[rows].sum(axis=1) / self._tiles[rows]
         return np.stack([touched, self._patience[rows] / PATIENCE], axis=1).astype(np.float32)
 
-    def render(self) -> NDArray[np.uint8]:
-        """Circles from above: the darker a tile, the larger its number; touched ones are hollow."""
-        shown = min(len(self._agent_ids), 8)
-        corners, width, height = grid_cells(shown, cell=(140, 140))
-        canvas = Canvas(width, height)
-        for circle, (left, top) in enumerate(corners):
-            self._draw(canvas, circle, left + 70, top + 70)
-        return canvas.pixels()
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A circle from above: the darker a tile, the larger its number; touched ones are hollow."""
 
-    def _draw(self, canvas: Canvas, circle: int, x: float, y: float) -> None:
         def seen(place: int, radius: float) -> tuple[float, float]:
-            angle = 2 * np.pi * place / int(self._tiles[circle])
-            return x + radius * float(np.sin(angle)), y - radius * float(np.cos(angle))
+            angle = 2 * np.pi * place / int(self._tiles[copy])
+            return left + 70 + radius * float(np.sin(angle)), top + 70 - radius * float(np.cos(angle))
 
-        canvas.circle((x, y), 40, fill=(235, 235, 232))
-        for tile in range(int(self._tiles[circle])):
-            shade = 235 - 10 * int(self._numbers[circle, tile])
-            fill = PAPER if self._touched[circle, tile] else (shade, shade, 255)
-            canvas.circle(seen(int(self._places[circle, tile]), 58), 7, fill=fill)
-        canvas.circle(seen(int(self._here[circle]), 38), 6, fill=(230, 120, 60))
+        canvas.circle((left + 70, top + 70), 40, fill=(235, 235, 232))
+        for tile in range(int(self._tiles[copy])):
+            shade = 235 - 10 * int(self._numbers[copy, tile])
+            fill = PAPER if self._touched[copy, tile] else (shade, shade, 255)
+            canvas.circle(seen(int(self._places[copy, tile]), 58), 7, fill=fill)
+        canvas.circle(seen(int(self._here[copy]), 38), 6, fill=(230, 120, 60))

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import Canvas, Color, grid_cells
+from unity_bridge.simulators.rendering.drawing import Canvas, Color
 from unity_bridge.simulators.scene import Steps, choices, concatenate, step_batch, vector_sensor
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.simulators.scenes.wall_physics import (
     AGENT_HALF,
     BLOCK_HALF,
@@ -47,7 +48,7 @@ _DIRECTIONS = np.array([0, -1, 1])
 _SENSOR = vector_sensor("VectorSensor_size8", 8)
 
 
-class WallJump:
+class WallJump(ArrayScene):
     """N courses with an agent each, which starts 7 to 8 m before a wall and shall get 4 m behind it.
 
     A small wall (behavior ``SmallWallJump``) is ``small_wall_height`` high and can be jumped up to 4.8 m.
@@ -67,11 +68,12 @@ class WallJump:
     """
 
     frame_s = STEPS * STEP_S
+    cell = (190, 130)
+    columns = 2
 
     def __init__(self, agents: int = 16, academy: Academy | None = None) -> None:
+        super().__init__(agents, academy)
         self._agent_ids = np.arange(agents, dtype=np.int64)
-        self._academy = academy or Academy()
-        self._rng = np.random.default_rng()
         self._courses = Courses(agents)
         self._big = np.zeros(agents, np.bool_)
         """The agents before a big wall, in the episode at hand."""
@@ -82,9 +84,7 @@ class WallJump:
         spec = BehaviorSpec((_SENSOR,), ActionSpec(discrete_branches=(len(_DIRECTIONS), 2)))
         return {SMALL: spec, BIG: spec}
 
-    def reset(self, seed: int | None = None) -> Steps:
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+    def _begin(self) -> Steps:
         all_agents = np.ones(len(self._agent_ids), np.bool_)
         self._start(all_agents)
         rewards = np.zeros(len(self._agent_ids))
@@ -121,9 +121,6 @@ class WallJump:
         jump = np.where(courses.has_block, climb, hurdle) & courses.grounded
         chosen = np.stack([np.full(len(jump), RIGHT), jump], axis=1)
         return {behavior: choices(chosen[self._of(behavior)]) for behavior in (SMALL, BIG)}
-
-    def close(self) -> None:
-        pass
 
     def _of(self, behavior: str) -> Bools:
         """The agents of a behavior, in the episodes at hand."""
@@ -180,25 +177,17 @@ class WallJump:
         )
         return np.stack(seen, axis=1)[which].astype(np.float32)
 
-    def render(self) -> NDArray[np.uint8]:
-        shown = min(len(self._agent_ids), 8)
-        corners, width, height = grid_cells(shown, cell=(190, 130), columns=2)
-        canvas = Canvas(width, height)
-        for course, (left, top) in enumerate(corners):
-            self._draw(canvas, course, left + 100, top + 120)
-        return canvas.pixels()
-
-    def _draw(self, canvas: Canvas, course: int, x: float, y: float) -> None:
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
         """One course, its floor at y and the middle of its wall at x, 10 pixels for each metre."""
-        courses = self._courses
+        courses, x, y = self._courses, left + 100, top + 120
 
         def box(middle: float, half: float, bottom: float, height: float, fill: Color) -> None:
-            left, right = x + 10 * (middle - half), x + 10 * (middle + half)
-            canvas.rectangle((left, y - 10 * (bottom + height)), (right, y - 10 * bottom), fill=fill)
+            start, end = x + 10 * (middle - half), x + 10 * (middle + half)
+            canvas.rectangle((start, y - 10 * (bottom + height)), (end, y - 10 * bottom), fill=fill)
 
         canvas.line((x + 10 * FENCE, y), (x + 10 * GOAL, y))
         box(GOAL + 2, 2, 0, 0.2, (110, 180, 90))
-        box(0, WALL_HALF, 0, float(courses.wall[course]), (150, 150, 155))
-        if courses.has_block[course]:
-            box(float(courses.block[course]), BLOCK_HALF, 0, BLOCK_HEIGHT, (220, 180, 70))
-        box(float(courses.x[course]), AGENT_HALF, float(courses.y[course]), 2 * AGENT_HALF, (70, 110, 190))
+        box(0, WALL_HALF, 0, float(courses.wall[copy]), (150, 150, 155))
+        if courses.has_block[copy]:
+            box(float(courses.block[copy]), BLOCK_HALF, 0, BLOCK_HEIGHT, (220, 180, 70))
+        box(float(courses.x[copy]), AGENT_HALF, float(courses.y[copy]), 2 * AGENT_HALF, (70, 110, 190))

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import torch
 from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
+from replay_files import save_replay_file
 from replayed import learn_from
 from seeds import seeds
 
@@ -28,7 +29,6 @@ from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.replay.transitions import Sample
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_replay_file
 
 kinds = pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 trainers = pytest.mark.parametrize("trainer", ["dqn", "ddpg", "td3"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
+from replay_files import save_replay_file
 from replayed import learn_from
 from seeds import seeds
 
@@ -22,7 +23,6 @@ from trainer_service.errors import UserError
 from trainer_service.policy import Policy
 from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.steps import StepBatch
 
 each_seed = seeds(1, 2, 3)

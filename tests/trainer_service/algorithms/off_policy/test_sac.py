@@ -19,6 +19,7 @@ from behavior_worlds import (
     flat,
     run_ticks,
 )
+from replay_files import save_replay_file
 
 from trainer_service.algorithms import SAC
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
@@ -27,7 +28,6 @@ from trainer_service.behaviors.saving import checkpoint_of, initialize, load_rep
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.soft_actor import SoftActor
 from trainer_service.policy import Policy
-from trainer_service.runs.replay_file import save_replay_file
 
 AGENTS = 4
 

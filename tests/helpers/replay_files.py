@@ -1,0 +1,14 @@
+"""Files of replay buffers without a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainer_service.runs.files import Replacement
+from trainer_service.runs.replay_file import Arrays, ReplayFile, ReplayStamp
+
+
+def save_replay_file(arrays: Arrays, path: Path, stamp: ReplayStamp | None = None) -> None:
+    """Replaces the files of a replay buffer alone, without its checkpoint."""
+    with Replacement() as files:
+        ReplayFile(path).hold(arrays)(files, stamp)

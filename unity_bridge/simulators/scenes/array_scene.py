@@ -1,0 +1,55 @@
+"""The base of bundled scenes: many copies side by side as arrays, with one source of chance and one picture."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.academy import Academy
+from unity_bridge.simulators.rendering.drawing import Canvas, grid_cells
+from unity_bridge.simulators.scene import Steps
+
+
+class ArrayScene(ABC):
+    """A scene of C copies: its seed, its academy, and the picture of some of the copies."""
+
+    cell: ClassVar[tuple[int, int]]
+    """Pixels of a copy in the picture: width and height."""
+
+    columns: ClassVar[int] = 4
+    """Copies beside each other in the picture."""
+
+    shown: ClassVar[int] = 8
+    """Limit of the copies in the picture."""
+
+    def __init__(self, copies: int, academy: Academy | None = None) -> None:
+        self._copies = copies
+        self._academy = academy or Academy()
+        self._rng = np.random.default_rng()
+
+    @abstractmethod
+    def _begin(self) -> Steps:
+        """Starts every agent's episode anew, and asks for the first actions."""
+
+    @abstractmethod
+    def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """Draws a copy into its cell of the picture."""
+
+    def reset(self, seed: int | None = None) -> Steps:
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        return self._begin()
+
+    def render(self) -> NDArray[np.uint8]:
+        corners, width, height = grid_cells(min(self._copies, self.shown), self.cell, self.columns)
+        canvas = Canvas(width, height)
+        for copy, (left, top) in enumerate(corners):
+            self._draw(canvas, copy, left, top)
+        return canvas.pixels()
+
+    def close(self) -> None:
+        """A scene of arrays holds nothing that must be freed."""
+        return
