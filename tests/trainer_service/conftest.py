@@ -125,9 +125,10 @@ def program(processes: None, tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def programs_can_be_imported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the processes that a test starts import tests/programs."""
-    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
+    """Lets this process, and those that a test starts, import tests/programs."""
+    programs = str(repository / "tests" / "programs")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((programs, os.environ["PYTHONPATH"])))
+    monkeypatch.syspath_prepend(programs)
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def pool(cluster: RayCluster, workplace: Path) -> Iterator[Callable[..., RayWork
             {"Basic": {}},
             env_settings={
                 "env_path": str(env),
+                "isolate": True,
                 "seed": 1,
                 "timeout_wait": timeout_wait,
                 "max_lifetime_restarts": 0,

@@ -81,8 +81,9 @@ def test_groups_that_come_smaller_at_first_keep_their_size(
     pytest.importorskip(
         "pettingzoo", reason="pettingzoo is not installed (pip install 'trainer-service[pettingzoo]')"
     )
-    search = (str(repository / "tests" / "programs"), os.environ["PYTHONPATH"])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(search))
+    programs = str(repository / "tests" / "programs")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((programs, os.environ["PYTHONPATH"])))
+    monkeypatch.syspath_prepend(programs)
 
     def learn(steps: int, agents: int, *flags: str) -> Any:
         config = configure("turnout_v1", **{**TEAM, "trainer_type": "mappo", "max_steps": steps})
