@@ -159,7 +159,9 @@ def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str,
 
 
 @pytest.mark.probe
-@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")  # torch knows no meta that holds numbers
+@pytest.mark.filterwarnings(
+    "ignore:.*copying from a non-meta parameter"
+)  # torch knows no meta that holds numbers
 @pytest.mark.parametrize("trainer_type", list(HYPERPARAMETERS))
 def test_a_checkpoint_moves_to_another_device_and_back(trainer_type: str, tmp_path: Path) -> None:
     settings = settings_for(trainer_type, None, curious=False)
