@@ -16,7 +16,7 @@ from short_episodes import DECISIONS, ShortEpisodes
 from simulated_device import DEVICE, MixedDevicesError, SimulatedDevice, on_cpu
 
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.learner import Learner
+from trainer_service.algorithms.common.learner import Learner, Metrics
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.records import BehaviorTick
@@ -156,6 +156,45 @@ def test_updates_on_another_device_give_the_numbers_of_the_cpu(
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "dqn", "poca"])
 def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str, memory: str | None) -> None:
     assert_same_numbers(settings_for(trainer_type, memory, False), SENSORS)
+
+
+def waits_of_an_update(settings: TrainerSettings) -> int:
+    """How often the last update waits for a number of the device."""
+    actions, waits = actions_of(settings), [0]
+    with SimulatedDevice() as simulated:
+        behavior = make_behavior(settings, actions, seed=1, device=str(DEVICE))
+        update = behavior.learner.update
+
+        def counted(step: int) -> Metrics:
+            before = simulated.waits.total()
+            metrics = update(step)
+            waits.append(simulated.waits.total() - before)
+            return metrics
+
+        behavior.learner.update = counted  # type: ignore[method-assign]
+        run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), STRETCH)
+    return waits[-1]
+
+
+@pytest.mark.probe
+@pytest.mark.parametrize("memory", [None, "lstm", "gru"])
+@pytest.mark.parametrize(
+    ("trainer_type", "key", "few", "many"),
+    [("ppo", "batch_size", 24, 12), ("sac", "steps_per_update", 8, 4), ("dqn", "steps_per_update", 8, 4)],
+)
+def test_more_gradient_steps_do_not_wait_for_the_device_more_often(
+    trainer_type: str, key: str, few: float, many: float, memory: str | None
+) -> None:
+    settings = settings_for(trainer_type, memory, curious=False)
+    waits = [
+        waits_of_an_update(
+            settings.model_copy(
+                update={"hyperparameters": settings.hyperparameters.model_copy(update={key: value})}
+            )
+        )
+        for value in (few, many)
+    ]
+    assert waits[0] == waits[1]
 
 
 @pytest.mark.probe
