@@ -27,6 +27,8 @@ ROLLOUT, EPOCHS, MINIBATCH = 2048, 10, 256
 OTHERS = {"stable_baselines3": "Stable-Baselines3", "sbx": "SBX"}
 """Who is compared with ours: their modules, and their names."""
 TRAINERS = ("ours", *OTHERS)
+_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
+"""A program that computes until its parent is gone, however that ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def second_half_rate(stamps: Sequence[Sequence[float]]) -> float:
 @contextmanager
 def busy_cores(count: int, cores: str) -> Iterator[None]:
     """A context in which so many other processes compute on the same cores without end."""
-    command = ["taskset", "-c", cores, sys.executable, "-c", "while True: pass"]
+    command = ["taskset", "-c", cores, sys.executable, "-c", _BUSY]
     processes = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
