@@ -85,7 +85,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="programs that never rest on the same cores (default 0)",
     )
     parser.add_argument(
-        "--ours-flags", default="", metavar="FLAGS", help="further flags of learn, in one argument"
+        "--ours-flags",
+        default="",
+        metavar="FLAGS",
+        help="further flags of learn, as one: --ours-flags=--isolate",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
     return parser.parse_args(argv)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from behavior_worlds import begin_world, observe, run_ticks, state
 from every_trainer import actions_of, combinations, make_behavior, settings_for, settings_of
+from replay_files import save_replay_file
 from short_episodes import DECISIONS, ShortEpisodes
 from simulated_device import DEVICE, MixedDevicesError, SimulatedDevice, on_cpu
 
@@ -22,7 +23,6 @@ from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
-from trainer_service.runs.replay_file import save_replay_file
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
