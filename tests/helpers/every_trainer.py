@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import pytest
 import torch
+from short_episodes import GROUP, SENSOR
 
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.config import TrainerSettings
+from trainer_service.behaviors.behavior import Behavior
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from unity_bridge.simulators.registry import open_scene
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SCENES = {"alone": ("basic", "3dball"), "group": ("switch2", "spread")}
 CHANGES: Mapping[str, Mapping[str, Any]] = {
@@ -30,6 +34,11 @@ MORE: Mapping[str, Mapping[str, Any]] = {
     "qmix": {"replay": {"type": "prioritized"}},
 }
 """Hyperparameters by trainer type, for whole runs with what is off by default."""
+SMALL = {"hidden_units": 8, "num_layers": 1}
+"""The network of short runs."""
+CURIOSITY = {"extrinsic": {}, "curiosity": {"strength": 0.1, "network_settings": SMALL}}
+ACTIONS = (ActionSpec(0, (3,)), ActionSpec(2, ()))
+"""The first of these that a type takes is what agents of ShortEpisodes do."""
 
 
 def settings_of(trainer_type: str, **more: Any) -> dict[str, Any]:
@@ -61,3 +70,54 @@ def scene_of(trainer_type: str) -> tuple[str, str]:
         else:
             return scene, behavior_id.partition("?")[0]
     raise AssertionError(f"{trainer_type} takes none of these scenes: {refusals}")
+
+
+def combinations() -> Iterator[Any]:
+    """Every trainer type with memory and without, with curiosity and without, as parameters of a test."""
+    for trainer_type, hyper in HYPERPARAMETERS.items():
+        for memory in (None, "lstm") if hyper.supports_memory else (None,):
+            for curious in (False, True) if hyper.supports_reward_models else (False,):
+                words = (trainer_type, memory or "plain", "curiosity" if curious else "own")
+                yield pytest.param(trainer_type, memory, curious, id="-".join(words))
+
+
+def settings_for(trainer_type: str, memory: str | None, curious: bool) -> TrainerSettings:
+    """Settings of a combination for ShortEpisodes. memory: the recurrent layer's type; None without."""
+    given = settings_of(trainer_type, max_steps=10_000)
+    hyper = given["hyperparameters"]
+    hyper |= {"batch_size": 12} if "batch_size" in hyper else {}
+    # Four whole episodes: nothing is left over when a run is saved, or at the end.
+    hyper |= {"buffer_size": 48} if hyper.get("buffer_size") == 128 else {}
+    if HYPERPARAMETERS[trainer_type].learns_by_group:
+        hyper["group_size"] = GROUP
+    remembers = {"type": memory, "memory_size": 8, "sequence_length": 4}
+    network = {**SMALL, "normalize": True, "memory": remembers if memory else None}
+    signals = CURIOSITY if curious else {"extrinsic": {}}
+    return TrainerSettings.model_validate({**given, "network_settings": network, "reward_signals": signals})
+
+
+def make_behavior(
+    settings: TrainerSettings,
+    actions: ActionSpec,
+    *,
+    seed: int,
+    device: str = "cpu",
+    sensors: Sequence[ObservationSpec] = (),
+) -> Behavior:
+    """A behavior of ShortEpisodes, ready to learn. sensors: further ones."""
+    spec = BehaviorSpec((ObservationSpec("seen", (SENSOR,)), *sensors), actions)
+    behavior = Behavior("Probe", spec, settings, Compute(torch.device(device), seed))
+    behavior.prepare()
+    return behavior
+
+
+def actions_of(settings: TrainerSettings) -> ActionSpec:
+    """The first of ACTIONS that a behavior with these settings takes."""
+    for actions in ACTIONS:
+        try:
+            make_behavior(settings, actions, seed=1)
+        except Exception as refusal:
+            last = refusal
+        else:
+            return actions
+    raise last

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.specs import ActionSpec
+from unity_bridge.specs import ActionSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 GROUP = 2
@@ -21,7 +22,11 @@ SENSOR = 3
 class ShortEpisodes:
     """Groups of two that do everything at the same ticks; what was seen first says what pays last."""
 
-    def __init__(self, action_spec: ActionSpec, agents: int = 4) -> None:
+    def __init__(
+        self, action_spec: ActionSpec, agents: int = 4, sensors: Sequence[ObservationSpec] = ()
+    ) -> None:
+        """sensors: further ones, of which every number is drawn from 0 to 1."""
+        self.sensors = sensors
         self.rng = np.random.default_rng(1)
         self.actions = action_spec
         self.agents = agents
@@ -44,8 +49,9 @@ class ShortEpisodes:
 
     def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
         ids = np.arange(self.agents, dtype=np.int64)
+        drawn = [self.rng.random((self.agents, *each.shape)).astype(np.float32) for each in self.sensors]
         return step_batch(
-            [self.seen],
+            [self.seen, *drawn],
             rewards.astype(np.float32),
             agent_ids=ids,
             allowed_actions=np.ones((self.agents, self.actions.mask_size), np.bool_),

@@ -75,8 +75,10 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | No
     parts = (optimizer, optimizer.parameters, optimizer.adam)
     if not fast_paths_allowed() or tuple(map(type, parts)) != (FlatOptimizer, FlatParameters, FlatAdam):
         return None
+    if optimizer.parameters.vector.device.type != "cpu":
+        return None
     layout = layout_of(network, optimizer.parameters)
-    if layout is None or optimizer.parameters.vector.device.type != "cpu":
+    if layout is None:
         return None
     if torch.get_num_threads() > _MOST_THREADS and not layout.lstms:
         return None

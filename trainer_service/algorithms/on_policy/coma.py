@@ -214,13 +214,13 @@ class COMA(OnPolicyLearner):
         """The squared error of what was done; of several learner ranks, this one's addend of it."""
         members = rollout.members[batch.indices]
         steps = torch.from_numpy(rollout.joint_steps.steps).to(self._device)[batch.indices]
-        mask = targets.mask[batch.indices]
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
         returns = targets.returns(batch.indices)
         self._critic.value.update(returns if batch.undivided else targets.returns(batch.all_indices))
         # An agent that was cut off before the others keeps the action drawn once in `estimate`.
         assert targets.actions is not None
-        q = _forward(self._critic, rollout, targets.actions, members, batch.filled)[mask]
-        q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[mask], 0]]
+        q = _forward(self._critic, rollout, targets.actions, members, batch.filled)[learned]
+        q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[learned], 0]]
         loss = (q_taken - self._critic.value.scaled(returns)).square().mean()
         loss = self._shard.weighted(loss, batch.share(targets.mask))
         self._critic_steps += 1

@@ -119,12 +119,12 @@ class POCA(OnPolicyLearner):
             batch.filled,
         )
         returns, old = targets.targets[batch.indices], targets.old_values[batch.indices]
-        mask = targets.mask[batch.indices]
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
         of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=targets.clip_range)
         of_baselines = clipped_value_loss(
-            baselines[mask],
-            old[:, 1:][mask],
-            returns.expand_as(baselines)[mask],
+            baselines[learned],
+            old[:, 1:][learned],
+            returns.expand_as(baselines)[learned],
             clip_range=targets.clip_range,
         )
         # A joint step has one value, but a baseline for each agent that is there: means over different numbers.

@@ -61,9 +61,10 @@ class Memory(nn.Module):
 
         Padding goes in as zeros after all that counts and never comes out, so no loss has to know of it.
         """
+        places = _places(filled, len(features))
         padded = features.new_zeros((*filled.shape, features.shape[1]))
-        padded[filled] = features
-        outputs: Tensor = self.scan(padded, memories)[filled]
+        padded[places] = features
+        outputs: Tensor = self.scan(padded, memories)[places]
         return outputs
 
     def unroll_each(self, features: Tensor, filled: Tensor) -> Tensor:
@@ -150,6 +151,19 @@ class GRU(Memory):
 def make_memory(inputs: int, settings: MemorySettings) -> Memory:
     """The layer that a configuration's ``memory`` asks for."""
     return {"lstm": LSTM, "gru": GRU}[settings.type](inputs, settings.memory_size)
+
+
+def _places(filled: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Sequence and step of the ``count`` steps that are there, in order. bool [N, L] to two of int64 [count].
+
+    A GPU finds them by sums, since the CPU would wait for it to count what ``nonzero`` finds.
+    """
+    if filled.device.type == "cpu":
+        sequence, step = filled.nonzero(as_tuple=True)
+        return sequence, step
+    numbers = torch.arange(1, count + 1, device=filled.device)
+    places = torch.searchsorted(filled.flatten().cumsum(dim=0), numbers)
+    return places // filled.shape[1], places % filled.shape[1]
 
 
 def _weights(layer: nn.LSTM | nn.GRU) -> Sequence[Tensor]:

@@ -102,7 +102,7 @@ class CentralCritic:
     def loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
         """The loss on some joint steps; of several learner ranks, this one's addend of it. A scalar."""
         network, hyper = self._network, self._hyper
-        mask = targets.mask[batch.indices]
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
         returns = targets.returns(batch.indices)
         network.value.update(returns if batch.undivided else targets.returns(batch.all_indices))
         members = rollout.members[batch.indices]
@@ -111,12 +111,12 @@ class CentralCritic:
             if batch.filled is not None
             else referenced_observations(rollout.joint_observations, members)
         )
-        values = network.forward(*inputs, batch.filled)[mask]
+        values = network.forward(*inputs, batch.filled)[learned]
         scaled = network.value.scaled(returns)
         cost = huber if hyper.value_loss == "huber" else squared
         loss = cost(values - scaled, hyper.huber_delta)
         if hyper.clip_value:
-            old_values = targets.old_values[batch.indices][mask]
+            old_values = targets.old_values[batch.indices][learned]
             clipped = old_values + torch.clamp(values - old_values, -targets.clip_range, targets.clip_range)
             loss = torch.maximum(loss, cost(clipped - scaled, hyper.huber_delta))
         return self._shard.weighted(loss.mean(), batch.share(targets.mask))
