@@ -44,12 +44,17 @@ def treadmill(workplace: Path) -> str:
 
 def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, configure, treadmill: str) -> None:
     configure("Treadmill-v0")
-    limits = ("--max-lifetime-restarts=0", "--run-id=t")
+    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--isolate")
     said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", *limits)
     assert said.code == 1
     for text in (said.err, Path("results/t/run_logs/Player-0.log").read_text()):
         assert 'users_treadmill.py", line 18, in step' in text
         assert text.rstrip().endswith("step() raised KeyError: 'fast'")
+    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=here")
+    assert said.code == 1
+    for text in (said.err, Path("results/here/run_logs/trainer.log").read_text()):
+        assert 'users_treadmill.py", line 18, in step' in text
+        assert "step() raised KeyError: 'fast'; its traceback:" in text
 
 
 def test_a_simulator_finds_modules_in_the_current_folder(
@@ -68,7 +73,7 @@ def test_the_line_where_an_environment_hangs_is_on_the_screen(
     hanging = SOURCE.replace("self.left -= 1", "import threading; threading.Event().wait()")
     (workplace / "users_swamp.py").write_text(hanging.replace("Treadmill", "Swamp"))
     configure("Swamp-v0")
-    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--timeout-wait=3")
+    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--timeout-wait=3", "--isolate")
     said = mlagents_style("learn", "config.yaml", "--env=gym:users_swamp:Swamp-v0", *limits)
     assert said.code == 1
     assert "silent for 3 s (timeout_wait); it owes its next step" in said.err
