@@ -13,6 +13,7 @@ from trainer_service.networks.encoders.memory import LSTM, Memory
 from trainer_service.networks.flat import FlatParameters
 from trainer_service.networks.policies.action_heads import ActionHeads
 from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.products import Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class _Vector:
 
     def linear(self, layer: nn.Module) -> LinearLayer:
         """Where a layer's numbers begin."""
-        if type(layer) is not nn.Linear or layer.bias is None:
+        if type(layer) is not Linear or layer.bias is None:
             raise _NoLayoutError
         return LinearLayer(
             self.offset(layer.weight), self.offset(layer.bias), layer.in_features, layer.out_features

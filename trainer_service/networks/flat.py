@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -159,6 +160,16 @@ class FlatOptimizer:
         self.parameters.gradient.copy_(gradient)
         self.parameters.reduce_gradient(share)
         self.adam.step(rate)
+
+
+@contextmanager
+def held_still(network: nn.Module) -> Iterator[None]:
+    """A context for a pass through a network that shall not learn from it: it need not compute its gradient."""
+    network.requires_grad_(False)
+    try:
+        yield
+    finally:
+        network.requires_grad_(True)
 
 
 class TargetNetwork(Generic[Network]):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.networks.encoders.layers import normal_linear, standardized
+from trainer_service.networks.products import linear
 from unity_bridge.specs import ObservationSpec
 
 EMBEDDING = 128
@@ -64,8 +65,8 @@ class EntityAttention(nn.Module):
         embedded = []
         for layer, entities in zip(layers, sensors, strict=True):
             for_own, for_entity = layer.weight[:, :EMBEDDING], layer.weight[:, EMBEDDING:]
-            shared = functional.linear(own, for_own, layer.bias)
-            embedded.append(functional.silu(functional.linear(entities, for_entity) + shared.unsqueeze(1)))
+            shared = linear(own, for_own, layer.bias)
+            embedded.append(functional.silu(linear(entities, for_entity) + shared.unsqueeze(1)))
         return embedded
 
     def _mixed(self, embedded: Tensor, present: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_service.networks.encoders.layers import LinearBody, standardized
+from trainer_service.networks.products import Linear
 
 _GENERATOR_LAYERS = 2
 
@@ -20,7 +21,7 @@ class GeneratedLinear(nn.Module):
         super().__init__()
         self.shape = (inputs, outputs)
         self.hidden = LinearBody(goal, hidden_units, _GENERATOR_LAYERS)
-        self.weights = nn.Linear(hidden_units, inputs * outputs)
+        self.weights = Linear(hidden_units, inputs * outputs)
         bound = (hidden_units * inputs) ** -0.5
         nn.init.uniform_(self.weights.weight, -bound, bound)
         nn.init.zeros_(self.weights.bias)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import Activation, NetworkSettings
+from trainer_service.networks.products import Linear
 
 LAYER_NORM_EPSILON = 1e-5
 
@@ -24,36 +25,36 @@ _MOST_ROWS = 4096
 _MOST_FLOATS = 1 << 20
 
 
-def normal_linear(inputs: int, outputs: int, *, deviation: float) -> nn.Linear:
+def normal_linear(inputs: int, outputs: int, *, deviation: float) -> Linear:
     """Weights normal, biases zero."""
-    layer = nn.Linear(inputs, outputs)
+    layer = Linear(inputs, outputs)
     with torch.no_grad():
         layer.weight.normal_(0.0, deviation)
         layer.bias.zero_()
     return layer
 
 
-def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> nn.Linear:
+def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> Linear:
     """Weights normal with standard deviation gain/√inputs, biases zero."""
     return normal_linear(inputs, outputs, deviation=gain / inputs**0.5)
 
 
-def hidden_linear(inputs: int, outputs: int, activation: Activation) -> nn.Linear:
+def hidden_linear(inputs: int, outputs: int, activation: Activation) -> Linear:
     """A layer of a body as it begins where this function follows: as ML-Agents' with Swish, else as PyTorch's."""
-    return kaiming_linear(inputs, outputs) if activation == "swish" else nn.Linear(inputs, outputs)
+    return kaiming_linear(inputs, outputs) if activation == "swish" else Linear(inputs, outputs)
 
 
-def xavier_linear(inputs: int, outputs: int) -> nn.Linear:
+def xavier_linear(inputs: int, outputs: int) -> Linear:
     """Weights Xavier-uniform, biases zero."""
-    layer = nn.Linear(inputs, outputs)
+    layer = Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
 
 
-def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> nn.Linear:
+def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> Linear:
     """Weights orthogonal, Saxe et al. 2014 (arXiv:1312.6120), times the gain; biases zero."""
-    layer = nn.Linear(inputs, outputs)
+    layer = Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -89,8 +90,8 @@ class LinearBody(nn.Module):
         """Maps [B, inputs] to [B, hidden_units]."""
         # Called as functions: for small batches a module's own call costs as much as its product.
         activate = ACTIVATIONS[self.activation]
-        for layer in cast(Iterable[nn.Linear], self.layers):
-            features = activate(nn.functional.linear(features, layer.weight, layer.bias))
+        for layer in cast(Iterable[Linear], self.layers):
+            features = activate(layer.forward(features))
         return features
 
 
@@ -121,8 +122,8 @@ class NormedBody(nn.Module):
         if self._keep_scale:
             features = with_constants(features)
         features = next(norms).forward(features)
-        for layer, norm in zip(cast(Iterable[nn.Linear], self.layers), norms, strict=True):
-            rectified = torch.relu(nn.functional.linear(features, layer.weight, layer.bias))
+        for layer, norm in zip(cast(Iterable[Linear], self.layers), norms, strict=True):
+            rectified = torch.relu(layer.forward(features))
             features = norm.forward(rectified)
         return features
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from trainer_service.config.network import MemorySettings
 from trainer_service.networks.encoders.gru_scan import gru_scan
+from trainer_service.networks.products import linear
 
 
 class Sequences(NamedTuple):
@@ -97,7 +97,7 @@ class LSTM(Memory):
         # Written out, as below: torch's cell becomes operators that an exported model may not have.
         size = self.output_size
         from_features, from_memories, bias_features, bias_memories = _weights(self.lstm)
-        gates = functional.linear(features, from_features, bias_features) + functional.linear(
+        gates = linear(features, from_features, bias_features) + linear(
             memories[:, :size], from_memories, bias_memories
         )
         opened = torch.sigmoid(gates[:, : 2 * size])
@@ -129,8 +129,8 @@ class GRU(Memory):
 
     def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
         from_features, from_memories, bias_features, bias_memories = _weights(self.gru)
-        inputs = functional.linear(features, from_features, bias_features)
-        recurrent = functional.linear(memories, from_memories, bias_memories)
+        inputs = linear(features, from_features, bias_features)
+        recurrent = linear(memories, from_memories, bias_memories)
         gates = torch.sigmoid(inputs[:, : 2 * self.size] + recurrent[:, : 2 * self.size])
         reset, update = gates[:, : self.size], gates[:, self.size :]
         candidate = torch.tanh(inputs[:, 2 * self.size :] + reset * recurrent[:, 2 * self.size :])
@@ -141,7 +141,7 @@ class GRU(Memory):
         outputs: Tensor
         if features.device.type == "cpu":
             from_features, from_memories, bias_features, bias_memories = _weights(self.gru)
-            inputs = functional.linear(features.transpose(0, 1), from_features, bias_features)
+            inputs = linear(features.transpose(0, 1), from_features, bias_features)
             outputs = gru_scan(inputs, memories, from_memories, bias_memories).transpose(0, 1)
         else:
             outputs, _ = self.gru.forward(features, memories.unsqueeze(0))

@@ -15,6 +15,7 @@ from trainer_service.networks.groups.group_q_network import GroupQNetwork, requi
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear
 from trainer_service.networks.members import branches_of_agents, discrete_of_agents
+from trainer_service.networks.products import linear, stacked_linear
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -87,12 +88,12 @@ class CommunicatingNetwork(GroupQNetwork):
         """A layer of every agent's own, or one for several of them. [B, n, inputs] to [B, n, outputs]"""
         if self.layer_of is not None:
             layers = list(self.layer_of)
-            return torch.baddbmm(
-                layer.bias[layers], features.transpose(0, 1), layer.weight[layers]
+            return stacked_linear(
+                features.transpose(0, 1), layer.weight[layers], layer.bias[layers]
             ).transpose(0, 1)
         if layer.count > 1:
             return layer.forward(features)
-        return features @ layer.weight.squeeze(0) + layer.bias
+        return linear(features, layer.weight.squeeze(0).t(), layer.bias[0, 0])
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and the agent's id,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.networks.encoders.layers import with_constants
+from trainer_service.networks.products import Linear
 
 
 class SumMixer(nn.Module):
@@ -46,7 +47,7 @@ class MonotonicMixer(nn.Module):
         self._shape = (num_agents, mixer_units)
         self.state = nn.LayerNorm(state_size) if layer_norm else nn.Identity()
         self.first_weights = _hypernet(state_size, hypernet_units, num_agents * mixer_units, layer_norm)
-        self.first_bias = nn.Linear(state_size, mixer_units)
+        self.first_bias = Linear(state_size, mixer_units)
         self.second_weights = _hypernet(state_size, hypernet_units, mixer_units, layer_norm)
         self.second_bias = _hypernet(state_size, mixer_units, 1, layer_norm)
 
@@ -63,7 +64,7 @@ class MonotonicMixer(nn.Module):
 
 
 def _hypernet(inputs: int, hidden: int, outputs: int, layer_norm: bool) -> nn.Sequential:
-    layers: list[nn.Module] = [nn.Linear(inputs, hidden), nn.ReLU()]
+    layers: list[nn.Module] = [Linear(inputs, hidden), nn.ReLU()]
     if layer_norm:
         layers.append(nn.LayerNorm(hidden))
-    return nn.Sequential(*layers, nn.Linear(hidden, outputs))
+    return nn.Sequential(*layers, Linear(hidden, outputs))

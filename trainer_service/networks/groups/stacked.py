@@ -16,6 +16,7 @@ from trainer_service.networks.encoders.layers import (
     standardized,
     with_constants,
 )
+from trainer_service.networks.products import linear, stacked_linear
 
 
 class StackedLinear(nn.Module):
@@ -35,11 +36,11 @@ class StackedLinear(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Each agent's features through its own layer. [B, count, inputs] to [B, count, outputs]"""
-        return torch.baddbmm(self.bias, features.transpose(0, 1), self.weight).transpose(0, 1)
+        return stacked_linear(features.transpose(0, 1), self.weight, self.bias).transpose(0, 1)
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's layer alone. [B, inputs] to [B, outputs]"""
-        return nn.functional.linear(features, self.weight[agent].t(), self.bias[agent, 0])
+        return linear(features, self.weight[agent].t(), self.bias[agent, 0])
 
 
 class StackedBody(nn.Module):

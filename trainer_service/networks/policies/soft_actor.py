@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -22,6 +22,7 @@ from trainer_service.networks.encoders.layers import (
 )
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
+from trainer_service.networks.products import is_faster, linear
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -194,7 +195,7 @@ class SoftCritics(nn.Module):
     def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
         """Returns values from what ``encode`` gave and [B, C]: [critics, B, value heads, choices or 1]."""
         inputs = [torch.cat([each, continuous], dim=-1) for each in features]
-        return self.q.forward(self._features(inputs)).view(CRITICS, -1, *self._values)
+        return self._outputs(inputs).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
         """Returns the critics' memories after a step from ``memories``. [B, memory_size]"""
@@ -220,18 +221,21 @@ class SoftCritics(nn.Module):
     def _trunks(self) -> list[Trunk]:
         return [each for each in self.encoders if isinstance(each, Trunk)]
 
-    def _features(self, inputs: list[Tensor]) -> Tensor:
+    def _outputs(self, inputs: list[Tensor]) -> Tensor:
+        own = inputs if len(inputs) == CRITICS else inputs * CRITICS
         if self._conditional:
-            return torch.stack(
-                [
-                    cast(ConditionalBody, body).forward(inputs[min(critic, len(inputs) - 1)])
-                    for critic, body in enumerate(self.body)
-                ]
-            )
-        features = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
-        for layer in self.body:
-            features = self._activate(cast(TwinLinear, layer).forward(features))
-        return features
+            bodies = zip(self.body, own, strict=True)
+            features = [cast(ConditionalBody, body).forward(each) for body, each in bodies]
+            return self.q.forward(torch.stack(features))
+        if is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
+            # Large products need no company, and what lies between them stays in the cache.
+            for layer in cast(Iterable[TwinLinear], self.body):
+                own = [self._activate(each) for each in layer.apart(own)]
+            return torch.stack(self.q.apart(own))
+        together = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
+        for layer in cast(Iterable[TwinLinear], self.body):
+            together = self._activate(layer.forward(together))
+        return self.q.forward(together)
 
 
 def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
@@ -258,3 +262,8 @@ class TwinLinear(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Maps [N, B, inputs] to [N, B, outputs]."""
         return torch.baddbmm(self.bias, features, self.weight)
+
+    def apart(self, features: Sequence[Tensor]) -> list[Tensor]:
+        """The same one after the other: N times [B, inputs] to [B, outputs]."""
+        layers = zip(features, self.weight.unbind(), self.bias.unbind(), strict=True)
+        return [linear(each, weight.t(), bias.squeeze(0)) for each, weight, bias in layers]

@@ -1,0 +1,142 @@
+"""Linear layers on a CPU: by torch's product, or by oneDNN's where that is faster. Both mean the same.
+
+For float32 torch asks Intel's MKL, which takes 2.2 times as long as it could on an AMD processor with AVX-512. torch
+holds oneDNN too, which does not, once the arithmetic is worth the 10 µs that its start takes. The processor and the
+shape decide, never a measured time: two runs of one seed compute the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.nn import functional
+
+from unity_bridge.fast_paths import fast_paths_allowed
+
+_LEAST = 1 << 20
+"""Multiplications from which oneDNN's product is the faster one."""
+
+_TOLERANCE = 1e-4
+
+_logger = logging.getLogger(__name__)
+
+
+class Linear(nn.Linear):
+    """torch's linear layer, computed by ``linear``."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Maps [..., inputs] to [..., outputs]."""
+        return linear(features, self.weight, self.bias)
+
+
+def linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, as ``torch.nn.functional.linear``: [..., inputs] and [outputs, inputs] to [..., outputs]."""
+    if not is_faster(features, weight, len(weight)):
+        return functional.linear(features, weight, bias)
+    if features.dim() == 2:
+        return _product(features, weight.t(), bias)
+    rows = features.reshape(-1, features.shape[-1])
+    return _product(rows, weight.t(), bias).view(*features.shape[:-1], -1)
+
+
+def stacked_linear(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """N layers, each on its own rows, as ``torch.baddbmm``: [N, B, inputs] and [N, inputs, outputs] to [N, B, outputs].
+
+    bias: [N, 1, outputs].
+    """
+    if not is_faster(features[0], weight, weight.shape[2]):
+        return torch.baddbmm(bias, features, weight)
+    return _product(features, weight, bias)
+
+
+def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
+    """Whether products by oneDNN are faster, of features that each go into so many products."""
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch has no types here
+        return False
+    return (
+        features.numel() * outputs >= _LEAST
+        and features.dtype == weight.dtype == torch.float32
+        and features.device.type == weight.device.type == "cpu"
+        and not torch.is_autocast_enabled("cpu")
+        and _onednn() is not None
+    )
+
+
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """left · right + bias, of [m, k] and [k, n], or of N such pairs; differentiable any number of times."""
+    if torch.is_grad_enabled():
+        return cast(Tensor, _Product.apply(left, right, bias))  # type: ignore[no-untyped-call]
+    return _multiplied(left, right, bias)
+
+
+class _Product(Function):
+    """left · right + bias."""
+
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(left, right)
+        return _multiplied(left, right, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        (gradient,), (left, right), (to_left, to_right, to_bias) = (
+            gradients,
+            ctx.saved_tensors,
+            ctx.needs_input_grad,
+        )
+        of_left = _product(gradient, right.mT) if to_left else None
+        of_bias = gradient.sum(dim=-2, keepdim=gradient.dim() == 3) if to_bias else None
+        of_right = None
+        if to_right:
+            # oneDNN is at its best where rows are longer than columns; else as the weights lie, which it is added to.
+            (rows, columns), as_it_is = right.shape[-2:], right.stride(-1) == 1
+            if rows < columns or (rows == columns and as_it_is):
+                of_right = _product(left.mT, gradient)
+            else:
+                of_right = _product(gradient.mT, left).mT
+        return of_left, of_right, of_bias
+
+
+def _multiplied(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor:
+    multiply = cast(Callable[..., Tensor], _onednn())
+    if left.dim() == 2:
+        return multiply(left, right.t(), bias, "none", [], "")
+    biases = [None] * len(left) if bias is None else list(bias.squeeze(1))
+    if len(left) == 1:
+        return multiply(left[0], right[0].t(), biases[0], "none", [], "").unsqueeze(0)
+    products = left.new_empty((*left.shape[:2], right.shape[2]))
+    for n, product in enumerate(products):
+        product.copy_(multiply(left[n], right[n].t(), biases[n], "none", [], ""))
+    return products
+
+
+@cache
+def _onednn() -> Callable[..., Tensor] | None:
+    """oneDNN's x Wᵀ + b; None where it is not faster, not there or not right."""
+    # No release of torch promises this operator to the next one, so it is looked for, and tried once.
+    operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    if operator is None or not (_mkl_is_slow() and fast_paths_allowed()):
+        return None
+    multiply: Callable[..., Tensor] = operator.default
+    rows = torch.sin(torch.arange(64.0 * 64.0)).view(64, 64)
+    try:
+        found = multiply(rows, rows, rows[0], "none", [], "")
+    except (RuntimeError, TypeError) as error:
+        _logger.info("No products by oneDNN: %s", error)
+        return None
+    return (
+        multiply if torch.allclose(found, functional.linear(rows, rows, rows[0]), atol=_TOLERANCE) else None
+    )
+
+
+def _mkl_is_slow() -> bool:
+    """Whether torch has MKL, on an AMD processor with AVX-512."""
+    processor: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    amd = str(processor.get("cpu_name")).startswith("AMD") and bool(processor.get("avx512_f"))
+    return amd and bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]  # torch has no types here
