@@ -22,6 +22,9 @@ from unity_bridge.fast_paths import fast_paths_allowed
 _LEAST = 1 << 20
 """Multiplications from which oneDNN's product is the faster one."""
 
+_ROUND = 16
+"""Numbers of rows that are a multiple of this are round."""
+
 _TOLERANCE = 1e-4
 
 _logger = logging.getLogger(__name__)
@@ -39,10 +42,14 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     """x Wᵀ + b, as ``torch.nn.functional.linear``: [..., inputs] and [outputs, inputs] to [..., outputs]."""
     if not is_faster(features, weight, len(weight)):
         return functional.linear(features, weight, bias)
-    if features.dim() == 2:
-        return _product(features, weight.t(), bias)
-    rows = features.reshape(-1, features.shape[-1])
-    return _product(rows, weight.t(), bias).view(*features.shape[:-1], -1)
+    rows = features if features.dim() == 2 else features.reshape(-1, features.shape[-1])
+    added = _padding(len(rows))
+    if added:
+        return _product(functional.pad(rows, (0, 0, 0, added)), weight.t(), bias)[:-added].view(
+            *features.shape[:-1], -1
+        )
+    product = _product(rows, weight.t(), bias)
+    return product if rows is features else product.view(*features.shape[:-1], -1)
 
 
 def stacked_linear(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -66,6 +73,14 @@ def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
         and not torch.is_autocast_enabled("cpu")
         and _onednn() is not None
     )
+
+
+def _padding(rows: int) -> int:
+    """Rows to add before a product: oneDNN takes 0.4 ms to make one for a number of rows that it has not met.
+
+    Those of minibatches are round and return. Others, as of groups of one size, become some 16 in every doubling.
+    """
+    return -rows % (1 << max(rows.bit_length() - 5, 4)) if rows % _ROUND else 0
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -24,6 +24,7 @@ from trainer_service.networks.encoders.layers import (
     with_constants,
 )
 from trainer_service.networks.encoders.memory import make_memory
+from trainer_service.networks.products import linear
 from unity_bridge.specs import BehaviorSpec
 
 _HEADS = 4
@@ -97,26 +98,35 @@ class POCACritic(nn.Module):
 
     def _pooled(self, encoded: Tensor, actions: Tensor, by_size: GroupsBySize) -> Tensor:
         """The mean of all agents after they attended to each other, for every version of a joint step: [N, units]."""
-        rows = [size * joint_steps for size, joint_steps in by_size.sizes]
-        acting = torch.cat([encoded, actions], dim=1)
-        parts = zip(by_size.sizes, torch.split(encoded, rows), torch.split(acting, rows), strict=True)
-        return torch.cat([self._of_size(size, *inputs) for (size, _), *inputs in parts])
-
-    def _of_size(self, size: int, seen: Tensor, acting: Tensor) -> Tensor:
-        """Pools joint steps of one size. There are no gaps, so nothing is masked but an agent's other kind."""
+        units, rows = self.seen.out_features, [size * joint_steps for size, joint_steps in by_size.sizes]
         embedded = [
-            functional.silu(layer.forward(inputs)).view(-1, size, layer.out_features)
-            for layer, inputs in ((self.seen, seen), (self.seen_acting, acting))
+            torch.split(functional.silu(layer.forward(inputs)), rows)
+            for layer, inputs in (
+                (self.seen, encoded),
+                (self.seen_acting, torch.cat([encoded, actions], dim=1)),
+            )
         ]
-        units = self.seen.out_features
-        entities = standardized(torch.stack(embedded, dim=1), units).view(-1, units)
-        query, key, mix = (
-            layer.forward(entities).view(-1, _HEADS, units // _HEADS)
-            for layer in (self.query, self.key, self.mix)
-        )
+        # What both kinds of a group's agents have in common is computed for groups of all sizes at once.
+        both = [
+            torch.stack([kind.view(-1, size, units) for kind in kinds], dim=1).view(-1, units)
+            for (size, _), *kinds in zip(by_size.sizes, *embedded, strict=True)
+        ]
+        entities = standardized(torch.cat(both), units)
+        query, key, mix = (part.unflatten(1, (_HEADS, -1)) for part in self._compared(entities))
         projected = project_heads(mix, self.output.weight, entities + self.output.bias)
-        attended = attend(query, key, projected, self._shown_actions(size, entities.device))
-        return standardized(attended, units).mean(dim=2).flatten(0, 1)
+        parts = (torch.split(part, [2 * count for count in rows]) for part in (query, key, projected))
+        pooled = []
+        for (size, _), *own in zip(by_size.sizes, *parts, strict=True):
+            # There are no gaps, so nothing is masked but an agent's other kind.
+            attended = attend(*own, self._shown_actions(size, entities.device))
+            pooled.append(standardized(attended, units).mean(dim=2).flatten(0, 1))
+        return torch.cat(pooled)
+
+    def _compared(self, entities: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and what is mixed, by one product. [N, units] each"""
+        layers = (self.query, self.key, self.mix)
+        weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+        return linear(entities, weight, bias).chunk(3, dim=1)
 
     def _shown_actions(self, size: int, device: torch.device) -> Tensor:
         """Tells whose action is shown: no agent's in the value, all but one in each baseline. bool [V, r]"""
