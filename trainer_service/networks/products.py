@@ -45,11 +45,11 @@ def linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tens
     rows = features if features.dim() == 2 else features.reshape(-1, features.shape[-1])
     added = _padding(len(rows))
     if added:
-        return _product(functional.pad(rows, (0, 0, 0, added)), weight.t(), bias)[:-added].view(
-            *features.shape[:-1], -1
-        )
+        rows = functional.pad(rows, (0, 0, 0, added))
     product = _product(rows, weight.t(), bias)
-    return product if rows is features else product.view(*features.shape[:-1], -1)
+    if added:
+        product = product[:-added]
+    return product if features.dim() == 2 else product.view(*features.shape[:-1], -1)
 
 
 def stacked_linear(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -100,11 +100,8 @@ class _Product(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        (gradient,), (left, right), (to_left, to_right, to_bias) = (
-            gradients,
-            ctx.saved_tensors,
-            ctx.needs_input_grad,
-        )
+        (gradient,), (left, right) = gradients, ctx.saved_tensors
+        to_left, to_right, to_bias = ctx.needs_input_grad
         of_left = _product(gradient, right.mT) if to_left else None
         of_bias = gradient.sum(dim=-2, keepdim=gradient.dim() == 3) if to_bias else None
         of_right = None

@@ -112,13 +112,14 @@ class POCACritic(nn.Module):
             for (size, _), *kinds in zip(by_size.sizes, *embedded, strict=True)
         ]
         entities = standardized(torch.cat(both), units)
-        query, key, mix = (part.unflatten(1, (_HEADS, -1)) for part in self._compared(entities))
+        query, key, mix = (part.view(-1, _HEADS, units // _HEADS) for part in self._compared(entities))
         projected = project_heads(mix, self.output.weight, entities + self.output.bias)
-        parts = (torch.split(part, [2 * count for count in rows]) for part in (query, key, projected))
+        parts = [torch.split(part, [2 * count for count in rows]) for part in (query, key, projected)]
         pooled = []
-        for (size, _), *own in zip(by_size.sizes, *parts, strict=True):
+        for k, (size, _) in enumerate(by_size.sizes):
             # There are no gaps, so nothing is masked but an agent's other kind.
-            attended = attend(*own, self._shown_actions(size, entities.device))
+            kinds = self._shown_actions(size, entities.device)
+            attended = attend(parts[0][k], parts[1][k], parts[2][k], kinds)
             pooled.append(standardized(attended, units).mean(dim=2).flatten(0, 1))
         return torch.cat(pooled)
 
