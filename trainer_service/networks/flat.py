@@ -155,21 +155,22 @@ class FlatOptimizer:
             self.parameters.clip_gradient(max_norm)
         self.adam.step(rate)
 
+    @contextmanager
+    def held_still(self) -> Iterator[None]:
+        """A context for a pass through these parameters that shall not move them: it spares their gradient."""
+        for parameter in self._list:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in self._list:
+                parameter.requires_grad_(True)
+
     def apply_gradient(self, gradient: Tensor, rate: float, share: float = 1.0) -> None:
         """Makes one step against a gradient that is known. share: as for ``minimize``."""
         self.parameters.gradient.copy_(gradient)
         self.parameters.reduce_gradient(share)
         self.adam.step(rate)
-
-
-@contextmanager
-def held_still(network: nn.Module) -> Iterator[None]:
-    """A context for a pass through a network that shall not learn from it: it need not compute its gradient."""
-    network.requires_grad_(False)
-    try:
-        yield
-    finally:
-        network.requires_grad_(True)
 
 
 class TargetNetwork(Generic[Network]):

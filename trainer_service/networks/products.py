@@ -40,10 +40,10 @@ class Linear(nn.Linear):
 
 def linear(features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, as ``torch.nn.functional.linear``: [..., inputs] and [outputs, inputs] to [..., outputs]."""
-    if not is_faster(features, weight, len(weight)):
+    if not is_faster(features, weight, weight.shape[0]):
         return functional.linear(features, weight, bias)
     rows = features if features.dim() == 2 else features.reshape(-1, features.shape[-1])
-    added = _padding(len(rows))
+    added = _padding(rows.shape[0])
     if added:
         rows = functional.pad(rows, (0, 0, 0, added))
     product = _product(rows, weight.t(), bias)

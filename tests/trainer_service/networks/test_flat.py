@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.flat import FlatAdam, FlatOptimizer, FlatParameters
 
 
 def two_networks() -> tuple[nn.Module, nn.Module]:
@@ -113,3 +113,15 @@ def test_adam_shows_what_it_remembers_of_a_parameter() -> None:
     torch.testing.assert_close(square, torch.full((2, 8), 0.004))
     mean.zero_()
     assert not torch.as_tensor(adam.state_dict()["mean"]).any()
+
+
+def test_parameters_that_are_held_still_get_no_gradient_and_pass_one_on() -> None:
+    network = nn.Linear(3, 2)
+    optimizer = FlatOptimizer(network.parameters())
+    inputs = torch.ones(1, 3, requires_grad=True)
+    with optimizer.held_still():
+        outputs = network(inputs)
+    outputs.sum().backward()
+    assert inputs.grad is not None
+    assert not optimizer.parameters.gradient.any()
+    assert all(parameter.requires_grad for parameter in network.parameters())

@@ -18,7 +18,6 @@ from trainer_service.algorithms.common.off_policy.transition_minibatch import Tr
 from trainer_service.algorithms.common.off_policy.update_schedule import target_tau
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DDPGSettings
-from trainer_service.networks.flat import held_still
 from trainer_service.networks.policies.deterministic_actor import ActionCritic
 from trainer_service.ops.q_learning import td_loss, td_targets
 from unity_bridge.specs import BehaviorSpec
@@ -43,7 +42,7 @@ class DDPG(ReplayLearner[TransitionMinibatch]):
             errors = q - targets
             critic_loss = td_loss(errors, batch.weights)
             updates.minimize(own.critic_optimizer, critic_loss)
-            with held_still(own.critic):
+            with own.critic_optimizer.held_still():
                 policy_loss = -own.critic.forward(batch.inputs, own.policy.forward(batch.inputs)).mean()
             updates.minimize(own.policy_optimizer, policy_loss)
             absolute = errors.detach().abs()

@@ -26,7 +26,7 @@ from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwo
 from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
-from trainer_service.networks.flat import FlatOptimizer, TargetNetwork, held_still
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.groups.member_actor_critic import make_actors, make_critics
 from trainer_service.networks.members import actions_of_agents, continuous_of_agents
 from trainer_service.networks.policies.action_heads import ActionParameters
@@ -199,7 +199,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
         now = self._relaxed(parameters, batch.allowed, noise).unsqueeze(1)
         actions = torch.where(own, now, taken.unsqueeze(1))
-        with held_still(self._critics):
+        with self._critic_optimizer.held_still():
             values = self._critics.forward(batch.inputs, batch.present, actions)
         size = torch.cat([parameters.mean, parameters.logits], dim=2).square().mean(dim=2)
         penalty = self._hyper.logits_penalty * (

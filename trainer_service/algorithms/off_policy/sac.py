@@ -30,7 +30,7 @@ from trainer_service.algorithms.common.off_policy.transition_minibatch import (
 from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer, TargetNetwork, held_still
+from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.networks.policies.deterministic_actor import RememberingActor
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
@@ -123,7 +123,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
             # The policy moves towards larger soft values.
             parameters = self._policy.policy_from(batch.inputs)
             drawn = self._policy.actions.draw(parameters, batch.allowed_or_none, noise)
-            with held_still(self._critics):
+            with self._critic_optimizer.held_still():
                 q = self._critics.forward(batch.inputs, drawn.continuous)
             values = soft.soft_values(q, drawn, alpha, self._branches)
             policy_loss = -values.sum(dim=1).mean()

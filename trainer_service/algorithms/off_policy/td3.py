@@ -21,7 +21,6 @@ from trainer_service.algorithms.common.off_policy.update_schedule import target_
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import TD3Settings
 from trainer_service.networks.encoders.memory import EncoderInput
-from trainer_service.networks.flat import held_still
 from trainer_service.networks.policies.soft_actor import SoftCritics
 from trainer_service.networks.random_streams import random_stream
 from trainer_service.ops.q_learning import td_loss, td_targets
@@ -64,7 +63,7 @@ class TD3(ReplayLearner[TransitionMinibatch]):
             }
             updates.report(means, absolute)
             if self.replay.updates % self._hyper.policy_delay == 0:
-                with held_still(own.critic):
+                with own.critic_optimizer.held_still():
                     q = own.critic.forward(batch.inputs, own.policy.forward(batch.inputs))
                 policy_loss = -q[0].mean()
                 updates.minimize(own.policy_optimizer, policy_loss)
