@@ -82,7 +82,7 @@ class AgentListEnvironment:
             actions[agent] if agent in actions else each.idle()
             for agent, each in zip(self._agents, self._actuators, strict=True)
         ]
-        steps = self._shared(self._code.call("step()", self._step, chosen))
+        steps = self._shared(self._step(chosen))
         self._count += 1
         told = [steps[i] for i in self._waiting]
         told = self._cut_off(told) if self._count == self._limit else told

@@ -110,8 +110,10 @@ class Environment(Protocol):
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
         """Acts for all agents that were to act. Returns the steps of those that ended, and of those to act now.
 
+        What the environment raises passes through; the scene, which calls it, names the environment.
+
         Raises:
-            SceneError: the environment raised something, or does not say what became of an agent.
+            SceneError: it does not say what became of an agent.
         """
 
     def seen(self) -> Mapping[Agent, Any]:

@@ -35,7 +35,7 @@ class GymnasiumEnvironment:
         return [self._code.call("reset()", self._reset, seed)]
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        step = self._code.call("step()", self._step, actions[AGENT])
+        step = self._step(actions[AGENT])
         return ([step], []) if step.terminated or step.truncated else ([], [step])
 
     def seen(self) -> Mapping[Agent, Any]:

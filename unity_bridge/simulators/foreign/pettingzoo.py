@@ -56,7 +56,7 @@ class ParallelEnvironment(PettingZooBase):
         return self._code.call("reset()", self._reset, seed)
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        return self._code.call("step()", self._step, dict(actions))
+        return self._step(dict(actions))
 
     def seen(self) -> Mapping[Agent, Any]:
         return self._seen

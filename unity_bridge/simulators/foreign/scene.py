@@ -76,10 +76,10 @@ class ForeignScene:
         return 1 / (self._copies.description.metadata.get("render_fps") or _DEFAULT_FPS)
 
     def reset(self, seed: int | None = None) -> Steps:
-        return self._message([], self._copies.reset(seed))
+        return self._code.call("reset()", self._steps, [], self._copies.reset(seed))
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
-        return self._message(*self._copies.step(self._chosen(actions)))
+        return self._code.call("step()", self._step, actions)
 
     def render(self) -> NDArray[np.uint8]:
         """Renders copy 0: how its episode ended where it did in the last step, and not how the next one begins."""
@@ -119,8 +119,8 @@ class ForeignScene:
                     chosen[row.copy][row.step.agent] = build(each, picks)
         return chosen
 
-    def _message(self, ended: Rows, waiting: Rows) -> Steps:
-        return self._code.call("step()", self._steps, ended, waiting)
+    def _step(self, actions: Mapping[str, ActionBatch]) -> Steps:
+        return self._steps(*self._copies.step(self._chosen(actions)))
 
     def _steps(self, ended: Rows, waiting: Rows) -> Steps:
         """The batches of one message; behaviors without rows are absent."""
