@@ -7,6 +7,7 @@ Takes files of ``versus_mlagents.py --json`` and ``versus_sb3.py --json``, and m
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +21,18 @@ _STEADY = "agent steps/s, steady"
 Cells = Sequence[str]
 
 
-def main(paths: Sequence[str]) -> int:
-    """Prints the tables. Returns 0, or 2 where no file is named."""
-    if not paths:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return 2
-    documents = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the tables. Returns 0."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="written by a comparison's --json"
+    )
+    try:
+        documents = [json.loads(path.read_text(encoding="utf-8")) for path in parser.parse_args(argv).files]
+    except (OSError, json.JSONDecodeError) as error:
+        parser.error(str(error))
     print("\n\n".join(tables(documents)))
     return 0
 

@@ -153,4 +153,7 @@ def test_tables_of_the_readme_are_made_of_both_kinds_of_files(
         "| PPO, CartPole-v1, 8 copies | 4,000 | 2,000 | 2.0 | 8,000 | 0.50 |",
         "| PPO, CartPole-v1, 8 copies, beside 1 busy programs | 3,000 | - | - | - | - |",
     ]
-    assert readme_table.main([]) == 2
+    for wrong in ([], ["no.json"]):
+        with pytest.raises(SystemExit) as ending:
+            readme_table.main(wrong)
+        assert ending.value.code == 2
