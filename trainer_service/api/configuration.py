@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
+from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.errors import UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -20,7 +21,7 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
     Args:
         configuration: options; the path of a file, or the name of one that is bundled; a dictionary with the structure
             of a file, or with the settings of one behavior, which has a ``trainer_type``: then these are every
-            behavior's. None is the built-in settings.
+            behavior's, and sections of a file may stand beside them. None is the built-in settings.
         overrides: what lies over it, nested as in a file.
 
     Raises:
@@ -33,11 +34,26 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
         changed = parse_run_options(configuration.model_dump(mode="json"), overrides, label="options")
         return LoadedOptions(changed.options, ())  # their author has read the warnings
     if isinstance(configuration, Mapping):
-        whole = {"default_settings": configuration} if "trainer_type" in configuration else configuration
-        return parse_run_options(whole, overrides)
+        return parse_run_options(_whole(configuration), overrides)
+    if str(configuration).lower() in HYPERPARAMETERS:
+        raise UserError(
+            f"config: '{configuration}' is a trainer type; write "
+            f'train({{"trainer_type": "{str(configuration).lower()}"}}, env=…)'
+        )
     if configuration is not None and not isinstance(configuration, (str, os.PathLike)):
         raise UserError(
             "config: expected the path of a YAML file, the name of a ready one, a dictionary or RunOptions, "
             f"got {configuration!r:.80}"
         )
     return load_run_options(None if configuration is None else Path(configuration), overrides)
+
+
+def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The dictionary with the structure of a file, whose settings of every behavior may lie among its sections."""
+    if "trainer_type" not in configuration:
+        return configuration
+    sections = {key: value for key, value in configuration.items() if key in RunOptions.model_fields}
+    return {
+        **sections,
+        "default_settings": {key: configuration[key] for key in configuration.keys() - sections},
+    }

@@ -13,6 +13,8 @@ from trainer_service.api.configuration import Configuration, read_configuration
 from trainer_service.api.environments import Environment, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.config import RunOptions
+from trainer_service.config.section import OF_STABLE_BASELINES
+from trainer_service.errors import UserError
 from trainer_service.metrics.notebook import in_notebook
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.train import EDITOR_PORT, Outcome
@@ -39,6 +41,7 @@ def train(
     port: int = EDITOR_PORT,
     insecure_listen: bool = False,
     console: Console | None = None,
+    verbose: int = 2,
     stop: StopSignals | None = None,
     **settings: Unpack[RunArguments],
 ) -> Outcome:
@@ -68,6 +71,8 @@ def train(
         insecure_listen: whether ``host`` may be an address that other machines reach. Whatever reaches the port is
             taken for a simulator, and nothing is encrypted.
         console: where to show the run, entered already; a plain one if None.
+        verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; only without a ``console``.
+            Levels that you set for the loggers ``trainer_service`` and ``unity_bridge`` stay.
         stop: signals that ask it to end, entered already; if None, those that come from here on.
         settings: what else the flags of the command line say, such as ``run_id``, ``resume``, ``force``, ``seed``,
             ``num_envs``, ``time_scale`` and ``device``: see ``RunArguments``. They lie over the configuration in the
@@ -79,7 +84,14 @@ def train(
         ValueError: two side channels have one id.
         TypeError: an argument that is not known.
     """
+    for name in settings.keys() & OF_STABLE_BASELINES.keys():
+        raise TypeError(
+            f"train() got an unexpected keyword argument '{name}': that of Stable-Baselines3 is "
+            f"{OF_STABLE_BASELINES[name]} here, in the configuration"
+        )
     require_known(settings, RunArguments.__annotations__, "train")
+    if verbose not in (0, 1, 2):
+        raise UserError(f"verbose: expected 0, 1 or 2, got {verbose!r}")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
     loaded = read_configuration(config, overrides)
@@ -92,6 +104,7 @@ def train(
                 notebook=in_notebook(),
                 debug=loaded.options.debug,
                 log_format=loaded.options.log_format,
+                verbose=verbose,
             )
             stack.enter_context(console)
         if stop is None:

@@ -118,7 +118,8 @@ def _learn(parsed: argparse.Namespace) -> int:
                 print_warning(f"The command line argument --{flag} was removed.")
         loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
         callbacks = _callbacks(given.get("callbacks", []))
-        with Console(debug=loaded.options.debug, log_format=loaded.options.log_format) as console:
+        options, verbose = loaded.options, 1 if given.get("quiet") else 2
+        with Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console:
             _log_warnings(loaded)
             outcome = train(
                 loaded.options,
@@ -134,7 +135,7 @@ def _learn(parsed: argparse.Namespace) -> int:
             is_json = loaded.options.log_format == "json"
             if writes and is_json:
                 console.log("\n".join(result_lines(*results)).strip())
-        if writes and not is_json:
+        if writes and not is_json and verbose > 1:
             print_results(*results)
     return 0
 

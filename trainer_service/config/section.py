@@ -39,6 +39,23 @@ class Remark(NamedTuple):
         return Remark((*above, *self.location), self.text)
 
 
+OF_STABLE_BASELINES = {
+    "total_timesteps": "max_steps",
+    "n_steps": "time_horizon, with hyperparameters.buffer_size = n_envs x n_steps,",
+    "n_envs": "env_args: ['--agents', 'N']",
+    "n_epochs": "hyperparameters.num_epoch",
+    "gae_lambda": "hyperparameters.lambd",
+    "clip_range": "hyperparameters.epsilon",
+    "ent_coef": "hyperparameters.beta (init_entcoef of sac)",
+    "learning_starts": "hyperparameters.buffer_init_steps",
+    "train_freq": "hyperparameters.steps_per_update",
+    "policy_kwargs": "network_settings",
+    "net_arch": "network_settings.hidden_units and num_layers",
+    "activation_fn": "network_settings.activation",
+}
+"""What its users write, and the key or argument for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A mark of keys that ``learn`` has a flag for, and ``train`` an argument of the same name."""
@@ -64,6 +81,8 @@ class Section(BaseModel):
 
         siblings: the sections that could stand in its stead, by the name that chooses them; empty where none could.
         """
+        if ours := OF_STABLE_BASELINES.get(key):
+            return f"unknown key (that of Stable-Baselines3 is {ours} here)"
         if nearest_choice(key, cls.model_fields):
             return unknown_key_message(key, cls.model_fields)
         if home := _home_of(key, cls):

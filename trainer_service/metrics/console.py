@@ -15,6 +15,7 @@ from trainer_service._version import __version__
 from trainer_service.metrics import Summary, format_return
 from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
+from trainer_service.metrics.writers import SUMMARY_OF_RECORD
 from trainer_service.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.unblocked_output import drain, open_standard_streams, unblocked
 from unity_bridge.untrusted_text import harmless, printable
@@ -50,6 +51,7 @@ class Console:
         notebook: bool = False,
         debug: bool = False,
         log_format: LogFormat = "text",
+        verbose: int = 2,
         stream: TextIO | None = None,
     ) -> None:
         """Prepares, without output.
@@ -59,12 +61,14 @@ class Console:
             notebook: whether to draw the table in a notebook.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
+            verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything.
             stream: where to write; None is standard output, whose reader nobody waits for: if it stops, lines are
                 dropped, and counted.
         """
         self._is_json = log_format == "json"
-        self._tty = False if self._is_json else tty
-        self._notebook = notebook and not self._is_json
+        self._verbose = verbose
+        self._tty = False if self._is_json or verbose < 2 else tty
+        self._notebook = notebook and not self._is_json and verbose > 0
         self._debug = debug
         self._stream = stream
         self._is_unblocked = False
@@ -180,7 +184,13 @@ class Console:
         self._live.start()
 
     def _start_logging(self, stream: TextIO) -> None:
-        handler = _TableHandler(self._terminal) if self._terminal is not None else _LineHandler(stream)
+        handler: logging.Handler = _LineHandler(stream)
+        if self._terminal is not None:
+            handler = _TableHandler(self._terminal)
+        if not self._verbose:
+            handler = logging.NullHandler()  # without any, logging itself would print warnings
+        elif self._verbose == 1:
+            handler.addFilter(_is_summary_or_warning)
         if self._is_json:
             handler.setFormatter(JsonFormatter())
         elif self._debug:
@@ -192,10 +202,13 @@ class Console:
         for name in LOGGERS:
             logger = logging.getLogger(name)
             self._previous_levels[name] = logger.level
-            logger.setLevel(logging.DEBUG if self._debug else logging.INFO)
+            if self._debug or logger.level == logging.NOTSET:  # a level that the caller set stays
+                logger.setLevel(logging.DEBUG if self._debug else logging.INFO)
             logger.addHandler(handler)
 
     def _print(self, text: str) -> None:
+        if self._verbose < 2:
+            return
         with contextlib.suppress(OSError):
             if self._terminal is not None:
                 _print_above(self._terminal, text)
@@ -259,6 +272,10 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, w
     if lines := list(filter(None, below)):
         table.caption, table.caption_justify = Text(printable("\n".join(lines))), "left"
     return table
+
+
+def _is_summary_or_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING or hasattr(record, SUMMARY_OF_RECORD)
 
 
 def _lessons(rows: Iterable[_Row]) -> str:

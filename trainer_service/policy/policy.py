@@ -325,29 +325,35 @@ def by_behavior(policies: Mapping[str, Policy]) -> dict[str, Policy]:
 
 
 def load_policy(
-    run: str | os.PathLike[str], behavior: str | None = None, *, device: str = "cpu", seed: int = 0
+    run: str | os.PathLike[str],
+    behavior: str | None = None,
+    *,
+    checkpoint: str | int = "last",
+    device: str = "cpu",
+    seed: int = 0,
 ) -> Policy:
-    """Loads the newest policy of a run.
+    """Loads a policy of a run.
 
     Args:
         run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training.
         behavior: which of its behaviors, a member of a heterogeneous group among them; may be left out if it has
             only one. The policy of a group takes its members' observations padded, as ``spec`` says.
+        checkpoint: ``last``, ``best``, a step or a path, as in ``evaluate``.
 
     Raises:
         UserError: no such run or behavior, or a damaged checkpoint.
     """
-    found = checkpoints_of(run_path(run))
+    found = chosen_checkpoints(run_path(run), str(checkpoint))
     if behavior is None and len(found) == 1:
         behavior = next(iter(found))
     if behavior in found:
         return Policy.load(found[behavior], device=device, seed=seed)
     members: list[str] = []
     for path in found.values() if behavior is not None else ():
-        checkpoint = load_checkpoint(path)
-        names = [member.behavior for member in checkpoint.spec.members]
+        loaded = load_checkpoint(path)
+        names = [member.behavior for member in loaded.spec.members]
         if behavior in names:
-            return Policy(checkpoint, device=device, seed=seed).member(behavior)
+            return Policy(loaded, device=device, seed=seed).member(behavior)
         members += names
     wanted = "one of several behaviors must be named" if behavior is None else f"no behavior '{behavior}'"
     raise UserError(f"'{os.fspath(run)}': {wanted}; it has {', '.join([*found, *members])}")

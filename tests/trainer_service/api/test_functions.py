@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -158,3 +160,62 @@ def test_what_is_no_environment_is_named() -> None:
     workers = {"default_settings": QUICK, "distributed": {"num_workers": 1}}
     with pytest.raises(ConfigError, match=r"'python:Walk' is an object of this program.*gym:MODULE:FUNCTION"):
         trainer_service.train(workers, env=Walk, run_id="none")
+
+
+def test_the_best_policy_is_loaded_by_name(tmp_path: Path) -> None:
+    """Sections of a file may stand beside the settings of a behavior."""
+    settings = {**QUICK, "evaluation": {"every_steps": 100, "episodes": 2}, "checkpoint_interval": 100}
+    outcome = trainer_service.train(settings, Walk, run_id="e", seed=1, results_dir=tmp_path)
+    scores = [json.loads(line) for line in (outcome.folder / "evaluations.jsonl").read_text().splitlines()]
+    best = max(scores, key=lambda each: each["mean_return"])["step"]
+    assert trainer_service.load_policy(outcome, checkpoint="best").step == best
+    assert trainer_service.load_policy(outcome).step >= 400
+    with pytest.raises(UserError, match="has no checkpoint of step 7"):
+        trainer_service.load_policy(outcome, checkpoint=7)
+
+
+@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 2)])
+def test_a_run_shows_as_much_as_is_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], verbose: int, lines: int
+) -> None:
+    trainer_service.train(QUICK, Walk, run_id="v", results_dir=tmp_path, verbose=verbose)
+    shown = capfd.readouterr()
+    assert shown.err == ""
+    assert len(shown.out.splitlines()) == lines
+    assert all("Walk. Step: " in line for line in shown.out.splitlines())
+
+
+def test_a_level_that_the_caller_set_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("trainer_service")
+    logger.setLevel(logging.ERROR)
+    try:
+        trainer_service.train(QUICK, Walk, run_id="l", results_dir=tmp_path)
+        assert logger.level == logging.ERROR
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert "Walk. Step: " not in capfd.readouterr().out
+    with pytest.raises(UserError, match="verbose: expected 0, 1 or 2, got 3"):
+        trainer_service.train(QUICK, Walk, run_id="m", results_dir=tmp_path, verbose=3)
+
+
+def test_words_of_stable_baselines_are_told_in_ours() -> None:
+    with pytest.raises(TypeError, match=r"'total_timesteps': that of Stable-Baselines3 is max_steps here"):
+        trainer_service.train(QUICK, Walk, total_timesteps=100)  # type: ignore[call-arg]
+    with pytest.raises(
+        UserError, match=r"config: 'PPO' is a trainer type; write train\(\{\"trainer_type\": \"ppo\"\}"
+    ):
+        trainer_service.train("PPO", Walk)
+    with pytest.raises(ConfigError, match=r"n_epochs: unknown key .*hyperparameters.num_epoch here"):
+        trainer_service.train({**QUICK, "n_epochs": 4}, Walk)
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_normalization_around_an_object_is_refused_with_our_setting(tmp_path: Path, isolate: bool) -> None:
+    def make() -> gymnasium.Env:
+        return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
+
+    for env in (make, make()):
+        with pytest.raises(
+            LaunchError, match=r"NormalizeObservation: its statistics would stay .*normalize: true"
+        ):
+            trainer_service.train(QUICK, env, run_id="n", force=True, results_dir=tmp_path, isolate=isolate)

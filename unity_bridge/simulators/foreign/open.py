@@ -17,7 +17,7 @@ from unity_bridge.simulators.foreign.environment import Environment
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment, MaskInInfo
 from unity_bridge.simulators.foreign.lookup.ids import Maker
 from unity_bridge.simulators.foreign.lookup.pettingzoo_modules import PettingZooMaker
-from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper
+from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper, require_no_normalization
 from unity_bridge.simulators.foreign.options import OPTIONS_OF_KIND, require_known
 from unity_bridge.simulators.foreign.scene import ForeignScene
 from unity_bridge.simulators.foreign.vector import VectorCopies
@@ -112,6 +112,7 @@ def _adapted(
 ) -> Environment:
     """An environment behind the interface of ``Environment``."""
     if kind == "single":
+        require_no_normalization(code.name, env)
         return GymnasiumEnvironment(_wrapped(code.name, env, wrappers), code)
     if kind == "list":
         own = {name: options[name] for name in ("common_reward", "steps") if name in options}

@@ -90,11 +90,7 @@ def parse_wrapper(called: str, text: str) -> Wrapper:
     """
     where = f"{called}: --wrap {text}"
     name, _, rest = text.partition(":")
-    if name in _IN_THE_TRAINER:
-        raise SceneError(
-            f"{where}: its statistics would stay behind in the simulator when the policy leaves; write "
-            f"'{_IN_THE_TRAINER[name]}' into the behavior's settings instead"
-        )
+    _require_no_statistics(where, name)
     if name not in _NAMES:
         function, _, arguments = rest.partition(":")
         if not (function and all(part.isidentifier() for part in (*name.split("."), function))):
@@ -102,6 +98,22 @@ def parse_wrapper(called: str, text: str) -> Wrapper:
         name, rest = f"{name}:{function}", arguments
     positional, named = _arguments(where, rest)
     return Wrapper(text, name, positional, named)
+
+
+def require_no_normalization(called: str, env: Any) -> None:
+    """Refuses an environment that somebody wrapped in normalization by Gymnasium. Raises SceneError."""
+    while isinstance(env, gymnasium.Wrapper):
+        if type(env).__module__.startswith("gymnasium.wrappers"):
+            _require_no_statistics(f"{called}: {type(env).__name__}", type(env).__name__)
+        env = env.env
+
+
+def _require_no_statistics(where: str, name: str) -> None:
+    if name in _IN_THE_TRAINER:
+        raise SceneError(
+            f"{where}: its statistics would stay behind in the simulator when the policy leaves; write "
+            f"'{_IN_THE_TRAINER[name]}' into the behavior's settings instead"
+        )
 
 
 def _unknown(name: str) -> str:
