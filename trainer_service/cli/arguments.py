@@ -106,7 +106,7 @@ def _add_learn(commands: Any) -> None:
     )  # fmt: skip
     _add_settings(run, "track")
     run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
-    run.add_argument("-q", "--quiet", action="store_true", help="show summaries and warnings only")
+    run.add_argument("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
     _add_settings(run, "seed", "debug", "log_format", "metrics_port", "device")
     simulators = learn.add_argument_group("simulators")
