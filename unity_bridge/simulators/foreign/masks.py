@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,18 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
         if info.get(key) is not None:
             return key
     for key in info:
-        if isinstance(key, str) and not key.startswith("_") and _LIKE_A_MASK.fullmatch(key):
+        if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key):
             code.warn(
                 f"unread {key}",
                 f"info['{key}'] looks like an action mask and is not read; expected the key {MASK}",
             )
     return None
+
+
+@lru_cache(maxsize=1024)
+def _looks_like_a_mask(key: str) -> bool:
+    """Whether a key could be that of a mask; asked for every key of an info in each step."""
+    return _LIKE_A_MASK.fullmatch(key) is not None
 
 
 def mask_method(env: Any, arguments: int = 0) -> Callable[..., Any] | None:
@@ -99,7 +106,7 @@ def mask_member(space: Any, actuator: Actuator, code: ForeignCode) -> str | None
                 f"observation['{key}']: continuous actions have no mask; it is observed instead",
             )
     for key in space.spaces:
-        if isinstance(key, str) and _LIKE_A_MASK.fullmatch(key) and _is_binary(space.spaces[key], size):
+        if isinstance(key, str) and _looks_like_a_mask(key) and _is_binary(space.spaces[key], size):
             code.warn(
                 f"unread {key}",
                 f"observation['{key}'] looks like an action mask and is observed instead; expected the key {MASK}",
