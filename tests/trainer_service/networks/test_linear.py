@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from trainer_service.config.network import Activation
 from trainer_service.networks import products
 from trainer_service.networks.encoders.layers import LinearBody, NormedBody
 from trainer_service.networks.groups.stacked import StackedLinear
@@ -80,6 +81,43 @@ def test_a_gradient_may_be_differentiated_again(shape: tuple[int, int, int]) -> 
 
 
 @pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
+@pytest.mark.parametrize("count", [None, 1, 3])
+def test_layers_with_activations_are_torchs(count: int | None, activation: Activation) -> None:
+    stack = [] if count is None else [count]
+    features = drawn(*stack, 304, 128).requires_grad_()
+    weight = (drawn(*stack, 128, 64) / 11.0).requires_grad_()
+    bias = drawn(*stack, 1, 64).requires_grad_()
+    parts = features, weight, bias
+
+    def found() -> Tensor:
+        if count is None:
+            return linear(features, weight.t(), bias[0], activation)
+        return stacked_linear(*parts, activation)
+
+    def derivatives(outputs: Tensor) -> tuple[Tensor, ...]:
+        """Gradients, and gradients of a penalty on one of them."""
+        first = torch.autograd.grad(outputs.square().sum(), parts, create_graph=True)
+        return (*first, *torch.autograd.grad(first[0].square().mean(), parts))
+
+    expected = products.ACTIVATIONS[activation](features @ weight + bias)
+    close(found(), expected)
+    for mine, theirs in zip(derivatives(found()), derivatives(expected), strict=True):
+        close(mine, theirs)
+    with torch.no_grad():
+        close(found(), expected)
+
+
+@pytest.mark.usefixtures("onednn")
+@pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
+def test_what_is_not_a_number_stays_so(activation: Activation) -> None:
+    features = drawn(256, 128)
+    features[3, 5] = float("nan")
+    outputs = linear(features, drawn(64, 128), drawn(64), activation)
+    assert torch.equal(outputs.isnan().any(dim=1).nonzero(), torch.tensor([[3]]))
+
+
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("count", [1, 3])
 def test_stacked_layers_are_torchs(count: int) -> None:
     features = drawn(count, 300, 128).requires_grad_()
@@ -125,10 +163,11 @@ def test_a_product_is_the_same_wherever_its_factors_lie() -> None:
     # Resuming bit for bit rests on it.
     for rows, inputs, outputs in SHAPES:
         features, weight = drawn(rows, inputs), drawn(outputs, inputs)
-        expected = linear(features, weight)
+        expected, bounded = linear(features, weight), linear(features, weight, None, "tanh")
         for shift in range(1, 16):
             moved = torch.empty(features.numel() + shift)[shift:].view(rows, inputs).copy_(features)
             assert torch.equal(linear(moved, weight), expected)
+            assert torch.equal(linear(moved, weight, None, "tanh"), bounded)
 
 
 @pytest.mark.usefixtures("onednn")

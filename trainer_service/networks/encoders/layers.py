@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import Activation, NetworkSettings
-from trainer_service.networks.products import Linear
+from trainer_service.networks.products import Linear, linear
 
 LAYER_NORM_EPSILON = 1e-5
-
-ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
-    "swish": nn.functional.silu,
-    "relu": torch.relu,
-    "tanh": torch.tanh,
-}
-"""Activations of a body's layers, by their names in ``network_settings``."""
 
 _MOST_ROWS = 4096
 _MOST_FLOATS = 1 << 20
@@ -89,9 +82,8 @@ class LinearBody(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, inputs] to [B, hidden_units]."""
         # Called as functions: for small batches a module's own call costs as much as its product.
-        activate = ACTIVATIONS[self.activation]
         for layer in cast(Iterable[Linear], self.layers):
-            features = activate(layer.forward(features))
+            features = linear(features, layer.weight, layer.bias, self.activation)
         return features
 
 

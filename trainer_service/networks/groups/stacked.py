@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from trainer_service.config.network import Activation, NetworkSettings
 from trainer_service.networks.encoders.layers import (
-    ACTIVATIONS,
     LAYER_NORM_EPSILON,
     standardized,
     with_constants,
@@ -34,13 +33,13 @@ class StackedLinear(nn.Module):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, activation: Activation | None = None) -> Tensor:
         """Each agent's features through its own layer. [B, count, inputs] to [B, count, outputs]"""
-        return stacked_linear(features.transpose(0, 1), self.weight, self.bias).transpose(0, 1)
+        return stacked_linear(features.transpose(0, 1), self.weight, self.bias, activation).transpose(0, 1)
 
-    def of(self, agent: int, features: Tensor) -> Tensor:
+    def of(self, agent: int, features: Tensor, activation: Activation | None = None) -> Tensor:
         """One agent's layer alone. [B, inputs] to [B, outputs]"""
-        return linear(features, self.weight[agent].t(), self.bias[agent, 0])
+        return linear(features, self.weight[agent].t(), self.bias[agent, 0], activation)
 
 
 class StackedBody(nn.Module):
@@ -63,13 +62,13 @@ class StackedBody(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, count, inputs] to [B, count, hidden_units]."""
         for layer in cast(Iterable[StackedLinear], self.layers):
-            features = ACTIVATIONS[self.activation](layer.forward(features))
+            features = layer.forward(features, self.activation)
         return features
 
     def of(self, agent: int, features: Tensor) -> Tensor:
         """One agent's body alone. [B, inputs] to [B, hidden_units]"""
         for layer in cast(Iterable[StackedLinear], self.layers):
-            features = ACTIVATIONS[self.activation](layer.of(agent, features))
+            features = layer.of(agent, features, self.activation)
         return features
 
 

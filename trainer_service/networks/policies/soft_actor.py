@@ -10,11 +10,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import Activation, NetworkSettings
 from trainer_service.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.networks.encoders.goals import ConditionalBody
 from trainer_service.networks.encoders.layers import (
-    ACTIVATIONS,
     hidden_linear,
     kaiming_linear,
     observations_as_floats,
@@ -22,7 +21,7 @@ from trainer_service.networks.encoders.layers import (
 )
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.policies.action_heads import ActionParameters
-from trainer_service.networks.products import is_faster, linear
+from trainer_service.networks.products import activated, is_faster, linear
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -179,7 +178,7 @@ class SoftCritics(nn.Module):
         outputs = value_heads * self._values[1]
         self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
-        self._activate = ACTIVATIONS[settings.activation]
+        self._activation = settings.activation
 
     def forward(self, inputs: EncoderInput, continuous: Tensor) -> Tensor:
         """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
@@ -230,11 +229,11 @@ class SoftCritics(nn.Module):
         if is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
             # Large products need no company, and what lies between them stays in the cache.
             for layer in cast(Iterable[TwinLinear], self.body):
-                own = [self._activate(each) for each in layer.apart(own)]
+                own = layer.apart(own, self._activation)
             return torch.stack(self.q.apart(own))
         together = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
         for layer in cast(Iterable[TwinLinear], self.body):
-            together = self._activate(layer.forward(together))
+            together = activated(layer.forward(together), self._activation)
         return self.q.forward(together)
 
 
@@ -263,7 +262,7 @@ class TwinLinear(nn.Module):
         """Maps [N, B, inputs] to [N, B, outputs]."""
         return torch.baddbmm(self.bias, features, self.weight)
 
-    def apart(self, features: Sequence[Tensor]) -> list[Tensor]:
+    def apart(self, features: Sequence[Tensor], activation: Activation | None = None) -> list[Tensor]:
         """The same one after the other: N times [B, inputs] to [B, outputs]."""
         layers = zip(features, self.weight.unbind(), self.bias.unbind(), strict=True)
-        return [linear(each, weight.t(), bias.squeeze(0)) for each, weight, bias in layers]
+        return [linear(each, weight.t(), bias.squeeze(0), activation) for each, weight, bias in layers]
