@@ -52,7 +52,8 @@ def linear(
 ) -> Tensor:
     """act(x Wᵀ + b), or without an activation x Wᵀ + b: [..., inputs] and [outputs, inputs] to [..., outputs]."""
     if not is_faster(features, weight, weight.shape[0]):
-        return activated(functional.linear(features, weight, bias), activation)
+        sums = functional.linear(features, weight, bias)
+        return sums if activation is None else ACTIVATIONS[activation](sums)
     rows = features if features.dim() == 2 else features.reshape(-1, features.shape[-1])
     added = _padding(rows.shape[0])
     if added:
