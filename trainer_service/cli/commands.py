@@ -95,7 +95,7 @@ def _limit_spinning() -> None:
     then take several times longer than one. If they never spin, the second one gains nothing on a free machine.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def _learn(parsed: argparse.Namespace) -> int:
