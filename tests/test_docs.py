@@ -132,7 +132,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     spans = " ".join(match["text"] for match in CODE_SPAN.finditer(everything()))
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
     of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
-    of_others |= {"--builds"}  # of benchmarks/versus_mlagents.py
+    of_others |= {"--builds", "--python"}  # of benchmarks/
     of_others |= {"--files"}  # of tools/trace_paths.py
     of_others |= {"--stop-timeout", "--network"}  # of Docker
     of_others |= set(_REMOVED)  # of older ML-Agents
