@@ -14,7 +14,10 @@ GroupBy = Literal["config", "name", "run"]
 
 _OF_THE_PROCESS: Mapping[str, frozenset[str]] = {
     "env_settings": frozenset(
-        {"base_port", "timeout_wait", "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s"}
+        {
+            "base_port", "isolate", "timeout_wait", "max_lifetime_restarts", "restarts_rate_limit_n",
+            "restarts_rate_limit_period_s",
+        }
     ),
     "checkpoint_settings": frozenset(
         {

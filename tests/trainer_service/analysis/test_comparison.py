@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
 from trainer_service.analysis.comparison import Comparison, compare
 from trainer_service.analysis.grouping import GroupBy, differing_settings, group_runs
@@ -45,6 +46,15 @@ def test_seeds_of_lessons_and_files_do_not_part_runs(make_run: MakeRun) -> None:
         (run / "configuration.yaml").write_text(
             f"{text}{sampler}debug: {bool(i)}\n".lower(), encoding="utf-8"
         )
+    assert groups_of(runs) == {"a": ["a1", "a2"]}
+
+
+def test_the_place_of_the_simulator_does_not_part_runs(make_run: MakeRun) -> None:
+    runs = [make_run(name) for name in ("a1", "a2")]
+    for run, isolate in zip(runs, (True, "auto"), strict=True):
+        written = yaml.safe_load((run / "configuration.yaml").read_text(encoding="utf-8"))
+        written.setdefault("env_settings", {})["isolate"] = isolate
+        (run / "configuration.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
     assert groups_of(runs) == {"a": ["a1", "a2"]}
 
 
