@@ -427,7 +427,7 @@ def test_help_needs_neither_torch_nor_grpc() -> None:
 @pytest.mark.parametrize(
     ("given", "used"),
     [
-        ({}, "10000"),
+        ({}, "1000"),
         ({"GOMP_SPINCOUNT": "7"}, "7"),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
     ],
