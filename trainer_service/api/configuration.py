@@ -53,7 +53,5 @@ def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     if "trainer_type" not in configuration:
         return configuration
     sections = {key: value for key, value in configuration.items() if key in RunOptions.model_fields}
-    return {
-        **sections,
-        "default_settings": {key: configuration[key] for key in configuration.keys() - sections},
-    }
+    settings = {key: value for key, value in configuration.items() if key not in sections}
+    return {**sections, "default_settings": settings}

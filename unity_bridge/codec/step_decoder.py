@@ -25,7 +25,7 @@ from unity_bridge.codec.columns import Columns, SensorColumn, to_arrays
 from unity_bridge.codec.rows import Row, RowLayout, read_varints
 from unity_bridge.codec.sensor_layout import SensorLayout, layouts_as_declared
 from unity_bridge.codec.sensor_reader import SensorReader, is_compressed
-from unity_bridge.codec.step_encoder import require_valid
+from unity_bridge.codec.step_encoder import largest_number, require_valid
 from unity_bridge.codec.unusable_values import UnusableValues
 from unity_bridge.errors import WireError
 from unity_bridge.specs import BehaviorSpec
@@ -134,21 +134,18 @@ class StepDecoder:
             WireError: A row cannot be parsed or breaks the spec, one agent's rows contradict each other, or too
                 many values could not be used lately (see UnusableValues).
         """
-        columns = self._arrays(self._read(rows))
-        if self._refuse_unusable:
-            self._unusable.refuse(columns)
-        else:
-            self.replaced = self._unusable.replace(columns)
-        return self._batch(self._sorted(columns))
+        return self._batch(self._arrays(self._read(rows)))
 
     def adopt(self, batch: StepBatch) -> StepBatch:
         """Returns a batch that did not come as a message, as ``decode`` would return it; the two share no memory.
 
         Raises:
-            ValueError: it does not have the spec's shapes.
+            ValueError: it does not have the spec's shapes, or an id is not one of 0 to 2³¹ − 1.
             WireError: one agent's rows contradict each other, or too many values could not be used lately.
         """
         require_valid(batch, self._spec)
+        largest_number(ID, batch.agent_ids)
+        largest_number(GROUP_ID, batch.group_ids)
         columns = Columns(
             agent_ids=np.array(batch.agent_ids, np.int64),
             rewards=np.array(batch.rewards, np.float32),
@@ -161,8 +158,7 @@ class StepDecoder:
             group_ids=np.array(batch.group_ids, np.int64),
             group_rewards=np.array(batch.group_rewards, np.float32),
         )
-        self.replaced = self._unusable.replace(columns)
-        return self._batch(self._sorted(columns))
+        return self._batch(columns)
 
     def decode_in_order(self, rows: Sequence[Row]) -> Columns[Observation]:
         """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
@@ -395,6 +391,12 @@ class StepDecoder:
         return np.array([*terminal.values(), *deciding.values()], np.intp)
 
     def _batch(self, columns: Columns[Observation]) -> StepBatch:
+        """Returns the batch of a message's rows, once values that cannot be used are replaced or refused."""
+        if self._refuse_unusable:
+            self._unusable.refuse(columns)
+        else:
+            self.replaced = self._unusable.replace(columns)
+        columns = self._sorted(columns)
         return StepBatch(
             agent_ids=columns.agent_ids,
             observations=self._shaped(columns),

@@ -118,14 +118,20 @@ def _fixed(name: str, values: NDArray[Any], bits: type[np.signedinteger[Any]]) -
 
 
 def _varint(name: str, numbers: NDArray[np.int64]) -> Column:
-    largest = int(numbers.view(np.uint64).max())  # a negative number looks like a huge one
-    if largest > LARGEST_INT32:
-        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
+    largest = largest_number(name, numbers)
     if not largest:
         return Column(name, numbers, 0, ())
     width = varint_width(largest)
     gaps = (Gap(-1, 1, numbers == 0), *_gaps_of_short(numbers, width))
     return Column(name, write_varints(numbers, width), width, gaps)
+
+
+def largest_number(name: str, numbers: NDArray[np.int64]) -> int:
+    """The largest of some ids, [N]; raises ValueError where one is not of 0 to 2³¹ − 1."""
+    largest = int(numbers.view(np.uint64).max(initial=0))  # a negative number looks like a huge one
+    if largest > LARGEST_INT32:
+        raise ValueError(f"{name}: expected numbers of 0 to {LARGEST_INT32}, got {numbers.tolist()}")
+    return largest
 
 
 def _gaps_of_short(numbers: NDArray[np.int64], width: int) -> list[Gap]:

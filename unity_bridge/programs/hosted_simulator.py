@@ -52,10 +52,9 @@ def is_isolated(command: Command, count: int, isolate: Isolate) -> bool:
         raise LaunchError(f"env '{command.env}': isolate is false, but {reason}: expected true or auto")
     if reason or isolate is False:
         return bool(reason)
-    hosted_schemes = {*BUNDLED_SCHEMES, PROGRAM_SCHEME} - {
-        "gymma"
-    }  # which seeds the global random generators
     scheme = command.env.partition(":")[0]
+    # Environments of gymma: seed the global random generators.
+    hosted_schemes = {*BUNDLED_SCHEMES, PROGRAM_SCHEME} - {"gymma"}
     opens_window = "--record" in arguments or '"human"' in arguments
     return count > 1 or scheme not in hosted_schemes or opens_window
 
@@ -87,9 +86,8 @@ class HostedSimulator:
         self._notice = WaitNotice(self._warn_of_wait, patience_s)
         self._notice.__enter__()
         if not faulthandler.is_enabled() and sys.__stderr__ is not None:
-            faulthandler.enable(
-                sys.__stderr__, all_threads=False
-            )  # a crash in C code is reported with its line
+            # A crash in C code is reported with its line.
+            faulthandler.enable(sys.__stderr__, all_threads=False)
         inbox.when_handled(partial(self._run, None))
 
     def close(self) -> None:

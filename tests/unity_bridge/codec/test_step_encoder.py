@@ -206,6 +206,15 @@ def test_adopted_pictures_are_what_the_wire_would_bring() -> None:
         assert_same(decoded(batch, spec), StepDecoder("Walker", spec).adopt(batch))
 
 
+def test_an_adopted_batch_passes_the_checks_of_a_message() -> None:
+    spoilt = one_row(rewards=np.array([np.nan], np.float32))
+    with pytest.raises(WireError, match="reward: expected a finite number, got nan"):
+        StepDecoder("Walker", SPEC, refuse_unusable=True).adopt(spoilt)
+    for field in ("agent_ids", "group_ids"):
+        with pytest.raises(ValueError, match=r"id: expected numbers of 0 to 2147483647, got \[-1\]"):
+            StepDecoder("Walker", SPEC).adopt(one_row(**{field: np.array([-1])}))
+
+
 def test_an_adopted_batch_shares_no_memory() -> None:
     batch = one_row()
     adopted = StepDecoder("Walker", SPEC).adopt(batch)
