@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer_service.behaviors.behavior import Behavior
@@ -67,8 +67,11 @@ class WorkerStatistics:
         self.lines: Sequence[str] = ()
         """A line on each worker."""
 
-    def update(self, workers: Mapping[int, WorkerState], ready: int, behaviors: Iterable[Behavior]) -> None:
-        """Adds to the behaviors' next summaries what happened since the last time, if that was long enough ago."""
+    def update(self, workers: Mapping[int, WorkerState], ready: int, behaviors: Collection[Behavior]) -> None:
+        """Adds the number of workers to the behaviors' next summaries, and what happened since the last time if that
+        was long enough ago."""
+        for behavior in behaviors:
+            add_statistic(behavior, "Workers", ready, Aggregation.MOST_RECENT)
         now = time.monotonic()
         if (elapsed := now - self._then) < _INTERVAL_S:
             return
@@ -82,7 +85,6 @@ class WorkerStatistics:
         }
         self._collected = {number: state.collected for number, state in workers.items()}
         for behavior in behaviors:
-            add_statistic(behavior, "Workers", ready, Aggregation.MOST_RECENT)
             add_statistic(behavior, "Steps per Second", sum(speeds.values()), Aggregation.AVERAGE)
             add_statistic(behavior, "Collect Share", seconds["wait"] / elapsed, Aggregation.AVERAGE)
             add_statistic(behavior, "Update Share", seconds["update"] / elapsed, Aggregation.AVERAGE)
