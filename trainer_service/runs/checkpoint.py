@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -17,10 +18,10 @@ from trainer_service.config.values import shown
 from trainer_service.curriculum import LessonHistory, LessonState
 from trainer_service.errors import UserError
 from trainer_service.runs.archive import ArchiveError, archive_digest, is_archive, read_tensors
-from trainer_service.runs.files import Replacement
+from trainer_service.runs.files import Replacement, leftovers, sync_folder
 from trainer_service.runs.former_keys import with_present_keys
-from trainer_service.runs.layout import existing_state
-from trainer_service.runs.replay_file import ReplaySave, ReplayStamp
+from trainer_service.runs.layout import existing_state, is_replay_rows
+from trainer_service.runs.replay_file import ReplaySave, ReplayStamp, read_stamp
 from trainer_service.runs.tensor_file import TensorFileError, checksum_of, read_values, write_values
 from unity_bridge.names import name_problem
 from unity_bridge.specs import (
@@ -95,6 +96,35 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | N
         for suffix in earlier if path.suffix == newest else ():
             with suppress(OSError):
                 path.with_suffix(suffix).unlink()
+
+
+def finish_save(path: Path, replay: Path) -> None:
+    """Completes a save whose process was killed after the checkpoint had its name and before the replay buffer had.
+
+    Every file of a save is on the disk before the first is renamed. So a replay buffer that has a temporary name and
+    the stamp of this checkpoint is complete, and takes its place.
+
+    Raises:
+        OSError: a file could not be renamed.
+    """
+    waiting = leftovers(replay.parent)
+    for each in waiting:
+        if each.name == replay.name and _belongs_to(each.path, path):
+            same_save = [other for other in waiting if other.process == each.process]
+            rows = [other for other in same_save if is_replay_rows(replay, other.name)]
+            for file in (*rows, each):  # the file that names the rows comes last, as in a save
+                os.replace(file.path, replay.with_name(file.name))
+            sync_folder(replay.parent)
+            return
+
+
+def _belongs_to(replay: Path, checkpoint: Path) -> bool:
+    """Whether a replay buffer was saved with a checkpoint."""
+    stamp = read_stamp(replay)
+    try:
+        return stamp is not None and stamp.checkpoint == checkpoint_digest(checkpoint)
+    except (OSError, ArchiveError, TensorFileError):
+        return False
 
 
 def snapshot(checkpoint: Checkpoint) -> Checkpoint:

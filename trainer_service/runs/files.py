@@ -9,11 +9,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 from trainer_service.errors import UserError
 
-_TEMPORARY_NAME = re.compile(r"\..+\.\d+\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
 _COPY_BYTES = 2**20
 
 
@@ -114,7 +114,7 @@ class Replacement:
             except OSError as error:
                 raise SaveError(path, error) from error
         for folder in {path.parent for path in self._temporary}:
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -131,14 +131,29 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
+class Leftover(NamedTuple):
+    """A temporary file that a killed process left."""
+
+    path: Path
+    name: str
+    """The name of the file that it was to replace."""
+    process: int
+    """The id of the process that wrote it."""
+
+
+def leftovers(folder: Path) -> list[Leftover]:
+    """The temporary files directly in ``folder``."""
+    found = ((path, _TEMPORARY_NAME.fullmatch(path.name)) for path in sorted(folder.iterdir()))
+    return [Leftover(path, match["name"], int(match["process"])) for path, match in found if match]
+
+
 def remove_leftovers(folder: Path) -> None:
-    """Deletes the temporary files that killed writers left directly in ``folder``."""
-    for path in folder.iterdir():
-        if _TEMPORARY_NAME.fullmatch(path.name):
-            path.unlink(missing_ok=True)
+    """Deletes the temporary files that killed processes left directly in ``folder``."""
+    for each in leftovers(folder):
+        each.path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes a rename outlive a power cut, where the system can: Windows cannot open folders."""
     if os.name != "posix":
         return

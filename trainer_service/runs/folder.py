@@ -9,6 +9,7 @@ from typing import Self
 
 from trainer_service.config.names import validate_run_id
 from trainer_service.errors import UserError
+from trainer_service.runs.checkpoint import finish_save
 from trainer_service.runs.files import SaveError, remove_leftovers, write_atomic
 from trainer_service.runs.layout import RunLayout, near_run, numbered_name
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
@@ -69,6 +70,8 @@ class RunFolder(RunLayout):
             return cls(layout.path, initialize_from=source)
         lock = _locked(layout, run_id)
         try:
+            for name in layout.saved_behaviors() if resume else ():
+                finish_save(layout.checkpoint(name), layout.replay(name))
             for folder in layout.folders():
                 remove_leftovers(folder)
             if exists and not resume:

@@ -261,13 +261,22 @@ def replay_rows(replay: Path, number: int, kind: str, first: int) -> Path:
     return replay.with_name(f"{replay.stem}-{number}-{kind}-{first}.npz")
 
 
+def is_replay_rows(replay: Path, name: str) -> bool:
+    """Whether files of rows beside a saved replay buffer have such names."""
+    return _replay_rows_name(replay).fullmatch(name) is not None
+
+
 def replay_rows_numbers(replay: Path) -> dict[Path, int]:
     """The files of rows beside a saved replay buffer, with the numbers of the saves that wrote them."""
-    name = re.compile(re.escape(replay.stem) + r"-(\d{1,18})-[a-z]+-\d+\.npz")
+    name = _replay_rows_name(replay)
     found = {
         path: name.fullmatch(path.name) for path in replay.parent.glob(f"{glob.escape(replay.stem)}-*.npz")
     }
     return {path: int(match[1]) for path, match in found.items() if match}
+
+
+def _replay_rows_name(replay: Path) -> re.Pattern[str]:
+    return re.compile(re.escape(replay.stem) + r"-(\d{1,18})-[a-z]+-\d+\.npz")
 
 
 def _numbered_in(folder: Path) -> dict[int, list[Path]]:

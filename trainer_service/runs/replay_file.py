@@ -177,9 +177,7 @@ class ReplayFile:
                     kinds = [name.removeprefix(_ROWS) for name in arrays if name.startswith(_ROWS)]
                     saved = {kind: self._saved_rows(kind, arrays[_ROWS + kind]) for kind in kinds}
                     into(_SavedArrays(self.path, arrays, saved))
-                    stamp = (
-                        ReplayStamp(int(arrays[_STEP]), int(arrays[_CHECKPOINT])) if _STEP in arrays else None
-                    )
+                    stamp = _stamp_among(arrays)
         except _DAMAGED as error:
             raise UserError(
                 f"replay buffer '{self.path}' cannot be used: {first_line(error)}. Remove it to go on with an empty one"
@@ -229,6 +227,22 @@ class _SavedArrays(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
+
+
+def read_stamp(path: Path) -> ReplayStamp | None:
+    """When a replay buffer was saved; None where its file does not say that or is damaged."""
+    try:
+        with path.open("rb") as file:
+            _checked(file)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return _stamp_among(arrays)
+    except _DAMAGED:
+        return None
+
+
+def _stamp_among(arrays: Arrays) -> ReplayStamp | None:
+    return ReplayStamp(int(arrays[_STEP]), int(arrays[_CHECKPOINT])) if _STEP in arrays else None
 
 
 def _loan_of(array: NDArray[Any]) -> Loan | None:

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,17 @@ import torch
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.saving import checkpoint_of
+from trainer_service.behaviors.saving import checkpoint_of, hold_replay
 from trainer_service.callbacks import Callback, CallbackList, RunView
 from trainer_service.config import parse_run_options
 from trainer_service.interop.onnx_export import export_policy
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.runs.checkpoint import checkpoint_digest, load_checkpoint, save_checkpoint
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import ReplayFile
+from trainer_service.runs.replay_file import ReplayFile, ReplayStamp
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.recorder import Outputs, Recorder
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -168,6 +168,47 @@ def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk:
         assert {name: saved[name].tolist() for name in expected} == {
             name: array.tolist() for name, array in expected.items()
         }
+
+
+class Killed(BaseException):
+    """The end of a process, where it happens."""
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_a_kill_between_two_files_of_a_save_leaves_a_checkpoint_with_its_replay_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    hyper = {"save_replay_buffer": True, "buffer_size": 8, "batch_size": 2}
+    ball = behavior(trainer_type="sac", hyperparameters=hyper)
+
+    def save(folder: RunFolder) -> None:
+        ball.step += 100
+        ball.learner.record(steps(ball.step))
+        paths = folder.checkpoint("B"), folder.numbered("B", ball.step)
+        save_checkpoint(checkpoint_of(ball), *paths, replay=hold_replay(ball, folder.replay("B")))
+
+    real, renamed = os.replace, []
+
+    def die(*arguments: Any) -> None:
+        if len(renamed) == at:
+            raise Killed
+        renamed.append(arguments)
+        real(*arguments)
+
+    with RunFolder.open(tmp_path, "run") as folder:
+        save(folder)
+        with monkeypatch.context() as patched, suppress(Killed):
+            patched.setattr(os, "replace", die)
+            patched.setattr(Path, "unlink", lambda *_: None)  # nothing is tidied by a process that is killed
+            save(folder)
+    with RunFolder.open(tmp_path, "run", resume=True) as folder:
+        path = folder.checkpoint("B")
+        saved: dict[str, np.ndarray] = {}
+        stamp = ReplayFile(folder.replay("B")).load(saved.update)
+        step = 100 if at == 0 else 200
+        assert stamp == ReplayStamp(step, checkpoint_digest(path))
+        assert load_checkpoint(path).step == step == saved["steps.task_rewards"][-1]
+        assert not list(folder.behavior("B").glob(".*"))
 
 
 def test_an_autosave_is_left_out_while_another_is_written(tmp_path: Path, disk: Disk) -> None:
