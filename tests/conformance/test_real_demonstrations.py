@@ -145,4 +145,4 @@ def test_real_learner_imitates_a_recording_of_ours(
     flags = [f"--env={bundled('sim:basic')}", "--run-id=run", f"--base-port={free_port()}", "--seed=3"]
     output = finish(peer.start("-c", start, "config.yaml", *flags, folder=tmp_path, OMP_NUM_THREADS="1"))
     assert "Basic. Step: 600" in output or "Basic. Step: 400" in output
-    assert (tmp_path / "results" / "run" / "Basic" / "checkpoint.safetensors").exists()
+    assert (tmp_path / "results" / "run" / "Basic" / "checkpoint.pt").exists()
