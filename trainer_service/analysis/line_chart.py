@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from trainer_service.analysis.elements import element
+from trainer_service.metrics import short_number
 from unity_bridge.arrays import Floats, Integers
 
 WIDTH, HEIGHT = 400, 200
@@ -24,7 +25,6 @@ _MAX_MARKS = 60
 """Limit of the points of a line that are marked, so that they tell their value when pointed at."""
 
 _LARGEST = 1e150
-_SUFFIXES = ("", "k", "M", "G", "T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,15 +69,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if step >= 0.999 * rough)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
-
-
-def short_number(value: float) -> str:
-    """A number in a few characters: 0.25, 150k, 2.5M, 3e-05."""
-    size = abs(value)
-    if size != 0 and (size < 1e-3 or size >= 1e15):
-        return f"{value:.3g}"
-    power = min(int(math.log10(size) // 3), len(_SUFFIXES) - 1) if size >= 1000 else 0
-    return f"{value / 1000.0**power:.4g}{_SUFFIXES[power]}"
 
 
 def thinned(x: Floats | Integers, y: Floats, most: int = _MAX_POINTS) -> Integers:

@@ -13,6 +13,7 @@ from trainer_service.metrics.summary import Series as Series
 from trainer_service.metrics.summary import Summary as Summary
 from trainer_service.metrics.summary import format_duration as format_duration
 from trainer_service.metrics.summary import format_return as format_return
+from trainer_service.metrics.summary import short_number as short_number
 from trainer_service.metrics.summary import summary_line as summary_line
 from trainer_service.metrics.tensorboard import TensorBoardWriter as TensorBoardWriter
 from trainer_service.metrics.writers import ConsoleWriter as ConsoleWriter

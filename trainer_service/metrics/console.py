@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TextIO
 
 from trainer_service._version import __version__
-from trainer_service.metrics import Summary, format_return
+from trainer_service.metrics import Summary, format_return, short_number
 from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.metrics.writers import SUMMARY_OF_RECORD
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
 
     from trainer_service.config.run_options import LogFormat
 
 LOGGERS = ("trainer_service", "unity_bridge")
 """The roots of the loggers of our packages."""
 _REFRESH_INTERVAL_S = 0.5  # drawing takes about 2 ms: half a percent of the time
-_NARROW_COLUMNS = 100
+_WIDE_COLUMNS = 120
+"""Width from which the table has all columns, and its numbers all digits."""
 
 _logger = logging.getLogger(__name__)
 
@@ -228,7 +230,7 @@ class Console:
             return Group()
         elapsed_s = time.monotonic() - self._started_s
         below = [_lessons(self._rows.values()), *self._details, self._activity]
-        wide = self._terminal is None or self._terminal.width >= _NARROW_COLUMNS
+        wide = self._terminal is None or self._terminal.width >= _WIDE_COLUMNS
         return _draw(self._rows, elapsed_s, below, wide=wide)
 
 
@@ -244,13 +246,16 @@ class _Row:
 
 
 def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, wide: bool) -> Table:
-    """Returns the table with lines below it, but for empty ones; ``wide`` adds columns that a narrow terminal lacks."""
+    """Returns the table with lines below it, but for empty ones.
+
+    ``wide`` adds columns that a narrow terminal lacks, and writes numbers out. Where room is short, names are cut.
+    """
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("Behavior", no_wrap=True)
+    table.add_column("Behavior")  # rich cuts columns that may wrap before all others; its cells do not
     table.add_column("")
     for header in ("Step", "Reward", *(["Length"] if wide else []), "Steps/s", "Elapsed"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -258,17 +263,21 @@ def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, w
         table.add_column("Saved at", justify="right", no_wrap=True)
     for behavior, row in rows.items():
         table.add_row(
-            Text(printable(behavior)),  # as it is: brackets in a name are no markup
-            ProgressBar(total=max(row.max_steps, 1), completed=row.step, width=16 if wide else 8),
-            f"{row.step:,} / {row.max_steps:,}",
-            _reward(row.summary),
+            _name(behavior),
+            ProgressBar(total=max(row.max_steps, 1), completed=row.step, width=16 if wide else 6),
+            f"{row.step:,} / {row.max_steps:,}"
+            if wide
+            else f"{short_number(row.step, 3)} / {short_number(row.max_steps, 3)}",
+            _reward(row.summary, wide=wide),
             *([_length(row.summary)] if wide else []),
             f"{row.steps_per_s:,.0f}",
             _clock(elapsed_s),
             *(["–" if row.checkpoint is None else f"{row.checkpoint:,}"] if wide else []),
         )
         for member, mean in row.summary.member_returns.items() if row.summary else ():
-            table.add_row(Text(printable(f"  {member}")), "", "", format_return(mean))
+            table.add_row(
+                _name(f"  {member}"), "", "", format_return(mean) if wide else short_number(mean, 3)
+            )
     if lines := list(filter(None, below)):
         table.caption, table.caption_justify = Text(printable("\n".join(lines))), "left"
     return table
@@ -286,13 +295,23 @@ def _lessons(rows: Iterable[_Row]) -> str:
     return f"Lessons: {', '.join(changing)}" if changing else ""
 
 
-def _reward(summary: Summary | None) -> str:
+def _name(text: str) -> Text:
+    """A name in one line, cut where room is short; as it is: brackets in it are no markup."""
+    from rich.text import Text
+
+    return Text(printable(text), no_wrap=True, overflow="ellipsis")
+
+
+def _reward(summary: Summary | None, *, wide: bool) -> str:
     if summary is None or summary.stats.mean_return is None:
         return "–"
     mean, deviation = summary.stats.mean_return, summary.stats.std_return or 0.0
-    text = f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
     group = summary.stats.mean_group_return
-    return text if group is None else f"{text} (group {format_return(group)})"
+    if wide:
+        text = f"{format_return(mean, deviation)} ± {format_return(deviation, mean)}"
+        return text if group is None else f"{text} (group {format_return(group)})"
+    text = f"{short_number(mean, 3)} ± {short_number(deviation, 3)}"
+    return text if group is None else f"{text} (group {short_number(group, 3)})"
 
 
 def _length(summary: Summary | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
 
 FILM_TAG = "Videos_Test"
 """XuanCe's tag of the films of evaluations."""
+
+_SUFFIXES = ("", "k", "M", "G", "T")
 
 _BINS = 30
 
@@ -184,6 +187,16 @@ def format_return(value: float, spread: float | None = None) -> str:
     """
     scale = max(abs(value), abs(spread or 0.0))
     return f"{value:.3f}" if scale == 0 or 0.01 <= scale < 1e6 else f"{value:.4g}"
+
+
+def short_number(value: float, digits: int = 4) -> str:
+    """Formats a number in a few characters: 0.25, 150k, 2.5M, 3e-05."""
+    value = float(f"{value:.{digits}g}")  # rounded first: 999,999 in three digits is 1M, not 1000k
+    size = abs(value)
+    if size != 0 and (size < 1e-3 or size >= 1e15):
+        return f"{value:.3g}"
+    power = min(int(math.log10(size) // 3), len(_SUFFIXES) - 1) if size >= 1000 else 0
+    return f"{value / 1000.0**power:.{digits}g}{_SUFFIXES[power]}"
 
 
 def format_duration(seconds: float) -> str:

@@ -13,7 +13,6 @@ from trainer_service.analysis.line_chart import (
     WIDTH,
     Line,
     line_chart,
-    short_number,
     thinned,
     ticks,
 )
@@ -41,22 +40,6 @@ def points(chart: Element, shape: str) -> list[tuple[float, float]]:
 )
 def test_ticks_are_round_numbers_within_the_range(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.25, "0.25"),
-        (-3.0, "-3"),
-        (150_000.0, "150k"),
-        (2.5e6, "2.5M"),
-        (3e-5, "3e-05"),
-        (1e40, "1e+40"),
-    ],
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert short_number(value) == text
 
 
 def test_lines_go_from_edge_to_edge() -> None:

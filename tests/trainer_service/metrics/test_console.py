@@ -189,14 +189,38 @@ def test_the_activity_is_shown_below_the_table() -> None:
         assert last_table(stream.getvalue())[1].strip() == "About 3 min left. Ball: exporting [a] model"
 
 
-def test_a_narrow_terminal_gets_fewer_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+LONG_NAMES = ("simple_tag_v3_adversary?team=0", "simple_tag_v3_prey_with_a_long_name?team=1")
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ("80", ("78.8k / 3M", "6.58 ± 13.7 (group 19.7)", "4,321", "0:00:00")),
+        (
+            "120",
+            ("78,768 / 3,000,000", "6.575 ± 13.694 (group 19.725)", "20.0", "4,321", "0:00:00", "70,000"),
+        ),
+    ],
+)
+def test_every_number_is_whole_beside_long_names(
+    columns: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     stream = Terminal()
+    returns = np.array([6.575 - 13.694, 6.575 + 13.694])
+    stats = EpisodeStats(returns, np.array([10.0, 30.0]), np.array([19.725]))
     with Console(stream=stream) as console:
-        console.summary(summary(), 50_000)
-    row = last_table(stream.getvalue())[0]
-    assert len(row) <= 80
-    assert row.split()[-7:] == ["/", "50,000", "3.000", "±", "2.000", "130", "0:00:00"]
+        for name in LONG_NAMES:
+            told = Summary(behavior=name, step=78_768, wall_s=1.0, steps_per_s=4321.0, stats=stats)
+            console.checkpoint(name, 70_000)
+            console.summary(told, 3_000_000)
+        console.activity("", at_once=True)
+    rows = last_table(stream.getvalue())[: len(LONG_NAMES)]
+    for name, row in zip(LONG_NAMES, rows, strict=True):
+        assert len(row) <= int(columns)
+        assert row.startswith(name[:12])
+        for part in parts:
+            assert re.search(rf"(?:^|\s){re.escape(part)}(?:\s|$)", row), (part, row)
 
 
 def test_log_lines_stand_above_the_table_as_they_are() -> None:
