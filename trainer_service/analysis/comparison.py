@@ -65,10 +65,14 @@ class GroupScore:
     """Likewise."""
 
     improvement: Estimate | None
-    """The probability that a run of this group ends higher than one of the first group; None for that itself."""
+    """The probability that a run of this group ends higher than one of the first group; None for that itself. It has
+    no interval where either has few runs."""
 
     over_steps: Band
+    """It ends where the first run does."""
+
     over_seconds: Band
+    """It ends where the last run does; those that ended before keep their last value."""
 
     @property
     def num_reached(self) -> int:
@@ -133,6 +137,7 @@ def compare(
             )
         scores[name] = _scores(groups, curves, threshold)
         notes += _unequal_lengths(name, curves)
+        notes += _few_pairs(name, scores[name])
     found = {score.group for own in scores.values() for score in own}
     kept = tuple(group for group in groups if group.name in found)
     return Comparison(kept, threshold, metrics, scores, (*notes, *_about_seeds(kept)))
@@ -211,13 +216,18 @@ def _group_score(
         seconds_to_threshold=_median([score.reached and score.reached.seconds for score in runs]),
         improvement=None if first is None else _improvement(final, strata, _finals(first.runs)),
         over_steps=band([curve.steps for curve in curves], values, strata),
-        over_seconds=band([curve.seconds for curve in curves], values, strata),
+        over_seconds=band([curve.seconds for curve in curves], values, strata, holds_last=True),
     )
 
 
 def _improvement(final: Floats, strata: Integers, first: Floats) -> Estimate:
-    """Both groups are resampled, each within itself."""
+    """Both groups are resampled, each within itself.
+
+    Few runs get no interval: where all of 3 end above all of 3 others, the bootstrap would call that certain.
+    """
     count = len(final)
+    if min(count, len(first)) < _FEW_RUNS:
+        return Estimate(float(probability_of_improvement(final, first)), np.nan, np.nan)
     together = np.concatenate([strata, np.full(len(first), strata.max() + 1)])
     return estimate(
         lambda scores: probability_of_improvement(scores[..., :count], scores[..., count:]),
@@ -249,6 +259,24 @@ def _unequal_lengths(behavior: str, curves: Mapping[RunRecord, Curve]) -> list[s
     return [
         f"{behavior}: the runs end after {min(last):,} to {max(last):,} steps. Final scores are of each run's own end; "
         f"--until {min(last)} compares all at equal steps."
+    ]
+
+
+def pairs_above(improvement: float, score: GroupScore, first: GroupScore) -> str:
+    """Counts the pairs of runs in which the one of the group ends above that of the first: ``7.5 of 9 pairs``."""
+    pairs = len(score.runs) * len(first.runs)
+    if pairs > 1 and improvement in {0.0, 1.0}:
+        return f"{'all' if improvement else 'none of'} {pairs} pairs"
+    return f"{improvement * pairs:.3g} of {pairs} pair{'s' if pairs > 1 else ''}"
+
+
+def _few_pairs(behavior: str, scores: Sequence[GroupScore]) -> list[str]:
+    first, *others = scores
+    return [
+        f"{behavior}: {score.group} ends above {first.group} in {pairs_above(score.improvement.value, score, first)}; "
+        f"{len(score.runs)} + {len(first.runs)} runs are too few for an interval of P(above)."
+        for score in others
+        if score.improvement is not None and np.isnan(score.improvement.low)
     ]
 
 

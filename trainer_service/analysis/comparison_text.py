@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.analysis.aggregates import CONFIDENCE, Estimate
-from trainer_service.analysis.comparison import Comparison, GroupScore, RunScore
+from trainer_service.analysis.comparison import Comparison, GroupScore, RunScore, pairs_above
 from trainer_service.analysis.curves import Band
 from trainer_service.analysis.grouping import GroupBy, differing_settings
 from trainer_service.metrics.jsonl import finite_or_none
@@ -91,13 +91,13 @@ def _table(scores: tuple[GroupScore, ...], threshold: float | None) -> Table:
     for header in headers:
         table.add_column(_text(header), justify="right")
     for score in scores:
-        table.add_row(*_group_row(score, threshold, several))
+        table.add_row(*_group_row(score, scores, threshold))
         for run in score.runs if len(score.runs) > 1 else ():
             table.add_row(*(Text(cell, style="dim") for cell in _run_row(run, threshold)))
     return table
 
 
-def _group_row(score: GroupScore, threshold: float | None, several: bool) -> list[Any]:
+def _group_row(score: GroupScore, scores: Sequence[GroupScore], threshold: float | None) -> list[Any]:
     last = sorted({int(run.curve.steps[-1]) for run in score.runs})
     steps = f"{last[0]:,}" if len(last) == 1 else f"{last[0]:,}–{last[-1]:,}"
     row = [_text(score.group), str(len(score.runs)), steps, _interval(score.final), _interval(score.area)]
@@ -106,9 +106,17 @@ def _group_row(score: GroupScore, threshold: float | None, several: bool) -> lis
             f"{score.num_reached} of {len(score.runs)}",
             *_reached(score.steps_to_threshold, score.seconds_to_threshold),
         ]
-    if several:
-        row.append("" if score.improvement is None else _interval(score.improvement))
+    if len(scores) > 1:
+        row.append(_improvement(score, scores[0]))
     return row
+
+
+def _improvement(score: GroupScore, first: GroupScore) -> str:
+    """The probability with its interval, or a count of pairs where there is none, or chance shows in no resample."""
+    if score.improvement is None:
+        return ""
+    value, low, high = score.improvement
+    return _interval(score.improvement) if low < high else pairs_above(value, score, first)
 
 
 def _run_row(score: RunScore, threshold: float | None) -> list[str]:

@@ -81,7 +81,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Band:
-    """The interquartile mean of several runs over steps or seconds. It ends where the first of them does."""
+    """The interquartile mean of several runs over steps or seconds."""
 
     x: Floats
     """Steps or seconds. Shape [N]."""
@@ -101,15 +101,21 @@ def shared_range(axes: Sequence[Floats | Integers]) -> tuple[float, float]:
     return float(max(axis[0] for axis in axes)), float(min(axis[-1] for axis in axes))
 
 
-def band(axes: Sequence[Floats | Integers], values: Sequence[Floats], strata: Integers) -> Band:
+def band(
+    axes: Sequence[Floats | Integers], values: Sequence[Floats], strata: Integers, *, holds_last: bool = False
+) -> Band:
     """The averaged curve of runs, each interpolated linearly between its summaries.
 
     Args:
         axes: of each run, ascending. Shapes [N_run].
         values: of each run. Shapes [N_run].
         strata: of each run, see ``estimate``.
+        holds_last: whether a run keeps its last value after its end, so that the band ends with the last of them
+            instead of the first. Over seconds it should: a quick run that used its budget has not forgotten anything.
     """
     first, last = shared_range(axes)
+    if holds_last:
+        last = float(max(axis[-1] for axis in axes))
     x = np.unique(np.concatenate([axis[(axis >= first) & (axis <= last)] for axis in axes])).astype(
         np.float64
     )

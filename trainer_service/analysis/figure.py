@@ -14,6 +14,7 @@ from trainer_service.runs.files import SaveError
 from unity_bridge.untrusted_text import harmless
 
 FORMATS = (".png", ".svg", ".pdf")
+_HELD = "\n(thick line: runs that have ended count with their last value)"
 
 
 def require_drawable(output: Path) -> None:
@@ -31,7 +32,8 @@ def require_drawable(output: Path) -> None:
 def draw(comparison: Comparison, output: Path, *, title: str = "") -> None:
     """Writes the picture, a row for each behavior; its format follows the suffix of ``output``.
 
-    A thick line is the interquartile mean of a group, a band its interval, a thin line one run.
+    A thick line is the interquartile mean of a group, a band its interval, a thin line one run. Over seconds a run that
+    has ended keeps its last value, which a note below says.
 
     Raises:
         UserError: see ``require_drawable``.
@@ -55,7 +57,7 @@ def draw(comparison: Comparison, output: Path, *, title: str = "") -> None:
         by_step.set(
             xlabel="agent steps", ylabel=f"{_plain(behavior)}: {_plain(comparison.metrics[behavior])}"
         )
-        by_second.set(xlabel="seconds since the start of training")
+        by_second.set(xlabel=f"seconds since the start of training{_HELD if _ends_differ(scores) else ''}")
         by_step.legend(frameon=False, fontsize="small")
     figure.suptitle(_plain(title))
     with warnings.catch_warnings():
@@ -76,6 +78,12 @@ def _draw_groups(axes: Any, scores: Sequence[GroupScore], x: str, names: Sequenc
             axes.plot(getattr(run.curve, x), run.curve.values, color=color, linewidth=0.6, alpha=0.4)
         axes.plot(averaged.x, averaged.iqm, color=color, label=label)
         axes.fill_between(averaged.x, averaged.low, averaged.high, color=color, alpha=0.2, linewidth=0)
+
+
+def _ends_differ(scores: Sequence[GroupScore]) -> bool:
+    """Whether some run ends before another one of its group, and so keeps its last value."""
+    ends = [{float(run.curve.seconds[-1]) for run in score.runs} for score in scores]
+    return any(len(own) > 1 for own in ends)
 
 
 def _dress(axes: Any, threshold: float | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -111,10 +112,35 @@ def test_thresholds_that_half_of_the_runs_never_reach(make_run: MakeRun) -> None
 
 
 def test_groups_are_compared_with_the_first(make_run: MakeRun) -> None:
-    first = [make_run(f"a{i}", [(10, 1.0, float(i))], seed=i) for i in (0, 4)]
-    second = [make_run(f"b{i}", [(10, 1.0, 2.0)], seed=i, settings={"max_steps": 7}) for i in (1, 2)]
+    first = [make_run(f"a{i}", [(10, 1.0, float(i))], seed=i) for i in range(5)]
+    second = [make_run(f"b{i}", [(10, 1.0, 2.0)], seed=i, settings={"max_steps": 7}) for i in range(5)]
     _, score = comparison_of(*first, *second).behaviors["Ball"]
-    assert score.improvement == (0.5, 0.0, 1.0)
+    assert score.improvement is not None
+    assert score.improvement.value == 0.5
+    assert 0.0 < score.improvement.low < 0.5 < score.improvement.high < 1.0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(9.0, "all 9 pairs"), (-9.0, "none of 9 pairs"), (1.0, "4.5 of 9 pairs")]
+)
+def test_few_runs_have_a_count_of_pairs_in_place_of_an_interval(
+    value: float, words: str, make_run: MakeRun
+) -> None:
+    first = [make_run(f"a{i}", [(10, 1.0, float(i))], seed=i) for i in range(3)]
+    second = [make_run(f"b{i}", [(10, 1.0, value)], seed=i, settings={"max_steps": 7}) for i in range(3)]
+    found = comparison_of(*first, *second)
+    _, score = found.behaviors["Ball"]
+    assert score.improvement is not None
+    assert np.isnan([score.improvement.low, score.improvement.high]).all()
+    told = f"Ball: b ends above a in {words}; 3 + 3 runs are too few for an interval of P(above)."
+    assert told in found.notes
+
+
+def test_over_seconds_the_mean_goes_on_to_the_end_of_the_slowest_run(make_run: MakeRun) -> None:
+    quick = make_run("a1", [(10, 1.0, 0.0), (20, 2.0, 4.0)], seed=1)
+    slow = make_run("a2", [(10, 1.0, 0.0), (20, 50.0, 6.0)], seed=2)
+    (score,) = comparison_of(quick, slow).behaviors["Ball"]
+    assert (score.over_seconds.x[-1], score.over_seconds.iqm[-1]) == (50.0, 5.0)
 
 
 def test_unequal_lengths_are_said_and_can_be_cut(make_run: MakeRun) -> None:

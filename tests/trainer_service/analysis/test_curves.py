@@ -62,6 +62,15 @@ def test_runs_that_never_overlap_have_no_band() -> None:
     assert not len(band(axes, [np.zeros(2), np.zeros(2)], np.zeros(2, np.int64)).x)
 
 
+def test_bands_go_on_where_ended_runs_keep_their_last_value() -> None:
+    axes = [np.array([1.0, 2.0]), np.array([1.0, 4.0])]
+    values = [np.array([0.0, 10.0]), np.array([0.0, 30.0])]
+    assert band(axes, values, np.zeros(2, np.int64)).x.tolist() == [1.0, 2.0]
+    averaged = band(axes, values, np.zeros(2, np.int64), holds_last=True)
+    assert averaged.x.tolist() == [1.0, 2.0, 4.0]
+    assert averaged.iqm.tolist() == [0.0, 10.0, 20.0]
+
+
 def test_long_curves_are_thinned() -> None:
     steps = np.arange(5000)
     averaged = band([steps], [2.0 * steps], np.zeros(1, np.int64))

@@ -65,7 +65,7 @@ def test_groups_scores_and_differences_are_shown(
     assert ["low-2", "seed", "2", "200", "2.000", "1.000", "200", "20.0"] in lines
     assert ["low-1", "seed", "1", "200", "1.000", "0.500", "never", "never"] in lines
     assert ["behaviors.Ball.beta", "0.1", "0.5"] in lines
-    assert any(line[:1] == ["high"] and line[-3:] == ["1.000", "[1.000,", "1.000]"] for line in lines)
+    assert any(line[:1] == ["high"] and line[-3:] == ["all", "6", "pairs"] for line in lines)
 
 
 def test_json_is_one_object_without_nan(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,6 +127,20 @@ def test_runs_become_a_picture(runs: Sequence[str], tmp_path: Path, suffix: str,
     picture = tmp_path / f"curves{suffix}"
     assert main(["compare", *runs, "--plot", str(picture), "--title", "$100"]) == 0
     assert picture.read_bytes().startswith(begins)
+
+
+def test_a_picture_says_that_ended_runs_keep_their_last_value(runs: Sequence[str], tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    note = "runs that have ended count with their last value"
+    picture = tmp_path / "curves.svg"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["compare", "low-*", "--plot", str(picture)]) == 0
+        assert note not in picture.read_text()  # all of them end at once
+        write_run(Path("results"), "low-4", seed=4, beta=0.1, ends=4.0)
+        metrics = Path("results/low-4/metrics.jsonl")
+        metrics.write_text(metrics.read_text().replace('"wall_s": 20.0', '"wall_s": 90.0'))
+        assert main(["compare", "low-*", "--plot", str(picture)]) == 0
+    assert note in picture.read_text()
 
 
 def test_pictures_that_cannot_be_drawn_are_refused_first(
