@@ -136,13 +136,16 @@ def unknown_key_message(key: str, choices: Iterable[str]) -> str:
     return f"unknown key; expected one of {', '.join(choices)}"
 
 
-def require_choice(kind: str, word: Any, choices: Iterable[str]) -> str:
-    """Returns ``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise."""
+def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "") -> str:
+    """Returns ``word`` if it is one of ``choices``; raises a validation error with the nearest one otherwise.
+
+    remark: what else to say about the choices then.
+    """
     choices = list(dict.fromkeys(choices))
     if isinstance(word, str) and word in choices:
         return word
     hint = did_you_mean(word, choices)
-    raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}")
+    raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}{remark}")
 
 
 def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:

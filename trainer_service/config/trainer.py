@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializeAsAny,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
 
 from trainer_service.config.hyperparameters.common import Contradiction, Hyperparameters
 from trainer_service.config.hyperparameters.registry import (
@@ -28,7 +37,10 @@ from trainer_service.config.section import (
     Section,
     build_each,
     error_at,
+    nested_errors,
+    plain_message,
     require_choice,
+    root_errors,
     unknown_key_message,
 )
 from trainer_service.config.self_play import SelfPlaySettings
@@ -42,6 +54,7 @@ from trainer_service.config.values import (
     problem,
 )
 from unity_bridge.errors import PluginError
+from unity_bridge.names import nearest_choice
 from unity_bridge.plugins import Plugin
 
 _OLD_KEYS = {
@@ -82,6 +95,26 @@ class BehavioralCloningSettings(Section):
 
 def _defaults_of_type(validated: dict[str, Any]) -> Hyperparameters:
     return HYPERPARAMETERS[validated["trainer_type"]]()
+
+
+def _mistakes_for_nearest(settings: Mapping[str, Any]) -> list[InitErrorDetails]:
+    """Returns the mistakes in hyperparameters, as those of the trainer type with the name nearest to the given one."""
+    name, value = settings["trainer_type"], settings.get("hyperparameters")
+    near = nearest_choice(name, HYPERPARAMETERS) if isinstance(name, str) else None
+    if near is None or value is None or isinstance(value, Hyperparameters):
+        return []
+    try:
+        HYPERPARAMETERS[near].model_validate(value, context=HYPERPARAMETERS)
+    except ValidationError as error:
+        return [
+            error_at(
+                problem(f"{plain_message(details)} (checked as '{near}')"),
+                ("hyperparameters", *details["loc"]),
+                details["input"],
+            )
+            for details in root_errors(error)
+        ]
+    return []
 
 
 def _only_extrinsic() -> dict[str, RewardSignalSettings]:
@@ -178,12 +211,25 @@ class TrainerSettings(Section):
         if "trainer_type" not in info.data:
             return (
                 Hyperparameters()
-            )  # the unknown trainer type is reported already; its keys cannot be judged
+            )  # their model is unknown; ``_also_behind_a_mistyped_name`` judges the keys
         trainer_type = info.data["trainer_type"]
         model = HYPERPARAMETERS[trainer_type]
         if isinstance(value, Hyperparameters) and not isinstance(value, model):
             raise problem(f"trainer type '{trainer_type}' needs {model.__name__}, got {type(value).__name__}")
         return model.model_validate(value, context=HYPERPARAMETERS)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _also_behind_a_mistyped_name(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Adds the mistakes in hyperparameters to that of an unknown trainer type; the nearest one judges them."""
+        try:
+            return handler(data)
+        except ValidationError as error:
+            unknown = any(details["loc"] == ("trainer_type",) for details in error.errors(include_url=False))
+            if not unknown:
+                raise
+            found = [*nested_errors(error), *_mistakes_for_nearest(data)]
+            raise ValidationError.from_exception_data(cls.__name__, found) from None
 
     @field_validator("reward_signals", mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import Command
-from unity_bridge.programs.program import Program
+from unity_bridge.programs.program import Program, has_traceback
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
 
@@ -95,16 +95,19 @@ class LaunchedProcess:
         exit_text = self.program.exit_text()
         return f"{why}, then {exit_text}" if why else exit_text
 
-    def has_output(self) -> bool:
-        """Whether the program printed or logged anything."""
-        return bool(self.program.last_lines(1))
-
     def log_tail(self) -> str:
         """Returns what the program printed last, as the end of a longer message."""
         lines = self.program.last_lines()
         if not lines:
             return f"; it printed nothing (see {self.program.log})"
         return f"; its last lines ({self.program.log}):\n" + "\n".join(f"  {line}" for line in lines)
+
+    def log_summary(self) -> str:
+        """Returns ``log_tail``, of a traceback the last line only: if it comes again, the run ends with all of it."""
+        lines = self.program.last_lines()
+        if not has_traceback(lines):
+            return self.log_tail() if lines else ""
+        return f"; its last line ({self.program.log}):\n  {lines[-1]}"
 
     def end(self, grace_s: float) -> None:
         """Kills the process, whatever it does, and frees the port."""

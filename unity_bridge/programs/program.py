@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -284,6 +284,11 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no names of their own
         return f"signal {number}"
+
+
+def has_traceback(lines: Iterable[str]) -> bool:
+    """Whether an exception of Python is among lines of a log."""
+    return any(line.startswith(_TRACEBACK) for line in lines)
 
 
 def _excerpt(lines: list[str], count: int) -> list[str]:

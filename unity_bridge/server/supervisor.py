@@ -57,9 +57,8 @@ class Launched(Origin):
         was_killed, reason = program.was_killed, self.process.exit_report(why)
         if hangs:
             program.dump_traceback(TRACEBACK_S)
-        tail = self.process.log_tail()
-        shown = tail if self.process.has_output() else ""
-        return Failure(reason, was_killed, tail, news=f"; starting it again{shown}")
+        news = f"; starting it again{self.process.log_summary()}"
+        return Failure(reason, was_killed, self.process.log_tail(), news=news)
 
     def successor(self, name: str, failure: Failure) -> Launched:
         """Ends a process that failed, whatever it does, and returns its successor."""

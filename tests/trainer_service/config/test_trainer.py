@@ -456,3 +456,28 @@ def test_opponents_that_cannot_be_are_refused(refuse: Refuse, written: str, comp
 def test_weights_of_opponents_are_positive(refuse: Refuse) -> None:
     (line,) = refuse("behaviors:\n  A:\n    self_play:\n      opponents: {random: 0}\n")
     assert line.startswith("run.yaml:4: behaviors.A.self_play.opponents.random: ")
+
+
+def test_hyperparameters_are_checked_behind_a_mistyped_trainer_type(refuse: Refuse) -> None:
+    first, *others = refuse(
+        """
+        behaviors:
+          A:
+            trainer_type: sacc
+            hyperparameters: {batch_size: 0, taw: 0.1, init_entcoef: much}
+            max_steps: ten
+        """
+    )
+    assert "expected a trainer type" in first
+    assert "(did you mean 'sac'?)" in first
+    assert sorted(others) == [
+        "run.yaml:5: behaviors.A.hyperparameters.batch_size: expected at least 1, got 0 (checked as 'sac')",
+        "run.yaml:5: behaviors.A.hyperparameters.init_entcoef: expected a number, got 'much' (checked as 'sac')",
+        "run.yaml:5: behaviors.A.hyperparameters.taw: unknown key (did you mean 'tau'?) (checked as 'sac')",
+        "run.yaml:6: behaviors.A.max_steps: expected a whole number, got 'ten'",
+    ]
+
+
+def test_hyperparameters_of_a_trainer_type_like_no_other_are_not_judged(refuse: Refuse) -> None:
+    (message,) = refuse("behaviors: {A: {trainer_type: zzzz, hyperparameters: {batch_size: 0}}}")
+    assert "expected a trainer type" in message

@@ -31,7 +31,13 @@ def _as_tracker(value: Any) -> str:
             raise problem(f"{plugin}: {plugin.refusal}")
         if plugin is not None:
             SUMMARY_WRITERS[value] = plugin.entry_point.value
-    return require_choice("tracker", value, [*SUMMARY_WRITERS, *SUMMARY_WRITER_PLUGINS.offered()])
+    installs = " or ".join(f"'trainer-service[{name}]'" for name in sorted(SUMMARY_WRITER_PLUGINS.built_in))
+    return require_choice(
+        "tracker",
+        value,
+        [*SUMMARY_WRITERS, *SUMMARY_WRITER_PLUGINS.offered()],
+        f"; each has its extra: pip install {installs}",
+    )
 
 
 TrackerName = Annotated[str, BeforeValidator(_as_tracker)]

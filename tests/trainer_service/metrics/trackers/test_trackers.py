@@ -1,4 +1,5 @@
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,14 @@ def test_inference_is_not_tracked(tmp_path: Path) -> None:
 def test_an_unknown_tracker_has_its_nearest() -> None:
     with pytest.raises(ConfigError, match=r"track\[0\]: expected a tracker, .* \(did you mean 'wandb'\?\)"):
         parse_run_options({"track": ["wand"]})
+
+
+def test_an_unknown_tracker_is_answered_with_those_that_exist_and_their_extras() -> None:
+    with pytest.raises(ConfigError) as refusal:
+        parse_run_options({"track": ["aim"]})
+    for name in ("mlflow", "trackio", "wandb"):
+        assert re.search(rf"one of .*{name}.* got 'aim'", str(refusal.value))
+        assert f"'trainer-service[{name}]'" in str(refusal.value)
 
 
 def test_a_factory_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
