@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+
+
+def suggested_command(*words: str) -> str:
+    """Returns a command of ours that a user may copy: quoted for a shell, whatever run ids and paths are called."""
+    return shlex.join(["mlagents-style", *words])
+
 
 class UserError(Exception):
     """A request that cannot be fulfilled. The text names the thing, what was expected and what came."""

@@ -126,6 +126,14 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
         load_policy(tmp_path)
 
 
+def test_a_folder_that_does_not_exist_is_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "walker").mkdir()
+    with pytest.raises(
+        UserError, match=r"walkr' does not exist \(did you mean 'walker'\?\); expected the folder"
+    ):
+        load_policy(tmp_path / "walkr")
+
+
 @pytest.fixture
 def recurrent_policy(make_behavior):
     """A trained policy with a memory of six floats."""

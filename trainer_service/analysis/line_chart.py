@@ -13,9 +13,12 @@ from trainer_service.analysis.elements import element
 from trainer_service.metrics import short_number
 from unity_bridge.arrays import Floats, Integers
 
-WIDTH, HEIGHT = 400, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 8, 24
-"""Margins, where numbers stand."""
+WIDTH, HEIGHT = 400, 214
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 8, 38
+"""Margins, where numbers stand, and below them the unit of x."""
+
+_HEADROOM = 0.05
+"""The share of the range of y by which an axis goes beyond its lines: one along the frame is hard to see."""
 
 COLORS = 8
 """Colours that the style sheet has, as classes s0, s1 …"""
@@ -42,15 +45,18 @@ class Line:
     """Half of the height of a band around the line. Shape [N]."""
 
 
-def line_chart(lines: Sequence[Line], label: str, x_label: str = "agent steps") -> Element:
+def line_chart(
+    lines: Sequence[Line], label: str, x_label: str = "agent steps", *, from_zero: bool = False
+) -> Element:
     """A chart of lines with axes, and a legend where there are several or a band.
 
     Args:
         lines: at least one.
         label: what it shows, for those who cannot see it.
         x_label: the unit of x.
+        from_zero: whether the y axis begins at 0, where no value is below it.
     """
-    frame = _Frame.around(lines)
+    frame = _Frame.around(lines, from_zero=from_zero)
     drawn = [part for i, line in enumerate(lines) for part in _line(frame, line, i % COLORS)]
     svg = element(
         "svg", *_axes(frame, x_label), *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label
@@ -90,12 +96,17 @@ class _Frame:
     y_high: float
 
     @classmethod
-    def around(cls, lines: Sequence[Line]) -> _Frame:
+    def around(cls, lines: Sequence[Line], *, from_zero: bool = False) -> _Frame:
         xs = np.concatenate([line.x for line in lines]).astype(np.float64)
         edges = [edge for line in lines for edge in _edges(line)]
         ys = np.clip(np.concatenate(edges), -_LARGEST, _LARGEST)
         x_low = 0.0 if xs.min() < 0.5 * xs.max() else float(xs.min())
-        return cls(*_widened(x_low, float(xs.max())), *_widened(float(ys.min()), float(ys.max())))
+        y_low, y_high = float(ys.min()), float(ys.max())
+        if from_zero and y_low >= 0.0:
+            return cls(*_widened(x_low, float(xs.max())), 0.0, (1.0 + _HEADROOM) * y_high or 1.0)
+        y_low, y_high = _widened(y_low, y_high)
+        room = _HEADROOM * (y_high - y_low)
+        return cls(*_widened(x_low, float(xs.max())), y_low - room, y_high + room)
 
     def x(self, value: float) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * (value - self.x_low) / (self.x_high - self.x_low)
@@ -126,9 +137,9 @@ def _axes(frame: _Frame, x_label: str) -> list[Element]:
         parts.append(_label(short_number(value), _LEFT - 6, frame.y(value) + 4, "end"))
     for value in ticks(frame.x_low, frame.x_high):
         x = frame.x(value)
-        if x < right - 85:  # there the unit stands
-            parts.append(_label(short_number(value), x, bottom + 17, "middle"))
-    parts.append(_label(x_label, right, bottom + 17, "end"))
+        at, anchor = (x, "middle") if x < right - 10 else (WIDTH - 1, "end")  # whole, at the edge too
+        parts.append(_label(short_number(value), at, bottom + 16, anchor))
+    parts.append(_label(x_label, right, bottom + 32, "end"))
     parts.append(element("line", class_="axis", x1=str(_LEFT), x2=str(right), y1=str(bottom), y2=str(bottom)))
     return parts
 

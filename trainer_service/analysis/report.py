@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import datetime
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -16,12 +18,12 @@ from trainer_service._version import __version__
 from trainer_service.analysis.curves import Curve
 from trainer_service.analysis.elements import element, folded, page, table
 from trainer_service.analysis.line_chart import Line, line_chart
-from trainer_service.analysis.run_record import RunRecord, is_number
+from trainer_service.analysis.run_record import OURS, RunRecord, is_number
 from trainer_service.analysis.run_status import BehaviorProgress, Ending, RunStatus, run_status
-from trainer_service.errors import UserError
+from trainer_service.errors import UserError, suggested_command
 from trainer_service.metrics import format_duration, format_return, read_rows
 from trainer_service.runs.files import write_atomic
-from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.layout import BEST, RunLayout
 
 LARGEST_FILM = 8 * 2**20
 """Limit of the bytes of a film in the page, so that it can still be mailed."""
@@ -37,10 +39,11 @@ _RETURNS: Mapping[str, str] = {
     "evaluation/mean_return": "in evaluations",
     "evaluation/mean_group_return": "of groups in evaluations",
 }
+_SPEED = "steps_per_s"
 _TITLES: Mapping[str, str] = {
     "elo": "Elo rating",
     "mean_length": "Episode length",
-    "steps_per_s": "Agent steps per second",
+    _SPEED: "Agent steps per second",
 }
 _UNSEEN = ("evaluation/", "std_return")
 """Beginnings of the metrics that stand elsewhere in the page."""
@@ -61,15 +64,23 @@ _ENDINGS: Mapping[Ending, str] = {
     Ending.FAILED: "An error ended it; all that it had learned is saved.",
     Ending.UNKNOWN: "It is still running, or was broken off: ML-Agents writes down its end only.",
 }
+_RESUMABLE = frozenset({Ending.STOPPED, Ending.BROKEN_OFF, Ending.FAILED})
 
 
 def write_report(run: RunRecord, output: Path) -> None:
     """Writes the page. Raises SaveError."""
-    write_atomic(output, report(run, datetime.datetime.now()).encode("utf-8", "backslashreplace"))
+    text = report(run, datetime.datetime.now(), output.parent)
+    write_atomic(output, text.encode("utf-8", "backslashreplace"))
 
 
-def report(run: RunRecord, now: datetime.datetime) -> str:
-    """The text of the page on a run, finished or not. now: when it is made."""
+def report(run: RunRecord, now: datetime.datetime, folder: Path | None = None) -> str:
+    """The text of the page on a run, finished or not.
+
+    Args:
+        run: the run.
+        now: when the page is made.
+        folder: where the page will lie, from which it links to films; None is the run's own folder.
+    """
     status = run_status(run)
     style = files("trainer_service.analysis").joinpath("report.css").read_text(encoding="utf-8")
     several = len(status.behaviors) > 1
@@ -83,6 +94,7 @@ def report(run: RunRecord, now: datetime.datetime) -> str:
             for part in _behavior(run, status.behaviors[name], name, several)
         ),
         *_film(run.path),
+        *_all_films(run.path, folder or run.path),
         *_complaints(status),
         *_timers(status.timers),
         *_configuration(RunLayout(run.path).configuration),
@@ -111,9 +123,28 @@ def _header(run: RunRecord, status: RunStatus, now: datetime.datetime) -> Elemen
             f" {_ENDINGS[ending]}",
         ),
         *([element("p", f"Ended by {status.ended_by}")] if status.ended_by else []),
+        *_go_on(run, ending),
         _facts(facts),
         element("p", f"Made on {now:%Y-%m-%d at %H:%M}.", class_="soft"),
     )
+
+
+def _go_on(run: RunRecord, ending: Ending) -> Iterator[Element]:
+    """The command that resumes a run that ended early."""
+    if ending not in _RESUMABLE or run.trainer != OURS or run.options is None:
+        return
+    environment, saved = (run.options.get(key) for key in ("env_settings", "checkpoint_settings"))
+    env = environment.get("env_path") if isinstance(environment, dict) else None
+    if str(env or "").startswith("python:"):  # an object, which no command line can name
+        yield element("p", "To go on: train(…, resume=True) in Python, with the same environment.")
+        return
+    before = saved if isinstance(saved, dict) else {}
+    words = [str(RunLayout(run.path).configuration), "--resume"]
+    if before.get("run_id") != run.name:
+        words += ["--run-id", run.name]
+    if Path(str(before.get("results_dir", "results"))) != run.path.parent:
+        words += ["--results-dir", str(run.path.parent)]
+    yield element("p", "To go on: ", element("code", suggested_command("learn", *words)))
 
 
 def _behavior(run: RunRecord, progress: BehaviorProgress, name: str, several: bool) -> Iterator[Element]:
@@ -128,13 +159,15 @@ def _behavior(run: RunRecord, progress: BehaviorProgress, name: str, several: bo
         others = [key for key in curves if _is_other(key)]
         if others:
             charts = [_chart(_titled(key), {key: curves[key]}) for key in others[:_MOST_CHARTS]]
-            yield folded(f"All {len(others)} other metrics", element("div", *charts, class_="charts"))
+            title = "1 other metric" if len(others) == 1 else f"All {len(others)} other metrics"
+            yield folded(title, element("div", *charts, class_="charts"))
         if len(others) > _MOST_CHARTS:
             left = len(others) - _MOST_CHARTS
             yield element("p", f"{left} metrics more are in metrics.jsonl.", class_="soft")
     if evaluations:
         yield element("h3", "Evaluations")
         yield _evaluations(evaluations)
+        yield from _best_policy(run, name, evaluations)
 
 
 def _behavior_facts(run: RunRecord, progress: BehaviorProgress, name: str) -> Iterator[tuple[str, str]]:
@@ -183,7 +216,27 @@ def _chart(title: str, curves: Mapping[str, Curve], deviation: Curve | None = No
     if deviation is not None and np.array_equal(deviation.steps, first.steps):
         name = f"{lines[0].name} ± deviation of its episodes"
         lines[0] = Line(name, first.steps, first.values, spread=deviation.values)
-    return element("div", element("h3", title), line_chart(lines, title))
+    return element("div", element("h3", title), line_chart(lines, title, from_zero=title == _TITLES[_SPEED]))
+
+
+def _best_policy(run: RunRecord, name: str, evaluations: Sequence[Mapping[str, Any]]) -> Iterator[Element]:
+    """Where the policy is that scored best, and how to evaluate it."""
+    best = next((row for row in reversed(evaluations) if row.get("best") is True), None)
+    layout = RunLayout(run.path)
+    file = layout.states(BEST).get(name)
+    if best is None or file is None:
+        return
+    words = ["evaluate", run.name, "--checkpoint", "best"]
+    if run.path.parent != Path("results"):
+        words += ["--results-dir", str(run.path.parent)]
+    score = (
+        best.get("mean_group_return") if is_number(best.get("mean_group_return")) else best.get("mean_return")
+    )
+    yield element(
+        "p",
+        f"Best policy: {_text(score)} at step {_count(best.get('step'))}, in {file.relative_to(run.path)}. Again: ",
+        element("code", suggested_command(*words)),
+    )
 
 
 def _evaluations(rows: Sequence[Mapping[str, Any]]) -> Element:
@@ -233,10 +286,28 @@ def _film(path: Path) -> Iterator[Element]:
         )
 
 
+def _all_films(path: Path, folder: Path) -> Iterator[Element]:
+    """Links to the films beside the page; dead where it was mailed without them."""
+    if films := RunLayout(path).films():
+        links = [_link(film, folder, f"step {step:,}") for step, film in films.items()]
+        parts = [part for link in links for part in (", ", link)][1:]
+        yield element("p", "Films in the run's folder: ", *parts, class_="soft")
+
+
+def _link(file: Path, folder: Path, text: str) -> Element:
+    """A link to a file from a page in a folder."""
+    try:
+        address = quote(Path(os.path.relpath(file, folder)).as_posix())
+    except ValueError:  # another drive of Windows
+        address = file.resolve().as_uri()
+    return element("a", text, href=address)
+
+
 def _complaints(status: RunStatus) -> Iterator[Element]:
     if status.complaints:
         yield element("h2", "Warnings")
-        yield table(("What", "Count"), *((text, f"{count:,}") for text, count in status.complaints.items()))
+        rows = [(text, f"{count:,}") for text, count in status.complaints.items()]
+        yield table(("What", "Count"), *rows, class_="texts")
 
 
 def _timers(timers: Mapping[str, Any]) -> Iterator[Element]:

@@ -34,9 +34,9 @@ def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: 
     from trainer_service.policy import Policy, chosen_checkpoints
     from trainer_service.training.compute import choose_device
 
-    choose_device(device)
+    at_hand = str(choose_device(device))
     chosen = chosen_checkpoints(folder, checkpoint)
-    return {name: Policy.load(path, device=device, seed=seed) for name, path in chosen.items()}
+    return {name: Policy.load(path, device=at_hand, seed=seed) for name, path in chosen.items()}
 
 
 @contextmanager

@@ -20,6 +20,9 @@ _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
 
 
+_INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
+"""What argparse says of a value that is no number."""
+
 _REMOVED = {
     "--cpu": ("in ML-Agents 0.24", "write --torch-device cpu instead"),
     "--curriculum": ("by ML-Agents 0.17", "write lessons under environment_parameters in the configuration instead"),
@@ -241,7 +244,7 @@ def _add_compare(commands: Any) -> None:
     compare = _command(
         commands, "compare", help="compare runs over seeds",
         description="Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in "
-        "their seed only are one group: its scores are interquartile means with 95 %% bootstrap intervals.",
+        "their seed only are one group: its scores are interquartile means with 95 % bootstrap intervals.",
     )  # fmt: skip
     compare.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
     compare.add_argument(
@@ -406,6 +409,13 @@ def _with_resume_joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
+def _expected(refusal: re.Match[str]) -> str:
+    """argparse's refusal of a value in our words."""
+    kind = {"int": "a whole number", "float": "a number"}[refusal["kind"]]
+    value = refusal["value"]
+    return f"expected {kind}, got {'nothing' if value == repr('') else value}"
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser that names the nearest flag or command."""
 
@@ -418,6 +428,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(arguments, namespace)
 
     def error(self, message: str) -> NoReturn:
+        message = _INVALID.sub(_expected, message)
         known = [option for action in self._actions for option in action.option_strings]
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):

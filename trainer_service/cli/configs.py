@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainer_service.cli.output import say
 from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
-from trainer_service.errors import UserError
+from trainer_service.errors import UserError, suggested_command
 
 
 def list_or_copy(parsed: argparse.Namespace) -> int:
@@ -50,7 +49,8 @@ def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
         say(f"Copied {config.name} to {target}")
-        say(f"  mlagents-style learn {shlex.quote(str(target))} --run-id={config.name} --env={config.env}")
+        command = suggested_command("learn", str(target), f"--run-id={config.name}", f"--env={config.env}")
+        say(f"  {command}")
 
 
 def _named(name: str) -> BundledConfig:

@@ -59,7 +59,7 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
         command = film.filmed_by(command)
     grace_s = 3.0 if film is None else RECORDING_GRACE_S
     simulator = EvaluationSimulator(options, command, parsed.seed, grace_s)
-    choose_device(parsed.torch_device)
+    device = str(choose_device(parsed.torch_device))
     with ExitStack() as stack:
         # Everything on the way goes to standard error: standard output is for the result.
         stack.enter_context(Console(tty=False, stream=sys.stderr))
@@ -68,7 +68,7 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
         for where in simulator.describe(lessons):
             logging.getLogger(__name__).info("%s", where)
         players = {
-            name: load_player(name, parsed.results_dir, device=parsed.torch_device, seed=parsed.seed + number)
+            name: load_player(name, parsed.results_dir, device=device, seed=parsed.seed + number)
             for number, name in enumerate(names)
         }
         matches = []

@@ -115,13 +115,14 @@ def result_lines(
     options: RunOptions, folder: Path, behaviors: Sequence[str], interrupted: bool
 ) -> Iterator[str]:
     """Yields lines on where a run's results are."""
+    from trainer_service.errors import suggested_command
     from trainer_service.runs.layout import RunLayout
 
     if not behaviors:
         yield "\nStopped before any simulator came; there is nothing to save."
         return
     saved = options.checkpoint_settings
-    location = "" if saved.results_dir == "results" else f" --results-dir={shlex.quote(saved.results_dir)}"
+    location = [] if saved.results_dir == "results" else ["--results-dir", saved.results_dir]
     yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
     for name in behaviors:
         yield f"  policy of {name}: {RunLayout(folder).checkpoint(name)}"
@@ -129,7 +130,7 @@ def result_lines(
             if (model := folder / f"{each}.onnx").exists():
                 yield f"  model for Unity: {model}"
     yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
-    yield f"  score:  mlagents-style evaluate {shlex.quote(saved.run_id)}{location}"
+    yield f"  score:  {suggested_command('evaluate', saved.run_id, *location)}"
     if interrupted:
         yield "  go on:  the same command with --resume"
 

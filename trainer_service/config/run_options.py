@@ -211,13 +211,19 @@ Precision = Literal["float32", "bfloat16"]
 """The floating-point format of products."""
 
 
+def _unless_auto(device: object) -> object:
+    return None if device == "auto" else device
+
+
 class TorchSettings(Section):
     """Device of the networks, and the precision in which they encode pictures."""
 
-    device: Annotated[Text | None, Argument("DEVICE", flag="--torch-device")] = None
-    """``cpu``, ``cuda``, ``cuda:0`` …; null decides by the work of each behavior: a GPU, if there is one, for pictures
-    and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``, mostly), else the
-    CPU. Learner ranks take a GPU each if there is one."""
+    device: Annotated[
+        Text | None, BeforeValidator(_unless_auto), Argument("DEVICE", flag="--torch-device")
+    ] = None
+    """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides by the work of each behavior: a GPU, if there is one,
+    for pictures and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``,
+    mostly), else the CPU. Learner ranks take a GPU each if there is one."""
 
     precision: Precision = "float32"
     """``bfloat16`` encodes pictures with half the bits, in updates and in acting: faster where the processor has

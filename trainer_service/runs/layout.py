@@ -15,6 +15,8 @@ from unity_bridge.names import did_you_mean
 
 NEWEST = f"checkpoint{STATE_SUFFIXES[0]}"
 """The name of a behavior's newest state."""
+BEST = f"best{STATE_SUFFIXES[0]}"
+"""The name of the state of a behavior that scored best in evaluations."""
 RESULTS = Path("results")
 """The folder of all runs, unless another one is given."""
 LOCK = ".lock"
@@ -146,7 +148,7 @@ class RunLayout:
 
     def best(self, name: str) -> Path:
         """The state of a behavior that scored best in evaluations."""
-        return self.behavior(name) / f"best{STATE_SUFFIXES[0]}"
+        return self.behavior(name) / BEST
 
     def replay(self, name: str) -> Path:
         """The saved replay buffer of a behavior, all but its rows."""

@@ -38,19 +38,24 @@ _logger = logging.getLogger(__name__)
 
 
 def choose_device(name: str | None) -> torch.device:
-    """The device that the user named, or the best one at hand: a GPU if there is one.
+    """The device that the user named, or the best one at hand (also named ``auto``): a GPU if there is one.
 
     Raises:
         UserError: no such device here.
     """
-    chosen = name or ("cuda" if torch.cuda.is_available() else "cpu")
+    at_hand = "cuda" if torch.cuda.is_available() else "cpu"
+    chosen = at_hand if name in (None, "", "auto") else name
     try:
         device = torch.device(chosen)
     except RuntimeError:  # its own message lists twenty kinds
         meant = re.sub("gpu|nvidia", "cuda", chosen.lower())
-        near = meant if re.fullmatch(r"cuda(:\d+)?", meant) else nearest_choice(meant, ("cpu", "cuda", "mps"))
+        near = (
+            meant
+            if re.fullmatch(r"cuda(:\d+)?", meant)
+            else nearest_choice(meant, ("cpu", "cuda", "mps", "auto"))
+        )
         hint = f"; did you mean {near}?" if near else ""
-        raise UserError(f"torch device '{chosen}': expected cpu, cuda, cuda:N or mps{hint}") from None
+        raise UserError(f"torch device '{chosen}': expected cpu, cuda, cuda:N, mps or auto{hint}") from None
     try:
         torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, is none
     except (RuntimeError, AssertionError) as error:

@@ -176,7 +176,7 @@ def open_demonstrations(path: Path, float_order: FloatOrder = "hwc") -> list[Dem
         return [DemonstrationFile(each, float_order) for each in found]
     if not path.exists():
         raise DemonstrationError(
-            f"'{path}': expected a recording ({SUFFIX}) or a folder of them, got nothing"
+            f"'{path}' does not exist; expected a recording ({SUFFIX}) or a folder of them"
         )
     if path.suffix != SUFFIX:
         raise DemonstrationError(f"'{path}': expected a recording, whose name ends in {SUFFIX}")

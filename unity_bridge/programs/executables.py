@@ -80,8 +80,8 @@ def resolve_program(
     scheme, _, name = env.partition(":")
     if scheme == PROGRAM_SCHEME:
         raise LaunchError(
-            f"env '{env}': it was an object of a Python program, which alone can make it again: pass env= there, or "
-            "say another --env"
+            f"env '{env}': it was an object of a Python program, which alone can make it again: pass it as "
+            "env= in Python, or name another environment (env= in Python, --env on a command line)"
         )
     if is_bundled(env):
         if not name:

@@ -47,14 +47,32 @@ def test_lines_go_from_edge_to_edge() -> None:
     (_, high, _) = points(line_chart([line(0.0, 10.0, 5.0)], "Return"), "polyline")
     assert first[0] < 60
     assert last[0] == WIDTH - 10
-    assert (first[1], high[1]) == (HEIGHT - 24, 8), "lowest and highest value lie on the frame"
-    assert last[1] == (HEIGHT - 24 + 8) / 2
+    assert 8 < high[1] < 18, "the highest value is near the frame, not on it"
+    assert HEIGHT - 48 < first[1] < HEIGHT - 38, "nor is the lowest"
+    assert last[1] == (HEIGHT - 38 + 8) / 2
+
+
+def test_a_rate_begins_at_zero() -> None:
+    (low, high) = points(line_chart([line(900.0, 1000.0)], "Steps", from_zero=True), "polyline")
+    assert 8 < high[1] < low[1] < 40, "nine tenths up"
+    (_, below) = points(line_chart([line(5.0, -5.0)], "Steps", from_zero=True), "polyline")
+    assert below[1] < HEIGHT - 38, "negative values are shown all the same"
+
+
+def test_every_tick_of_x_is_there_beside_the_unit() -> None:
+    chart = line_chart([Line("return", np.array([0, 100_000]), np.zeros(2))], "Return")
+    texts = {"".join(text.itertext()): text for text in chart.iter("text")}
+    assert {"0", "20k", "40k", "60k", "80k", "100k", "agent steps"} <= set(texts)
+    assert texts["100k"].get("text-anchor") == "end"
+    assert float(str(texts["100k"].get("x"))) <= WIDTH
+    assert texts["100k"].get("y") != texts["agent steps"].get("y")
 
 
 def test_bands_go_around_their_line() -> None:
     chart = line_chart([line(5.0, 5.0, spread=5.0)], "Return")
-    assert [y for _, y in points(chart, "polygon")] == [8.0, 8.0, HEIGHT - 24, HEIGHT - 24]
-    assert [y for _, y in points(chart, "polyline")] == [(HEIGHT - 24 + 8) / 2] * 2
+    upper, same, lower, equal = (y for _, y in points(chart, "polygon"))
+    assert upper == same < lower == equal
+    assert [y for _, y in points(chart, "polyline")] == [(upper + lower) / 2] * 2
 
 
 @pytest.mark.parametrize(

@@ -136,12 +136,64 @@ def test_a_finished_run_shows_all_that_it_has(make_run: MakeRun) -> None:
     assert len(polylines) == 5, "the return, in evaluations, Elo, the loss, what was replaced"
 
 
+def test_films_are_linked_from_where_the_page_lies(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("my run", SUMMARIES)
+    for step in (100, 200):
+        add_film(run, step)
+    report_module.write_report(read_run(run), tmp_path / "page.html")
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert links == ["results/my%20run/film-100.gif", "results/my%20run/film-200.gif"]
+
+
+def test_a_run_that_ended_early_says_how_to_go_on(make_run: MakeRun) -> None:
+    stopped = make_run("my run", SUMMARIES, settings={"max_steps": 500})
+    finish(stopped, 200)
+    folder = stopped.parent
+    command = f"mlagents-style learn '{stopped / 'configuration.yaml'}' --resume --results-dir {folder}"
+    assert command in page_of(stopped).texts
+    finished = make_run("finished", SUMMARIES, settings={"max_steps": 200})
+    finish(finished, 200)
+    assert not any("--resume" in text for text in page_of(finished).texts)
+    options = (stopped / "configuration.yaml").read_text(encoding="utf-8")
+    (stopped / "configuration.yaml").write_text(
+        options.replace("sim:3dball", "python:Walk"), encoding="utf-8"
+    )
+    texts = page_of(stopped).texts
+    assert "To go on: train(…, resume=True) in Python, with the same environment." in texts
+
+
+def test_the_best_policy_is_named_with_the_command_that_evaluates_it(make_run: MakeRun) -> None:
+    run = make_run("mine", SUMMARIES)
+    rows = [
+        {"behavior": "Ball", "step": step, "mean_return": score, "episodes": 5, "best": best}
+        for step, score, best in ((100, 7.5, True), (200, 3.0, False))
+    ]
+    (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert not any(text.startswith("Best policy") for text in page_of(run).texts), "its file is gone"
+    (run / "Ball").mkdir()
+    (run / "Ball" / "best.safetensors").touch()
+    texts = page_of(run).texts
+    assert f"Best policy: 7.500 at step 100, in {Path('Ball', 'best.safetensors')}. Again:" in texts
+    assert f"mlagents-style evaluate mine --checkpoint best --results-dir {run.parent}" in texts
+
+
+def test_one_other_metric_is_not_called_all(make_run: MakeRun) -> None:
+    row = {"behavior": "Ball", "step": 200, "wall_s": 2.0, "policy_loss": 0.25}
+    assert "1 other metric" in page_of(make_run("one", SUMMARIES, rows=[row])).texts
+    two = make_run("two", SUMMARIES, rows=[{**row, "value_loss": 1.0}])
+    assert "All 2 other metrics" in page_of(two).texts
+
+
 def test_the_page_needs_nothing_beside_it(make_run: MakeRun) -> None:
     run = make_run("mine", SUMMARIES)
     add_film(run, 100)
     text = report(read_run(run), NOON)
     page = Page(text)
-    assert list(page.addresses()) == ["data:image/gif;base64,"]
+    assert list(page.addresses()) == ["data:image/gif;base64,", "film-100.gif"], (
+        "a link to what lies beside it"
+    )
+    assert [attributes["href"] for tag, attributes in page.tags if tag == "a"] == ["film-100.gif"]
     assert not {"script", "link", "iframe", "object", "embed", "base", "form"} & {tag for tag, _ in page.tags}
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     style = text[text.index("<style>") : text.index("</style>")]

@@ -138,8 +138,13 @@ def test_a_run_goes_on_with_the_object_and_survives_its_death(
 
 
 def test_what_was_an_object_is_asked_for_again(run: trainer_service.Outcome) -> None:
-    with pytest.raises(LaunchError, match="'python:Walk': it was an object of a Python program"):
+    with pytest.raises(LaunchError, match="'python:Walk': it was an object of a Python program") as refusal:
         trainer_service.evaluate(run)
+    with pytest.raises(
+        LaunchError, match="name another environment \\(env= in Python, --env on a command line\\)"
+    ):
+        trainer_service.record(run, "walk.gif")
+    assert "pass it as env= in Python" in str(refusal.value)
 
 
 def test_ids_stand_for_what_is_registered_here() -> None:

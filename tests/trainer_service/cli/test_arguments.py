@@ -129,6 +129,35 @@ def test_a_flag_without_its_value_is_not_its_own_nearest(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["learn", "--seed="], "argument --seed: expected a whole number, got nothing"),
+        (["learn", "--num-envs", "two"], "argument --num-envs: expected a whole number, got 'two'"),
+        (["learn", "--time-scale=fast"], "argument --time-scale: expected a number, got 'fast'"),
+        (["evaluate", "w", "--episodes="], "argument --episodes: expected a whole number, got nothing"),
+    ],
+)
+def test_a_flag_that_takes_a_number_says_what_came(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_help_says_one_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    for command in ("learn", "evaluate", "compare", "report", "status"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "%%" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (["--cpu"], "--cpu was removed in ML-Agents 0.24; write --torch-device cpu instead"),
         (["--slow"], "--slow was removed in ML-Agents 0.13; write --time-scale 1 instead"),
         (["--multi-gpu"], "--multi-gpu was removed in ML-Agents 0.15; write --num-learners K instead"),

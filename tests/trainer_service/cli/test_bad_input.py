@@ -187,10 +187,10 @@ def test_an_environment_that_cannot_be_started(refused, configure, env: str, exp
 @pytest.mark.parametrize(
     ("device", "expected"),
     [
-        ("abacus", "torch device 'abacus': expected cpu, cuda, cuda:N or mps\n"),
-        ("gpu", "torch device 'gpu': expected cpu, cuda, cuda:N or mps; did you mean cuda?\n"),
-        ("GPU:1", "torch device 'GPU:1': expected cpu, cuda, cuda:N or mps; did you mean cuda:1?\n"),
-        ("cuba", "torch device 'cuba': expected cpu, cuda, cuda:N or mps; did you mean cuda?\n"),
+        ("abacus", "torch device 'abacus': expected cpu, cuda, cuda:N, mps or auto\n"),
+        ("gpu", "torch device 'gpu': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
+        ("GPU:1", "torch device 'GPU:1': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda:1?\n"),
+        ("cuba", "torch device 'cuba': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
         ("cuda:77", "torch device 'cuda:77' cannot be used here: "),
         ("meta", "torch device 'meta' cannot be used here: "),
     ],

@@ -32,7 +32,7 @@ def test_suggested_commands_reach_a_shell_as_they_are_meant(
 ) -> None:
     print_results(options_of(run_id, results_dir), Path(results_dir, run_id), ["Ball"], interrupted=False)
     said = capsys.readouterr().out
-    location = "" if results_dir == "results" else f" --results-dir={shlex.quote(results_dir)}"
+    location = "" if results_dir == "results" else f" --results-dir {shlex.quote(results_dir)}"
     assert f"  curves: tensorboard --logdir {shlex.quote(results_dir)}\n" in said
     assert f"  score:  mlagents-style evaluate {shlex.quote(run_id)}{location}\n" in said
 

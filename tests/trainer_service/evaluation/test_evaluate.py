@@ -343,7 +343,10 @@ def test_a_run_of_attached_simulators_needs_an_env(mlagents_style, results: Path
             ["walker_01", f"--env={sys.executable}", "--record=walk.gif"],
             "only bundled environments can be recorded",
         ),
-        (["walker_01", "--torch-device=abacus"], "torch device 'abacus': expected cpu, cuda, cuda:N or mps"),
+        (
+            ["walker_01", "--torch-device=abacus"],
+            "torch device 'abacus': expected cpu, cuda, cuda:N, mps or auto",
+        ),
         (["walker_01", "--env=sim:nowhere"], "sim:nowhere"),
     ],
 )

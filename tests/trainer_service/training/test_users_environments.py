@@ -57,6 +57,18 @@ def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, config
         assert "step() raised KeyError: 'fast'; its traceback:" in text
 
 
+def test_a_bug_that_comes_again_has_its_traceback_told_once(
+    mlagents_style, configure, treadmill: str
+) -> None:
+    configure("Treadmill-v0")
+    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--isolate")
+    assert said.code == 1
+    whole = said.out + said.err
+    assert "starting it again" in whole
+    assert whole.count("Traceback (most recent call last):") == 1
+    assert said.err.rstrip().endswith("step() raised KeyError: 'fast'")
+
+
 def test_a_simulator_finds_modules_in_the_current_folder(
     mlagents_style, treadmill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

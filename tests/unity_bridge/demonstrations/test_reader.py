@@ -323,7 +323,7 @@ def test_names_without_the_suffix_are_refused(hand: Any, tmp_path: Path) -> None
     hand.file(episode_by_hand(hand), name="expert.txt")
     for name, complaint in {
         "empty": "expected a folder with recordings",
-        "nothing.demo": "got nothing",
+        "nothing.demo": "does not exist",
         "expert.txt": "whose name ends in .demo",
     }.items():
         with pytest.raises(DemonstrationError, match=complaint):
