@@ -14,7 +14,7 @@ from trainer_service.runs.files import SaveError
 from unity_bridge.untrusted_text import harmless
 
 FORMATS = (".png", ".svg", ".pdf")
-_HELD = "\n(thick line: runs that have ended count with their last value)"
+_HELD = "\n(a run that has ended keeps its last value)"
 
 
 def require_drawable(output: Path) -> None:

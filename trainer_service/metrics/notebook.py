@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_COLUMNS = 110
+_COLUMNS = 120
 """Width of what is drawn, in characters; a narrow page scrolls."""
 _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
 

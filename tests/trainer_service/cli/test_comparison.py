@@ -131,7 +131,7 @@ def test_runs_become_a_picture(runs: Sequence[str], tmp_path: Path, suffix: str,
 
 def test_a_picture_says_that_ended_runs_keep_their_last_value(runs: Sequence[str], tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib")
-    note = "runs that have ended count with their last value"
+    note = "a run that has ended keeps its last value"
     picture = tmp_path / "curves.svg"
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         assert main(["compare", "low-*", "--plot", str(picture)]) == 0
