@@ -15,8 +15,14 @@ from behavior_worlds import observe
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.records import BehaviorTick
-from trainer_service.config import TrainerSettings
-from trainer_service.training.compute import device_for, divided_threads, threads_for, usable_cores
+from trainer_service.config import TrainerSettings, parse_run_options
+from trainer_service.training.compute import (
+    choose_device,
+    device_for,
+    divided_threads,
+    threads_for,
+    usable_cores,
+)
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -155,3 +161,13 @@ def test_a_run_of_little_work_leaves_a_gpu_alone(
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
     assert said.code == 0
     assert "'Treadmill' learns and acts on 'cpu'" in said.out
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_auto_is_what_no_name_is(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("auto") == choose_device(None)
+    options = parse_run_options({"torch_settings": {"device": "auto"}}).options
+    assert options.torch_settings.device is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch, "zeros", lambda *args, device: torch.tensor(0.0))  # there may be no GPU here
+    assert choose_device("auto").type == ("cuda" if gpu else "cpu")
