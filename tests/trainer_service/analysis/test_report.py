@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -149,9 +150,8 @@ def test_films_are_linked_from_where_the_page_lies(make_run: MakeRun, tmp_path: 
 def test_a_run_that_ended_early_says_how_to_go_on(make_run: MakeRun) -> None:
     stopped = make_run("my run", SUMMARIES, settings={"max_steps": 500})
     finish(stopped, 200)
-    folder = stopped.parent
-    command = f"mlagents-style learn '{stopped / 'configuration.yaml'}' --resume --results-dir {folder}"
-    assert command in page_of(stopped).texts
+    words = ["learn", str(stopped / "configuration.yaml"), "--resume", "--results-dir", str(stopped.parent)]
+    assert shlex.join(["mlagents-style", *words]) in page_of(stopped).texts
     finished = make_run("finished", SUMMARIES, settings={"max_steps": 200})
     finish(finished, 200)
     assert not any("--resume" in text for text in page_of(finished).texts)
@@ -175,7 +175,8 @@ def test_the_best_policy_is_named_with_the_command_that_evaluates_it(make_run: M
     (run / "Ball" / "best.safetensors").touch()
     texts = page_of(run).texts
     assert f"Best policy: 7.500 at step 100, in {Path('Ball', 'best.safetensors')}. Again:" in texts
-    assert f"mlagents-style evaluate mine --checkpoint best --results-dir {run.parent}" in texts
+    words = ["evaluate", "mine", "--checkpoint", "best", "--results-dir", str(run.parent)]
+    assert shlex.join(["mlagents-style", *words]) in texts
 
 
 def test_one_other_metric_is_not_called_all(make_run: MakeRun) -> None:
