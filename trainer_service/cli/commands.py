@@ -162,7 +162,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
 def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.api.environments import environment_for
-    from trainer_service.api.evaluate import play
+    from trainer_service.api.evaluate import evaluate_run
     from trainer_service.cli.films import film_of
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
@@ -177,7 +177,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     with film_of(parsed) as film:
         # Everything on the way goes to standard error: standard output is for the result.
         with Console(tty=False, stream=sys.stderr):
-            policies, scores = play(
+            policies, scores = evaluate_run(
                 folder,
                 environment_for(parsed.env, env_args=parsed.env_args),
                 episodes=parsed.episodes,
@@ -353,6 +353,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "compare": _elsewhere("comparison:compare_runs"),
     "report": _report,
     "status": _elsewhere("status:print_status"),
+    "play": _elsewhere("play:play"),
     "record-demo": _record_demo,
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "simulate": _simulate,

@@ -198,7 +198,9 @@ def test_a_caption_shows_step_return_and_outcome(tmp_path: Path) -> None:
         text = captioned(np.zeros((20, 300, 3), np.uint8), lines)[20:]
         assert np.abs(shown.astype(int) - text).max() < 16  # a GIF has few colors
         assert (shown.min(axis=2) < 128).any()  # some of it is ink
-    assert brightness(frames_of(path)[-1]) == brightness(frames_of(path)[-2])  # the end is shown on what was there
+    assert brightness(frames_of(path)[-1]) == brightness(
+        frames_of(path)[-2]
+    )  # the end is shown on what was there
 
 
 def test_an_agent_that_dies_is_shown_where_it_died(tmp_path: Path) -> None:
