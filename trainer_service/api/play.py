@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -62,23 +63,22 @@ def play(
         BridgeError: the simulator could not be started, or failed.
     """
     film = None if record is None else FilmOptions(Path(record))
-    earlier = film and film.modified_at()
-    scores = play_player(
-        parse_player(policy) if isinstance(policy, str) and policy in (RANDOM, EXPERT) else folder_of(policy),
-        environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
-        deterministic=deterministic,
-        checkpoint=checkpoint,
-        seed=seed,
-        device=device,
-        settings=nested({"time_scale": time_scale, "no_graphics": no_graphics}, SETTINGS),
-        episodes=episodes,
-        max_episode_steps=max_episode_steps,
-        film=film,
-        on_episode=on_episode,
-    )
-    if film is not None:
-        film.require_written_after(earlier)
-    return scores
+    with nullcontext() if film is None else film.required():
+        return play_player(
+            parse_player(policy)
+            if isinstance(policy, str) and policy in (RANDOM, EXPERT)
+            else folder_of(policy),
+            environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
+            deterministic=deterministic,
+            checkpoint=checkpoint,
+            seed=seed,
+            device=device,
+            settings=nested({"time_scale": time_scale, "no_graphics": no_graphics}, SETTINGS),
+            episodes=episodes,
+            max_episode_steps=max_episode_steps,
+            film=film,
+            on_episode=on_episode,
+        )
 
 
 def play_player(

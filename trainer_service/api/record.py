@@ -48,9 +48,8 @@ def record(
         BridgeError: the simulator failed.
     """
     film = FilmOptions(Path(path), episodes, seconds)
-    earlier = film.modified_at()
     first = _FirstAgent(episodes)
-    with suppress(_Enough):
+    with film.required(), suppress(_Enough):
         evaluate_run(
             folder_of(run),
             environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
@@ -63,7 +62,6 @@ def record(
             film=film,
             on_step=first.observe,
         )
-    film.require_written_after(earlier)
     return film.path
 
 

@@ -26,7 +26,7 @@ def folder_of(run: str | os.PathLike[str]) -> RunFolder:
 
 def options_of(folder: RunFolder, settings: Mapping[str, Any] | None = None) -> RunOptions:
     """The options that the run was trained with. settings: override some of them, nested as in a file."""
-    return load_run_options(folder.configuration, settings).options
+    return load_run_options(folder.configuration, settings or {}).options
 
 
 def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:
