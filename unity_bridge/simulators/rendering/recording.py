@@ -116,14 +116,18 @@ class FilmRecorder:
         self._filmed = _FilmedAgent()
         self._episodes = episodes
 
-    def capture(self, steps: Steps) -> None:
+    def capture(self, steps: Steps, is_reset: bool = False) -> None:
         """Films the scene as it stands after these steps.
+
+        Args:
+            steps: what the scene is about to say.
+            is_reset: whether the trainer has reset the scene, which interrupts the episodes.
 
         Raises:
             SceneError: the picture has another size than the first, or the film cannot be written.
         """
         before = self._filmed.begun
-        self._filmed.watch(steps)
+        self._filmed.watch(steps, is_reset)
         if self._episodes is None or self._filmed.begun <= self._episodes:
             self._take.capture(self._filmed.caption)
         elif before == self._episodes and self._filmed.has_restarted:
@@ -157,10 +161,10 @@ class BestEpisodeRecorder:
         self._take = _Take(scene, path, seconds)
         self._best: tuple[float, _Take] | None = None
 
-    def capture(self, steps: Steps) -> None:
-        """Films the scene as it stands after these steps. Raises SceneError like ``FilmRecorder.capture``."""
+    def capture(self, steps: Steps, is_reset: bool = False) -> None:
+        """Films the scene as it stands after these steps. Takes and raises what ``FilmRecorder.capture`` does."""
         before = self._filmed.begun
-        self._filmed.watch(steps)
+        self._filmed.watch(steps, is_reset)
         if before and self._filmed.begun > before:
             if self._filmed.has_restarted:
                 self._take.close(self._filmed.caption)
@@ -244,10 +248,12 @@ class _FilmedAgent:
         shown = self._ended if self.has_restarted else self._newest
         return (shown.progress if shown else "", self._ended.result if self._ended else "")
 
-    def watch(self, steps: Steps) -> None:
-        """Follows the agent through a message."""
+    def watch(self, steps: Steps, is_reset: bool) -> None:
+        """Follows the agent through a message. is_reset: whether its running episode was interrupted before."""
         self.has_restarted = False
         before = self._ended
+        if is_reset and self._newest is not None and not self.has_ended:
+            self._newest.outcome, self._ended = "interrupted", self._newest
         for behavior, batch in steps.items():
             ids = batch.agent_ids
             if self._agent is None and batch.num_terminal < len(ids):

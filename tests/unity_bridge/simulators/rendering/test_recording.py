@@ -72,6 +72,14 @@ def captions_of(path: Path) -> np.ndarray:
     return frames_of(path)[:, -caption_height(2) :]
 
 
+def assert_captions(path: Path, expected: Sequence[tuple[str, str]]) -> None:
+    """Compares the captions of a film of 300 pixels with these."""
+    for shown, lines in zip(captions_of(path), expected, strict=True):
+        text = captioned(np.zeros((20, 300, 3), np.uint8), lines)[20:]
+        assert np.abs(shown.astype(int) - text).max() < 16  # a GIF has few colors
+        assert (shown.min(axis=2) < 128).any()  # some of it is ink
+
+
 def ffmpeg() -> str:
     import imageio_ffmpeg
 
@@ -194,13 +202,29 @@ def test_a_caption_shows_step_return_and_outcome(tmp_path: Path) -> None:
         ("episode 2   step 1   return 4.000", "episode 1: return -0.500, terminated"),
         ("episode 2   step 2   return 5.000", "episode 2: return 5.000, time limit"),
     ]
-    for shown, lines in zip(captions_of(path), expected, strict=True):
-        text = captioned(np.zeros((20, 300, 3), np.uint8), lines)[20:]
-        assert np.abs(shown.astype(int) - text).max() < 16  # a GIF has few colors
-        assert (shown.min(axis=2) < 128).any()  # some of it is ink
+    assert_captions(path, expected)
     assert brightness(frames_of(path)[-1]) == brightness(
         frames_of(path)[-2]
     )  # the end is shown on what was there
+
+
+def test_a_reset_begins_the_next_episode(tmp_path: Path) -> None:
+    path = tmp_path / "reset.gif"
+    recorder = FilmRecorder(Fading(size=(20, 300)), path, episodes=2)
+    recorder.capture(steps_of([3]), True)
+    recorder.capture(paid(steps_of([3]), 2))
+    recorder.capture(paid(steps_of([3]), 0), True)
+    recorder.capture(paid(steps_of([3]), 1))
+    recorder.capture(paid(steps_of([3]), 0), True)
+    assert recorder.save() == 5
+    expected = [
+        ("episode 1   step 0   return 0.000", ""),
+        ("episode 1   step 1   return 2.000", ""),
+        ("episode 1   step 1   return 2.000", "episode 1: return 2.000, interrupted"),
+        ("episode 2   step 1   return 1.000", "episode 1: return 2.000, interrupted"),
+        ("episode 2   step 1   return 1.000", "episode 2: return 1.000, interrupted"),
+    ]
+    assert_captions(path, expected)
 
 
 def test_an_agent_that_dies_is_shown_where_it_died(tmp_path: Path) -> None:
