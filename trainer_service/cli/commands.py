@@ -202,7 +202,9 @@ def _choose_checkpoint(parsed: argparse.Namespace) -> None:
         if given:
             raise UserError(f"{flag}: of no use without --against")
     if name.run_id is None:
-        raise UserError(f"'{name.text}' is evaluated in games only: say --against, or give the run id")
+        raise UserError(
+            f"'{name.text}' is evaluated in games only: say --against, give the run id, or use play"
+        )
     if name.run_id == name.text:
         return
     if parsed.checkpoint != "last":
