@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
+    from trainer_service.api.play import play
     from trainer_service.api.record import record
     from trainer_service.api.train import train
     from trainer_service.callbacks import Callback
@@ -48,6 +49,7 @@ __all__ = [
     "load_policy",
     "load_run_options",
     "parse_run_options",
+    "play",
     "record",
     "report",
     "train",
@@ -66,6 +68,7 @@ _HOME = {
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
+    "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
     "train": "api.train",

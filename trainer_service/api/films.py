@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,11 +43,14 @@ class FilmOptions:
         ]
         return replace(command, arguments=(*command.arguments, "--record", str(self.path.absolute()), *flags))
 
-    def modified_at(self) -> int | None:
+    @contextmanager
+    def required(self) -> Iterator[None]:
+        """A context in which the film is made. Raises UserError at the end where it was not written."""
+        earlier = self._modified_at()
+        yield
+        if self._modified_at() == earlier:
+            raise UserError(f"--record: the simulator ended without writing '{self.path}'")
+
+    def _modified_at(self) -> int | None:
         """The time when the file was written, to tell an earlier one from a new one; None where there is none."""
         return self.path.stat().st_mtime_ns if self.path.exists() else None
-
-    def require_written_after(self, earlier: int | None) -> None:
-        """Raises UserError where no film was written since ``modified_at`` said ``earlier``."""
-        if self.modified_at() == earlier:
-            raise UserError(f"--record: the simulator ended without writing '{self.path}'")

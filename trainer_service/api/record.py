@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.api.environments import environment_for
-from trainer_service.api.evaluate import EVALUATION_SEED, play
+from trainer_service.api.evaluate import EVALUATION_SEED, evaluate_run
 from trainer_service.api.films import FilmOptions
 from trainer_service.api.trained_run import folder_of
 
@@ -48,10 +48,9 @@ def record(
         BridgeError: the simulator failed.
     """
     film = FilmOptions(Path(path), episodes, seconds)
-    earlier = film.modified_at()
     first = _FirstAgent(episodes)
-    with suppress(_Enough):
-        play(
+    with film.required(), suppress(_Enough):
+        evaluate_run(
             folder_of(run),
             environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
             episodes=_MORE_THAN_ANY,
@@ -63,7 +62,6 @@ def record(
             film=film,
             on_step=first.observe,
         )
-    film.require_written_after(earlier)
     return film.path
 
 

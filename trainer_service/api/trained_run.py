@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.runs.folder import RunFolder
@@ -24,9 +24,9 @@ def folder_of(run: str | os.PathLike[str]) -> RunFolder:
     return RunFolder.read(path.parent, path.name)
 
 
-def options_of(folder: RunFolder) -> RunOptions:
-    """The options that the run was trained with."""
-    return load_run_options(folder.configuration).options
+def options_of(folder: RunFolder, settings: Mapping[str, Any] | None = None) -> RunOptions:
+    """The options that the run was trained with. settings: override some of them, nested as in a file."""
+    return load_run_options(folder.configuration, settings or {}).options
 
 
 def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:

@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_report(commands)
     _add_status(commands)
+    _add_play(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
     _add_simulate(commands)
@@ -221,16 +222,18 @@ def _add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    evaluate.add_argument(
-        "--record", type=Path, metavar="FILE", help="record bundled environments: a .gif or an .mp4 file"
-    )
-    evaluate.add_argument(
-        "--record-episodes", type=int, metavar="N", help="record so many of the first agent"
-    )
-    evaluate.add_argument("--record-seconds", type=float, metavar="S", help="record so long (default 30)")
+    _add_film(evaluate)
     evaluate.add_argument("--results-dir", default="results", metavar="DIR")
     evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_film(command: Any) -> None:
+    command.add_argument(
+        "--record", type=Path, metavar="FILE", help="record bundled environments: a .gif or an .mp4 file"
+    )
+    command.add_argument("--record-episodes", type=int, metavar="N", help="record so many of the first agent")
+    command.add_argument("--record-seconds", type=float, metavar="S", help="record so long (default 30)")
 
 
 def _add_limit(command: Any) -> None:
@@ -293,6 +296,35 @@ def _add_status(commands: Any) -> None:
     status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
     status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+
+
+def _add_play(commands: Any) -> None:
+    play = _command(
+        commands, "play", help="play episodes of an environment without a trainer",
+        description="Plays episodes of an environment with random actions, with the scene's own expert or with a run's "
+        "policies. Prints a line for each episode and the scores; nothing is written but a film that you ask for.",
+    )  # fmt: skip
+    play.add_argument(
+        "env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …"
+    )
+    play.add_argument(
+        "--policy", default="random", metavar="PLAYER",
+        help="random, expert (the scene's own), a run, RUN_ID@STEP, RUN_ID@best or FILE.safetensors (default random)",
+    )  # fmt: skip
+    play.add_argument(
+        "--episodes", type=int, default=5, metavar="N", help="of agents, per behavior (default 5)"
+    )
+    _add_limit(play)
+    play.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws")
+    play.add_argument(
+        "--stochastic", action="store_true", help="draw actions of a run's policy instead of the likeliest"
+    )
+    play.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_film(play)
+    _add_settings(play, "time_scale", "no_graphics")
+    play.add_argument("--results-dir", default="results", metavar="DIR")
+    play.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    play.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
 def _add_record_demo(commands: Any) -> None:

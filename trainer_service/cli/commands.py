@@ -162,7 +162,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
 def _evaluate(parsed: argparse.Namespace) -> int:
     from trainer_service.api.environments import environment_for
-    from trainer_service.api.evaluate import play
+    from trainer_service.api.evaluate import evaluate_run
     from trainer_service.cli.films import film_of
     from trainer_service.metrics.console import Console
     from trainer_service.runs.folder import RunFolder
@@ -177,7 +177,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     with film_of(parsed) as film:
         # Everything on the way goes to standard error: standard output is for the result.
         with Console(tty=False, stream=sys.stderr):
-            policies, scores = play(
+            policies, scores = evaluate_run(
                 folder,
                 environment_for(parsed.env, env_args=parsed.env_args),
                 episodes=parsed.episodes,
@@ -202,7 +202,9 @@ def _choose_checkpoint(parsed: argparse.Namespace) -> None:
         if given:
             raise UserError(f"{flag}: of no use without --against")
     if name.run_id is None:
-        raise UserError(f"'{name.text}' is evaluated in games only: say --against, or give the run id")
+        raise UserError(
+            f"'{name.text}' is evaluated in games only: say --against, give the run id, or use play"
+        )
     if name.run_id == name.text:
         return
     if parsed.checkpoint != "last":
@@ -353,6 +355,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "compare": _elsewhere("comparison:compare_runs"),
     "report": _report,
     "status": _elsewhere("status:print_status"),
+    "play": _elsewhere("play:play"),
     "record-demo": _record_demo,
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "simulate": _simulate,

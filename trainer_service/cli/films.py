@@ -25,7 +25,6 @@ def film_of(parsed: argparse.Namespace) -> Iterator[FilmOptions | None]:
         yield None
         return
     film = FilmOptions(parsed.record, parsed.record_episodes, parsed.record_seconds)
-    earlier = film.modified_at()
-    yield film
-    film.require_written_after(earlier)
+    with film.required():
+        yield film
     note(f"Recorded {film.path}")

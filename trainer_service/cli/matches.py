@@ -41,7 +41,7 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     from trainer_service.collection.launching import program_for
     from trainer_service.evaluation.loop import EpisodeLoop, require_limit
     from trainer_service.evaluation.match import play_match
-    from trainer_service.evaluation.players import load_player
+    from trainer_service.evaluation.players import load_player, with_expert
     from trainer_service.evaluation.simulator import RECORDING_GRACE_S, EvaluationSimulator
     from trainer_service.metrics.console import Console
     from trainer_service.runs.status import read_lessons
@@ -53,8 +53,10 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     if parsed.record is not None and len(pairs) > 1:
         raise UserError(f"--record: films the games of one pair, got {len(pairs)}")
     folder, options = _home(names, parsed.results_dir)
-    env, env_args = _environment(parsed, options, names)
+    env, env_args = _environment(parsed, options)
     command = program_for(options, env, env_args)
+    if any(name.is_expert for name in names):
+        command = with_expert(command)
     if film is not None:
         command = film.filmed_by(command)
     grace_s = 3.0 if film is None else RECORDING_GRACE_S
@@ -125,25 +127,14 @@ def _home(names: Sequence[PlayerName], results_dir: str) -> tuple[RunFolder | No
     return None, RunOptions()
 
 
-def _environment(
-    parsed: argparse.Namespace, options: RunOptions, names: Sequence[PlayerName]
-) -> tuple[str, list[str]]:
-    """Where to play, and the simulator's arguments. Raises UserError where it is not known, or has no expert."""
-    from unity_bridge.simulators.registry import experts
-
+def _environment(parsed: argparse.Namespace, options: RunOptions) -> tuple[str, list[str]]:
+    """Where to play, and the simulator's arguments. Raises UserError where it is not known."""
     environment = options.env_settings
     env = parsed.env or environment.env_path
     if env is None:
         raise UserError("it is not known where to play: say --env")
     same = env == environment.env_path  # then it gets the arguments that it had while training
-    arguments = list(parsed.env_args or (environment.env_args if same else None) or ())
-    if any(name.is_expert for name in names):
-        if env not in experts():
-            raise UserError(
-                f"expert: '{env}' has no expert of its own; expected one of {', '.join(experts())}"
-            )
-        arguments.append("--expert")
-    return env, arguments
+    return env, list(parsed.env_args or (environment.env_args if same else None) or ())
 
 
 def _warn_of_repetitions(matches: Sequence[Match]) -> None:

@@ -67,11 +67,16 @@ def print_scores(
         say_json({"run_id": parsed.run_id, "step": step, "behaviors": results})
         return
     for name, result in results.items():
-        say(f"{name} (step {policies[name].step}): {_score_text(result)}")
-        for team, of_team in result.get("teams", {}).items():
-            say(f"  team {team}: {_score_text(of_team)}")
-        for member, of_member in result.get("members", {}).items():
-            say(f"  {member}: {_member_text(of_member)}")
+        say("\n".join(score_lines(f"{name} (step {policies[name].step})", result)))
+
+
+def score_lines(label: str, result: Mapping[str, Any]) -> Iterator[str]:
+    """Yields lines on a behavior's score, ``Score.to_json()``."""
+    yield f"{label}: {_score_text(result)}"
+    for team, of_team in result.get("teams", {}).items():
+        yield f"  team {team}: {_score_text(of_team)}"
+    for member, of_member in result.get("members", {}).items():
+        yield f"  {member}: {_member_text(of_member)}"
 
 
 def _member_text(result: Mapping[str, Any]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from trainer_service.callbacks import SimulatorStep
 from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
@@ -12,9 +13,10 @@ from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play, Tally
 from trainer_service.policy import Policy
-from trainer_service.rollout.episode_scores import EpisodeLedger, Score
+from trainer_service.rollout.episode_scores import EndedEpisode, EpisodeLedger, Score
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.server.bridge import Tick
+from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import ActionBatch
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +45,30 @@ def evaluate(
             from ``EpisodeLoop.play``.
         BridgeError: a simulator failed; its evaluation would not be one.
     """
-    evaluation = _Evaluation(loop, policies, episodes, deterministic=deterministic, on_step=on_step)
+    return score(
+        loop, PolicyActors(policies, deterministic=deterministic), episodes=episodes, on_step=on_step
+    )
+
+
+def score(
+    loop: EpisodeLoop,
+    actors: PolicyActors,
+    *,
+    episodes: int,
+    on_step: Callable[[str, SimulatorStep], None] | None = None,
+    on_episode: Callable[[str, EndedEpisode], None] | None = None,
+) -> dict[str, Score]:
+    """Scores of actors, by behavior name.
+
+    Args:
+        loop, episodes, on_step: as for ``evaluate``.
+        actors: act for all behaviors.
+        on_episode: called with each behavior's name and counted episode when it ends; None for nobody.
+
+    Raises:
+        UserError, BridgeError: as ``evaluate``.
+    """
+    evaluation = _Evaluation(loop, actors, episodes, on_step=on_step, on_episode=on_episode)
     loop.play(evaluation)
     for name, ledger in evaluation.ledgers.items():
         if ledger.num_endless:
@@ -54,29 +79,27 @@ def evaluate(
 
 
 class _Evaluation(Play):
-    """Policies that are scored."""
+    """Actors that are scored."""
 
     def __init__(
         self,
         loop: EpisodeLoop,
-        policies: Mapping[str, Policy],
+        actors: PolicyActors,
         episodes: int,
         *,
-        deterministic: bool,
         on_step: Callable[[str, SimulatorStep], None] | None,
+        on_episode: Callable[[str, EndedEpisode], None] | None,
     ) -> None:
-        self._policy_actors = PolicyActors(policies, deterministic=deterministic)
-        super().__init__(self._policy_actors)
+        self._policy_actors = actors
+        super().__init__(actors)
         self.ledgers: dict[str, EpisodeLedger] = {}
         """By the policy's name, like the tallies."""
         self._tally_of: dict[str, Tally] = {}
         self._loop = loop
-        self._policies = policies
         self._episodes = episodes
         self._on_step = on_step
-        self._groups = HeterogeneousGroups(
-            {name: policy.members for name, policy in policies.items() if policy.members}
-        )
+        self._on_episode = on_episode
+        self._groups = HeterogeneousGroups(actors.groups)
 
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Acts, and counts the tick."""
@@ -87,15 +110,19 @@ class _Evaluation(Play):
             team = parse_behavior_id(behavior_id).team
             name = self._policy_actors.policy_of(behavior_id)
             if name not in self.ledgers:
-                ledger = EpisodeLedger(self._episodes, self._policies[name].spec.members)
-                self.ledgers[name] = ledger
-                self._tally_of[name] = self._loop.tally(f"'{name}'", ledger)
-                self.tallies.append(self._tally_of[name])
+                self._add_ledger(name)
             seen = self._tally_of[name].observe(tick.simulator, team, batch)
             if self._on_step is not None:
                 actions = replies[behavior_id].rows(seen.waiting)
                 self._on_step(name, SimulatorStep(tick.simulator, team, seen.batch, actions))
         return self._groups.split(tick, replies)
+
+    def _add_ledger(self, name: str) -> None:
+        on_end = None if self._on_episode is None else partial(self._on_episode, name)
+        ledger = EpisodeLedger(self._episodes, self._policy_actors.members_of(name), on_end=on_end)
+        self.ledgers[name] = ledger
+        self._tally_of[name] = self._loop.tally(f"'{name}'", ledger)
+        self.tallies.append(self._tally_of[name])
 
 
 class PolicyActors:
@@ -103,13 +130,30 @@ class PolicyActors:
 
     def __init__(self, policies: Mapping[str, Policy], *, deterministic: bool) -> None:
         """policies: by behavior name."""
-        self._policies = policies
-        self._actors = {name: PolicyActor(policy, deterministic) for name, policy in policies.items()}
+        self._deterministic = deterministic
+        self._policies: dict[str, Policy] = {}
+        self._actors: dict[str, PolicyActor] = {}
         self._policy_of: dict[str, str] = {}
+        for name, policy in policies.items():
+            self.add(name, policy)
+
+    def add(self, name: str, policy: Policy) -> None:
+        """Adds the policy of a behavior name."""
+        self._policies[name] = policy
+        self._actors[name] = PolicyActor(policy, self._deterministic)
 
     def declare(self, tick: Tick) -> None:
         """Takes in the behaviors that a tick declares. Raises UserError as ``policies_for``."""
         self._policy_of |= policies_for(tick, self._policies)
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[str]]:
+        """The member behaviors of each policy of a heterogeneous group, by the group's name."""
+        return {name: policy.members for name, policy in self._policies.items() if policy.members}
+
+    def members_of(self, name: str) -> tuple[MemberSpec, ...]:
+        """The members of a policy of a heterogeneous group, by the policy's name; empty for other policies."""
+        return self._policies[name].spec.members
 
     def policy_of(self, behavior_id: str) -> str:
         """The name of the policy that acts for a behavior id."""

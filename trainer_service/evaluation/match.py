@@ -163,7 +163,6 @@ class _Half(Play):
         *,
         deterministic: bool,
     ) -> None:
-        self._specs = specs
         self._ids = ids
         self._is_known = False
         """Whether a tick was counted, and so all behaviors are known."""
@@ -193,9 +192,7 @@ class _Half(Play):
                 tally.observe(tick.simulator, ALL_TEAMS, side_batch(batches))
         if self.complete:
             return {}
-        return {
-            each: self._seats[each in self._ids].act(tick, each, self._specs[each]) for each in tick.steps
-        }
+        return {each: self._seats[each in self._ids].act(tick, each) for each in tick.steps}
 
     def games(self) -> Games:
         """The games that have ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainer_service.collection.opponents import expert_actions
@@ -15,8 +15,10 @@ from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints, random_policy
 from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Tick
-from unity_bridge.specs import BehaviorSpec
+from unity_bridge.simulators.registry import experts
+from unity_bridge.specs import BehaviorSpec, MemberSpec
 from unity_bridge.steps import ActionBatch
 
 
@@ -63,12 +65,73 @@ def player_checkpoints(name: PlayerName, results_dir: str | Path) -> dict[str, C
         raise UserError(f"player '{name.text}': {error}") from None
 
 
+class RandomActors(PolicyActors):
+    """Random policies, one for each behavior that a simulator declares."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        super().__init__({}, deterministic=False)
+
+    def declare(self, tick: Tick) -> None:
+        """Adds a policy for each new behavior. Raises UserError where a behavior is declared differently again."""
+        for behavior_id, spec in tick.new_specs.items():
+            name = parse_behavior_id(behavior_id).name
+            if name not in self._policies:
+                self.add(name, random_policy(name, spec, self._seed))
+        super().declare(tick)
+
+
+class ExpertActors(PolicyActors):
+    """A scene's own expert, whose actions the simulator sends along."""
+
+    def __init__(self) -> None:
+        super().__init__({}, deterministic=True)
+        self._specs: dict[str, BehaviorSpec] = {}
+
+    def declare(self, tick: Tick) -> None:
+        """Takes in the behaviors that a tick declares."""
+        self._specs |= tick.new_specs
+
+    def policy_of(self, behavior_id: str) -> str:
+        """The behavior's name."""
+        return parse_behavior_id(behavior_id).name
+
+    def members_of(self, name: str) -> tuple[MemberSpec, ...]:
+        """None: an expert acts for each behavior."""
+        return ()
+
+    def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
+        """The expert's actions for all who wait. Raises UserError if the simulator did not send them."""
+        team, batch = parse_behavior_id(behavior_id).team, tick.steps[behavior_id]
+        steps = BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages)
+        return expert_actions(steps, self._specs[behavior_id])
+
+
+def actors_of(player: Player, *, deterministic: bool) -> PolicyActors:
+    """The actors of a player. deterministic: likeliest actions of policies instead of drawn ones."""
+    if player.name.is_expert:
+        return ExpertActors()
+    if player.name.is_random:
+        return RandomActors(player.seed)
+    return PolicyActors(player.policies, deterministic=deterministic)
+
+
+def with_expert(command: Command) -> Command:
+    """The program that also sends what its own expert would do. Raises UserError where there is no expert."""
+    if command.env not in experts():
+        raise UserError(
+            f"expert: '{command.env}' has no expert of its own; expected one of {', '.join(experts())}, or "
+            "another player: random or the policy of a run"
+        )
+    return replace(command, arguments=(*command.arguments, "--expert"))
+
+
 class Seat:
     """A player on one side of a match."""
 
     def __init__(self, player: Player, *, deterministic: bool) -> None:
         self._player = player
-        self._actors = PolicyActors(player.policies, deterministic=deterministic)
+        self._actors = actors_of(player, deterministic=deterministic)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
         """Takes the player's place as these behavior ids.
@@ -76,28 +139,18 @@ class Seat:
         Raises:
             UserError: the player has no policy for one of them, or one of a different behavior.
         """
-        player = self._player
-        if player.name.is_expert:
-            return
-        if player.name.is_random:
-            named = {parse_behavior_id(each).name: spec for each, spec in specs.items()}
-            chance = {name: random_policy(name, spec, player.seed) for name, spec in named.items()}
-            self._actors = PolicyActors(chance, deterministic=False)
         try:
             self._actors.declare(Tick(0, specs, {}))
         except UserError as error:
-            raise UserError(f"player '{player.name.text}' as {', '.join(specs)}: {error}") from None
+            raise UserError(f"player '{self._player.name.text}' as {', '.join(specs)}: {error}") from None
 
-    def act(self, tick: Tick, behavior_id: str, spec: BehaviorSpec) -> ActionBatch:
+    def act(self, tick: Tick, behavior_id: str) -> ActionBatch:
         """The player's actions for all who wait of a behavior id.
 
         Raises:
             UserError: the expert shall act, and the simulator has not said what it would do.
         """
-        if not self._player.name.is_expert:
-            return self._actors.act_as(tick, behavior_id)
-        team, batch = parse_behavior_id(behavior_id).team, tick.steps[behavior_id]
-        return expert_actions(BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages), spec)
+        return self._actors.act_as(tick, behavior_id)
 
     def drop(self, simulator: int) -> None:
         """Forgets what policies remember of a simulator that begins anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +170,40 @@ class Evaluation:
         return {**when, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
 
 
+@dataclass(frozen=True, slots=True)
+class EndedEpisode:
+    """A counted episode of an agent that has ended."""
+
+    number: int
+    """From 1 on, in the order in which episodes start."""
+
+    team: int
+
+    episode_return: float
+    """The sum of the agent's own rewards."""
+
+    length: int
+    """Decisions."""
+
+    truncated: bool
+    """Whether a time limit or the like ended it, not the task."""
+
+    cut: bool
+    """Whether that was a limit of steps of the trainer (``max_episode_steps``)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``play --json`` prints for an episode, in Gymnasium's words."""
+        return {
+            "episode": self.number,
+            "team": self.team,
+            "return": self.episode_return,
+            "length": self.length,
+            "terminated": not self.truncated,
+            "truncated": self.truncated,
+            "cut": self.cut,
+        }
+
+
 class EpisodeLedger:
     """Counts the first ``wanted`` episodes of agents that *start*, however long they take, and the episodes of
     all groups that started before that number was reached.
@@ -178,10 +212,22 @@ class EpisodeLedger:
     before one that balances has come to its end.
     """
 
-    def __init__(self, wanted: int, members: tuple[MemberSpec, ...] = ()) -> None:
-        """members: the behaviors of a heterogeneous group, whose agents are observed; empty for one behavior."""
+    def __init__(
+        self,
+        wanted: int,
+        members: tuple[MemberSpec, ...] = (),
+        *,
+        on_end: Callable[[EndedEpisode], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            wanted: the number of episodes to count.
+            members: the behaviors of a heterogeneous group, whose agents are observed; empty for one behavior.
+            on_end: called with each counted episode when it ends; None for nobody.
+        """
         self.wanted = wanted
         self.members = members
+        self._on_end = on_end
         self._agents = AgentRows()
         self._episode = np.full(16, -1, np.int64)
         """Number of the running episode of each row; −1 where none runs."""
@@ -257,10 +303,16 @@ class EpisodeLedger:
         agent_indices = reported_agent_indices(batch, self._allocator.assign(simulator, team, batch))[first:]
         if first:
             rows = self._agents.find(simulator, keys[:first])
+            episodes = np.where(rows >= 0, self._episode[rows], -1)
+            counted = (episodes >= 0) & (episodes < self.wanted)
             if cut is not None:
-                episodes = self._episode[rows[cut & (rows >= 0)]]
-                self._cut[episodes[(episodes >= 0) & (episodes < self.wanted)]] = True
+                self._cut[episodes[cut & counted]] = True
             self._credit(rows[rows >= 0], batch.rewards[:first][rows >= 0], ends=True)
+            if self._on_end is not None:
+                for row in np.flatnonzero(counted).tolist():
+                    self._on_end(
+                        self._ended_episode(int(episodes[row]), truncated=bool(batch.truncated[row]))
+                    )
         rows = self._agents.assign(simulator, keys[first:])
         if self._agents.capacity > len(self._episode):
             more = np.full(2 * self._agents.capacity, -1, np.int64)
@@ -274,6 +326,16 @@ class EpisodeLedger:
                 self._teams[self._started] = team
                 self._agent_indices[self._started] = agent_index
             self._started += 1
+
+    def _ended_episode(self, episode: int, *, truncated: bool) -> EndedEpisode:
+        return EndedEpisode(
+            episode + 1,
+            int(self._teams[episode]),
+            float(self._returns[episode]),
+            int(self._lengths[episode]),
+            truncated,
+            bool(self._cut[episode]),
+        )
 
     def _credit(self, rows: NDArray[np.int64], rewards: NDArray[np.float32], *, ends: bool) -> None:
         episodes = self._episode[rows]

@@ -13,7 +13,7 @@ import grpc
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.conversation import Exchange, converse, goodbye
+from unity_bridge.simulators.conversation import Exchange, Watch, converse, goodbye
 from unity_bridge.simulators.scene import Scene, Steps
 from unity_bridge.simulators.wait_notice import WaitNotice
 
@@ -55,7 +55,7 @@ def run(
     *,
     seed: int | None = None,
     episodes: int | None = None,
-    watch: Callable[[Steps], None] = lambda steps: None,
+    watch: Watch = lambda steps, is_reset: None,
     connect_timeout_s: float,
     reconnect_s: float = 0.0,
     say: Callable[[str], None] = lambda news: None,
@@ -121,7 +121,10 @@ def _play_until_over(
         if left <= 0 and player.was_answered:
             return f"no other trainer came to {player.address} within {timeout_s:g} s"
         if left <= 0:
-            raise ConnectError(f"no trainer answers on {player.address} (waited {timeout_s:g} s)")
+            raise ConnectError(
+                f"no trainer answers on {player.address} (waited {timeout_s:g} s). "
+                "mlagents-style play ENV plays without a trainer"
+            )
         time.sleep(min(retry_s, left))
         retry_s = min(2 * retry_s, _MAX_RETRY_S)
 
@@ -144,7 +147,7 @@ class _Player:
     scene: Scene
     seed: int | None
     episodes: int | None
-    watch: Callable[[Steps], None]
+    watch: Watch
     academy: Academy | None
     notice: WaitNotice
     _completed: int = 0
@@ -172,10 +175,10 @@ class _Player:
             self._completed, shown = self._completed + shown, 0
             return reply
 
-        def watch(steps: Steps) -> None:
+        def watch(steps: Steps, is_reset: bool) -> None:
             nonlocal shown
             shown = sum(batch.num_terminal for batch in steps.values())
-            self.watch(steps)
+            self.watch(steps, is_reset)
 
         left = None if self.episodes is None else self.episodes - self._completed
         try:

@@ -18,6 +18,7 @@ from unity_bridge.side_channels import FloatParameter, expert_record
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
+from unity_bridge.simulators.conversation import Watch
 from unity_bridge.simulators.foreign.options import FOREIGN_OPTIONS, add_arguments, schemes_of
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
 from unity_bridge.simulators.notices import relayed_warnings
@@ -99,7 +100,7 @@ def _group_options(arguments: argparse.Namespace) -> dict[str, Any]:
 @contextmanager
 def opened(
     arguments: argparse.Namespace, academy: Academy, opener: Callable[..., Scene] = open_scene
-) -> Iterator[tuple[Scene, Callable[[Steps], None]]]:
+) -> Iterator[tuple[Scene, Watch]]:
     """The scene that the arguments ask for, open as long as the context lasts, and a function that watches its steps.
 
     The film that the arguments ask for is saved at the end.
@@ -111,13 +112,13 @@ def opened(
     recorder = None
     try:
         recorder = _recorder(scene, arguments) if arguments.record else None
-        watchers: list[Callable[[Steps], object]] = [recorder.capture] if recorder else []
+        watchers: list[Watch] = [recorder.capture] if recorder else []
         if arguments.expert:
             watchers.append(_expert_sender(scene, academy, arguments.env))
 
-        def watch(steps: Steps) -> None:
+        def watch(steps: Steps, is_reset: bool) -> None:
             for each in watchers:
-                each(steps)
+                each(steps, is_reset)
 
         yield scene, watch
     finally:
@@ -128,9 +129,7 @@ def opened(
             scene.close()
 
 
-def _run(
-    scene: Scene, academy: Academy, watch: Callable[[Steps], None], arguments: argparse.Namespace
-) -> int:
+def _run(scene: Scene, academy: Academy, watch: Watch, arguments: argparse.Namespace) -> int:
     reason = run(
         scene,
         arguments.mlagents_port,
@@ -154,7 +153,7 @@ def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder | Bes
     return FilmRecorder(scene, arguments.record, episodes=episodes, seconds=seconds)
 
 
-def _expert_sender(scene: Scene, academy: Academy, env: str) -> Callable[[Steps], None]:
+def _expert_sender(scene: Scene, academy: Academy, env: str) -> Watch:
     """Returns what sends the expert's actions along with each message. Raises SceneError where there is no expert."""
     if not isinstance(scene, Demonstrator):
         raise SceneError(
@@ -162,7 +161,7 @@ def _expert_sender(scene: Scene, academy: Academy, env: str) -> Callable[[Steps]
         )
     demonstrator = scene
 
-    def send(steps: Steps) -> None:
+    def send(steps: Steps, is_reset: bool) -> None:
         academy.send(expert_record(demonstrator.expert()))
 
     return send

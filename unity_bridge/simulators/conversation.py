@@ -20,6 +20,9 @@ from unity_bridge.wire.row_view_pb2 import RowViewMessage, RowViewRLInput
 Exchange = Callable[[bytes], bytes]
 """Sends a serialized message to the trainer and returns its reply."""
 
+Watch = Callable[[Steps, bool], None]
+"""Takes what a scene is about to say, and whether the trainer has reset the scene."""
+
 PACKAGE_VERSION = "3.0.1"
 """The package version that we announce; not 3.0.0, which is known to scramble float pictures."""
 
@@ -34,7 +37,7 @@ def converse(
     *,
     seed: int | None = None,
     episodes: int | None = None,
-    watch: Callable[[Steps], None] = lambda steps: None,
+    watch: Watch = lambda steps, is_reset: None,
     academy: Academy | None = None,
 ) -> str:
     """Holds a ``conversation`` by a function that sends a message and returns the reply.
@@ -65,7 +68,7 @@ def conversation(
     *,
     seed: int | None = None,
     episodes: int | None = None,
-    watch: Callable[[Steps], None] = lambda steps: None,
+    watch: Watch = lambda steps, is_reset: None,
     academy: Academy | None = None,
     as_records: bool = False,
 ) -> Generator[bytes | Steps, bytes | Actions, str]:
@@ -79,7 +82,7 @@ def conversation(
         scene: not reset yet.
         seed: of the scene; what the trainer says if None.
         episodes: say goodbye after the message that completes so many; None plays on.
-        watch: called whenever the scene has changed, with what it is about to say.
+        watch: called whenever the scene has changed.
         academy: the scene's, where it has one.
 
     Returns:
@@ -106,9 +109,10 @@ def conversation(
     academy.receive(reply.unity_input.rl_input.side_channel)
     # Random generators want no negative seeds; a trainer's is an int32.
     steps = scene.reset((given_seed if seed is None else seed) % 2**31)
-    completed = 0
+    completed, is_reset = 0, True
     while True:
-        watch(steps)
+        watch(steps, is_reset)
+        is_reset = False
         outgoing = academy.outgoing()
         has_record = as_records and not outgoing and sender.has_described(steps)
         answer = yield steps if has_record else sender.message(steps, outgoing)
@@ -126,10 +130,8 @@ def conversation(
             continue
         rl_input = reply.unity_input.rl_input
         academy.receive(rl_input.side_channel)
-        if rl_input.command == CommandProto.RESET:
-            steps = scene.reset()
-        else:
-            steps = scene.step(read_actions(rl_input, steps, scene.behaviors))
+        is_reset = rl_input.command == CommandProto.RESET
+        steps = scene.reset() if is_reset else scene.step(read_actions(rl_input, steps, scene.behaviors))
 
 
 class StepSender:

@@ -103,7 +103,10 @@ def test_launched_simulators_do_not_wait_for_another_trainer(
 
 def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
     assert main(["sim:basic", "--mlagents-port", "1", "--connect-timeout", "0.1"]) == 1
-    assert capsys.readouterr().err == "error: sim:basic: no trainer answers on 127.0.0.1:1 (waited 0.1 s)\n"
+    assert capsys.readouterr().err == (
+        "error: sim:basic: no trainer answers on 127.0.0.1:1 (waited 0.1 s). "
+        "mlagents-style play ENV plays without a trainer\n"
+    )
 
 
 def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys) -> None:

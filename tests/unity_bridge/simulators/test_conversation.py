@@ -323,10 +323,15 @@ def test_last_rows_are_sent_before_the_goodbye(trainer) -> None:
 
 
 def test_watch_is_called_after_reset_and_each_step(trainer) -> None:
-    seen: list[int] = []
-    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0]])] * 3)
-    converse(trainer.exchange, Basic(), watch=lambda steps: seen.append(len(trainer.received)))
-    assert seen == [2, 3, 4, 5]
+    seen: list[tuple[int, bool]] = []
+    step = trainer.act(BASIC, discrete=[[0]])
+    trainer.handshake().then(step, step, trainer.command(CommandProto.RESET), step)
+    converse(
+        trainer.exchange,
+        Basic(),
+        watch=lambda steps, is_reset: seen.append((len(trainer.received), is_reset)),
+    )
+    assert seen == [(2, True), (3, False), (4, False), (5, True), (6, False)]
 
 
 def test_a_first_reply_without_an_initialization_is_named(trainer) -> None:

@@ -36,6 +36,10 @@ class Canvas:
     def line(self, start: Point, end: Point, color: Color = INK, width: int = 2) -> None:
         self._draw.line([start, end], fill=color, width=width)
 
+    def text(self, corner: Point, text: str, color: Color = INK) -> None:
+        """Writes a line of text in Pillow's own font. corner: the left upper one."""
+        self._draw.text(corner, text, fill=color)
+
     def paste(self, pixels: NDArray[np.uint8], left: int, top: int) -> None:
         """Copies pixels in. RGB, shape [height, width, 3]."""
         from PIL import Image

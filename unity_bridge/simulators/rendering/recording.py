@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from unity_bridge.simulators.rendering.films import FILMS, Film
+from unity_bridge.simulators.rendering.captions import captioned
+from unity_bridge.simulators.rendering.films import FILMS, Film, Frame
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
 
 LONGEST_S = 30.0
 """The length of a recording by default, in the scene's own time."""
+
+
+Caption = tuple[str, str]
+"""The state of the filmed agent's episode, and the result of its newest ended one."""
 
 
 class _Take:
@@ -33,9 +39,10 @@ class _Take:
         self._film: Film = kind(self._temporary, scene.frame_s * self._stride)
         self._seen = 0
         self._frames = 0
-        self._size: tuple[int, ...] | None = None
+        self._picture: Frame | None = None
+        """The newest, without its caption."""
 
-    def capture(self) -> None:
+    def capture(self, caption: Caption) -> None:
         """Films the scene as it stands, unless the film is as long as it may be.
 
         Raises:
@@ -44,16 +51,29 @@ class _Take:
         if self._seen >= self._limit:
             return
         if self._seen % self._stride == 0:
-            frame = self._scene.render()
-            self._size = self._size or frame.shape
-            if frame.shape != self._size:
-                raise SceneError(f"render(): expected a picture {self._size}, as before, got {frame.shape}")
-            try:
-                self._film.add(frame)
-            except OSError as error:
-                raise SceneError(f"--record {self._path}: {error.strerror or error}") from error
-            self._frames += 1
+            picture, before = self._scene.render(), self._picture
+            if before is not None and picture.shape != before.shape:
+                raise SceneError(
+                    f"render(): expected a picture {before.shape}, as before, got {picture.shape}"
+                )
+            self._picture = picture
+            self._add(picture, caption)
         self._seen += 1
+
+    def close(self, caption: Caption) -> None:
+        """Shows the newest picture once more, with the caption of an episode that has ended. Raises as ``capture``.
+
+        The scene itself may already show the next episode.
+        """
+        if self._picture is not None and self._seen < self._limit:
+            self._add(self._picture, caption)
+
+    def _add(self, picture: Frame, caption: Caption) -> None:
+        try:
+            self._film.add(captioned(picture, caption))
+        except OSError as error:
+            raise SceneError(f"--record {self._path}: {error.strerror or error}") from error
+        self._frames += 1
 
     def save(self) -> int:
         """Puts the file in its place, whole or not at all. Returns the number of frames; with none there is no file.
@@ -96,15 +116,22 @@ class FilmRecorder:
         self._filmed = _FilmedAgent()
         self._episodes = episodes
 
-    def capture(self, steps: Steps) -> None:
+    def capture(self, steps: Steps, is_reset: bool = False) -> None:
         """Films the scene as it stands after these steps.
+
+        Args:
+            steps: what the scene is about to say.
+            is_reset: whether the trainer has reset the scene, which interrupts the episodes.
 
         Raises:
             SceneError: the picture has another size than the first, or the film cannot be written.
         """
-        self._filmed.watch(steps)
+        before = self._filmed.begun
+        self._filmed.watch(steps, is_reset)
         if self._episodes is None or self._filmed.begun <= self._episodes:
-            self._take.capture()
+            self._take.capture(self._filmed.caption)
+        elif before == self._episodes and self._filmed.has_restarted:
+            self._take.close(self._filmed.caption)
 
     def save(self) -> int:
         """Puts the file in its place, whole or not at all.
@@ -134,14 +161,16 @@ class BestEpisodeRecorder:
         self._take = _Take(scene, path, seconds)
         self._best: tuple[float, _Take] | None = None
 
-    def capture(self, steps: Steps) -> None:
-        """Films the scene as it stands after these steps. Raises SceneError like ``FilmRecorder.capture``."""
+    def capture(self, steps: Steps, is_reset: bool = False) -> None:
+        """Films the scene as it stands after these steps. Takes and raises what ``FilmRecorder.capture`` does."""
         before = self._filmed.begun
-        self._filmed.watch(steps)
+        self._filmed.watch(steps, is_reset)
         if before and self._filmed.begun > before:
+            if self._filmed.has_restarted:
+                self._take.close(self._filmed.caption)
             self._end_episode()
             self._take = _Take(self._scene, self._path, self._seconds, self._filmed.begun)
-        self._take.capture()
+        self._take.capture(self._filmed.caption)
 
     def save(self) -> int:
         """Puts the best episode in its place. Returns and raises like ``FilmRecorder.save``."""
@@ -163,6 +192,27 @@ class BestEpisodeRecorder:
         self._best = better
 
 
+@dataclass(slots=True)
+class _FilmedEpisode:
+    """An episode of the filmed agent."""
+
+    number: int
+    """From 1 on."""
+    steps: int = 0
+    earned: float = 0.0
+    """The agent's own rewards and its group's."""
+    outcome: str = ""
+    """How it ended; empty while it runs."""
+
+    @property
+    def progress(self) -> str:
+        return f"episode {self.number}   step {self.steps}   return {self.earned:.3f}"
+
+    @property
+    def result(self) -> str:
+        return f"episode {self.number}: return {self.earned:.3f}, {self.outcome}"
+
+
 class _FilmedAgent:
     """The agent that a recording counts episodes of: the first that asks for an action.
 
@@ -170,20 +220,40 @@ class _FilmedAgent:
     """
 
     def __init__(self) -> None:
-        self.begun = 0
-        """Its episodes that have begun."""
-        self.last_return = 0.0
-        """The return of its newest ended episode; before any, of the running one."""
+        self.has_restarted = False
+        """Whether the newest message ended an episode and began the next."""
         self._agent: tuple[str, int] | None = None
-        self._alive = False
-        self._return = 0.0
+        self._newest: _FilmedEpisode | None = None
+        self._ended: _FilmedEpisode | None = None
+
+    @property
+    def begun(self) -> int:
+        """Its episodes that have begun."""
+        return self._newest.number if self._newest else 0
 
     @property
     def has_ended(self) -> bool:
         """Whether its newest episode ended, and no other has begun."""
-        return self.begun > 0 and not self._alive
+        return self._newest is not None and self._newest is self._ended
 
-    def watch(self, steps: Steps) -> None:
+    @property
+    def last_return(self) -> float:
+        """The return of its newest ended episode; before any, of the running one."""
+        episode = self._ended or self._newest
+        return episode.earned if episode else 0.0
+
+    @property
+    def caption(self) -> Caption:
+        """The caption of a frame. A message that ends one episode and begins the next counts for the ended one."""
+        shown = self._ended if self.has_restarted else self._newest
+        return (shown.progress if shown else "", self._ended.result if self._ended else "")
+
+    def watch(self, steps: Steps, is_reset: bool) -> None:
+        """Follows the agent through a message. is_reset: whether its running episode was interrupted before."""
+        self.has_restarted = False
+        before = self._ended
+        if is_reset and self._newest is not None and not self.has_ended:
+            self._newest.outcome, self._ended = "interrupted", self._newest
         for behavior, batch in steps.items():
             ids = batch.agent_ids
             if self._agent is None and batch.num_terminal < len(ids):
@@ -192,12 +262,13 @@ class _FilmedAgent:
                 continue
             for row in np.flatnonzero(ids == self._agent[1]).tolist():
                 asks = row >= batch.num_terminal
-                if asks and not self._alive:
-                    self.begun += 1
-                    self._alive, self._return = True, 0.0
-                    continue  # what it earned before belongs to no episode
-                self._return += float(batch.rewards[row] + batch.group_rewards[row])
+                if self._newest is None or self.has_ended:
+                    if asks:  # what it earned before belongs to no episode
+                        self._newest = _FilmedEpisode(self.begun + 1)
+                        self.has_restarted = self._ended is not before
+                    continue
+                self._newest.steps += 1
+                self._newest.earned += float(batch.rewards[row] + batch.group_rewards[row])
                 if not asks:
-                    self._alive = False
-                if not asks or self.begun == 1:
-                    self.last_return = self._return
+                    self._newest.outcome = "time limit" if batch.truncated[row] else "terminated"
+                    self._ended = self._newest

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from unity_bridge.simulators.rendering import films
+from unity_bridge.simulators.rendering.captions import LEAST_WIDTH, caption_height, captioned
 from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRecorder, FilmRecorder
 from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
@@ -61,6 +62,24 @@ def frames_of(path: Path, size: tuple[int, int] = (0, 0)) -> np.ndarray:
     return pixels.reshape(-1, *size, 3)
 
 
+def brightness(frame: np.ndarray) -> int:
+    """The one value of a picture of ``Fading``."""
+    return int(frame[0, LEAST_WIDTH // 2, 0])
+
+
+def captions_of(path: Path) -> np.ndarray:
+    """The captions of a film, [frames, H, W, 3]."""
+    return frames_of(path)[:, -caption_height(2) :]
+
+
+def assert_captions(path: Path, expected: Sequence[tuple[str, str]]) -> None:
+    """Compares the captions of a film of 300 pixels with these."""
+    for shown, lines in zip(captions_of(path), expected, strict=True):
+        text = captioned(np.zeros((20, 300, 3), np.uint8), lines)[20:]
+        assert np.abs(shown.astype(int) - text).max() < 16  # a GIF has few colors
+        assert (shown.min(axis=2) < 128).any()  # some of it is ink
+
+
 def ffmpeg() -> str:
     import imageio_ffmpeg
 
@@ -74,13 +93,14 @@ def test_every_capture_is_a_frame_of_the_scenes_own_length(tmp_path: Path) -> No
         recorder.capture(NOTHING)
     assert recorder.save() == 3
     with Image.open(path) as picture:
-        assert (picture.size, picture.n_frames, picture.info["duration"]) == ((6, 8), 3, 250)
-    assert frames_of(path)[:, 0, 0].tolist() == [[2, 2, 2], [4, 4, 4], [6, 6, 6]]
+        assert picture.size == (LEAST_WIDTH, 8 + caption_height(2))
+        assert (picture.n_frames, picture.info["duration"]) == (3, 250)
+    assert [brightness(frame) for frame in frames_of(path)] == [2, 4, 6]
     assert list(tmp_path.iterdir()) == [path]
 
 
 @needs_ffmpeg
-@pytest.mark.parametrize("size", [(64, 48), (33, 51)])
+@pytest.mark.parametrize("size", [(64, 248), (33, 251)])
 @pytest.mark.process
 def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
     path = tmp_path / "fading.mp4"
@@ -88,7 +108,8 @@ def test_an_mp4_shows_the_same(tmp_path: Path, size: tuple[int, int]) -> None:
     for _ in range(30):
         recorder.capture(NOTHING)
     assert recorder.save() == 30
-    shown = frames_of(path, (size[0] + size[0] % 2, size[1] + size[1] % 2))
+    height = size[0] + caption_height(2)
+    shown = frames_of(path, (height + height % 2, size[1] + size[1] % 2))[:, : size[0]]
     assert len(shown) == 30
     assert np.abs(shown.mean(axis=(1, 2, 3)) - 2.0 * np.arange(1, 31)).max() < 6  # H.264 is not exact
     assert list(tmp_path.iterdir()) == [path]
@@ -147,7 +168,7 @@ def paid(steps: Steps, *rewards: float) -> Steps:
     return {behavior: replace(batch, rewards=np.array(rewards, np.float32))}
 
 
-@pytest.mark.parametrize(("last", "shown"), [(5.0, [8, 10]), (1.0, [2, 4, 6])])
+@pytest.mark.parametrize(("last", "shown"), [(5.0, [8, 10, 10]), (1.0, [2, 4, 6])])
 def test_the_best_episode_of_the_first_agent_is_kept(tmp_path: Path, last: float, shown: list[int]) -> None:
     path = tmp_path / "best.gif"
     recorder = BestEpisodeRecorder(Fading(), path)
@@ -159,8 +180,70 @@ def test_the_best_episode_of_the_first_agent_is_kept(tmp_path: Path, last: float
     recorder.capture(paid(steps_of([3], ended=[3]), last, 0))
     recorder.capture(paid(steps_of([3]), 100))  # does not end
     assert recorder.save() == len(shown)
-    assert frames_of(path)[:, 0, 0, 0].tolist() == shown
+    assert [brightness(frame) for frame in frames_of(path)] == shown
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_caption_shows_step_return_and_outcome(tmp_path: Path) -> None:
+    path = tmp_path / "captions.gif"
+    recorder = FilmRecorder(Fading(size=(20, 300)), path, episodes=2)
+    recorder.capture(paid(steps_of([3, 5]), 9, 9))
+    recorder.capture(paid(steps_of([3, 5]), 1.5, 9))
+    recorder.capture(paid(steps_of([3, 5], ended=[3]), -2, 7, 9))  # the second begins, too
+    recorder.capture(paid(steps_of([3]), 4))
+    cut = paid(steps_of([3, 5], ended=[3]), 1, 7, 9)["B?team=0"]
+    rows = {"terminated": np.zeros(3, np.bool_), "truncated": np.array([True, False, False])}
+    recorder.capture({"B?team=0": replace(cut, **rows)})
+    assert recorder.save() == 5
+    expected = [
+        ("episode 1   step 0   return 0.000", ""),
+        ("episode 1   step 1   return 1.500", ""),
+        ("episode 1   step 2   return -0.500", "episode 1: return -0.500, terminated"),
+        ("episode 2   step 1   return 4.000", "episode 1: return -0.500, terminated"),
+        ("episode 2   step 2   return 5.000", "episode 2: return 5.000, time limit"),
+    ]
+    assert_captions(path, expected)
+    assert brightness(frames_of(path)[-1]) == brightness(
+        frames_of(path)[-2]
+    )  # the end is shown on what was there
+
+
+def test_a_reset_begins_the_next_episode(tmp_path: Path) -> None:
+    path = tmp_path / "reset.gif"
+    recorder = FilmRecorder(Fading(size=(20, 300)), path, episodes=2)
+    recorder.capture(steps_of([3]), True)
+    recorder.capture(paid(steps_of([3]), 2))
+    recorder.capture(paid(steps_of([3]), 0), True)
+    recorder.capture(paid(steps_of([3]), 1))
+    recorder.capture(paid(steps_of([3]), 0), True)
+    assert recorder.save() == 5
+    expected = [
+        ("episode 1   step 0   return 0.000", ""),
+        ("episode 1   step 1   return 2.000", ""),
+        ("episode 1   step 1   return 2.000", "episode 1: return 2.000, interrupted"),
+        ("episode 2   step 1   return 1.000", "episode 1: return 2.000, interrupted"),
+        ("episode 2   step 1   return 1.000", "episode 2: return 1.000, interrupted"),
+    ]
+    assert_captions(path, expected)
+
+
+def test_an_agent_that_dies_is_shown_where_it_died(tmp_path: Path) -> None:
+    path = tmp_path / "death.gif"
+    recorder = FilmRecorder(Fading(size=(20, 300)), path, episodes=1)
+    recorder.capture(steps_of([3]))
+    recorder.capture(steps_of([], ended=[3]))
+    recorder.capture(steps_of([3]))  # the next one begins
+    assert recorder.save() == 2
+    assert [brightness(frame) for frame in frames_of(path)] == [2, 4]
+
+
+def test_narrow_pictures_stand_on_a_wider_page() -> None:
+    picture = np.full((8, 6, 3), 7, np.uint8)
+    page = captioned(picture, ("one", "two"))
+    assert page.shape == (8 + caption_height(2), LEAST_WIDTH, 3)
+    left = (LEAST_WIDTH - 6) // 2
+    assert np.array_equal(page[:8, left : left + 6], picture)
+    assert (page[:8, :left] > 200).all()
 
 
 def test_without_an_end_what_there_is_of_an_episode_is_kept(tmp_path: Path) -> None:

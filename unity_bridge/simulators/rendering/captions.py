@@ -1,0 +1,36 @@
+"""Captions of film frames: a strip of text below the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unity_bridge.simulators.rendering.drawing import Canvas
+
+LEAST_WIDTH = 200
+"""Pixels that a line of a caption needs; narrower pictures are centered on a page of this width."""
+
+_LINE_HEIGHT = 13
+_MARGIN = 4
+
+
+def caption_height(lines: int) -> int:
+    """The height of a caption with so many lines, in pixels."""
+    return lines * _LINE_HEIGHT + 2
+
+
+def captioned(picture: NDArray[np.uint8], lines: Sequence[str]) -> NDArray[np.uint8]:
+    """A picture with a caption below it. The same number of lines always gives the same size.
+
+    Args:
+        picture: RGB, shape [H, W, 3].
+        lines: of text, from top to bottom; empty ones keep their place.
+    """
+    height, width = picture.shape[:2]
+    page = Canvas(max(width, LEAST_WIDTH), height + caption_height(len(lines)))
+    page.paste(np.ascontiguousarray(picture), max(0, LEAST_WIDTH - width) // 2, 0)
+    for number, line in enumerate(lines):
+        page.text((_MARGIN, height + number * _LINE_HEIGHT), line)
+    return page.pixels()
