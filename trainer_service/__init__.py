@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_service._version import __version__
 
 if TYPE_CHECKING:
+    from trainer_service.api.clone import clone
     from trainer_service.api.comparison import compare, report
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.export import export
@@ -42,6 +43,7 @@ __all__ = [
     "RunOptions",
     "Score",
     "__version__",
+    "clone",
     "compare",
     "evaluate",
     "export",
@@ -61,6 +63,7 @@ _HOME = {
     "Policy": "policy",
     "RunOptions": "config",
     "Score": "rollout.episode_scores",
+    "clone": "api.clone",
     "compare": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",

@@ -15,6 +15,9 @@ from trainer_service.api.run_arguments import SETTINGS
 
 # argparse only: --help and a mistyped flag answer at once.
 
+CLONE_SETTINGS = ("run_id", "force", "results_dir", "seed", "device")
+"""Settings of a run that ``clone`` takes, too."""
+
 _RESUME = "--resume=true"
 _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
@@ -69,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_play(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
+    _add_clone(commands)
     _add_simulate(commands)
     _add_export(commands)
     _add_import(commands)
@@ -359,6 +363,31 @@ def _add_demo_info(commands: Any) -> None:
         "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
     )
     info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _add_clone(commands: Any) -> None:
+    clone = _command(
+        commands, "clone", help="learn from demonstrations, without a simulator", argument_default=argparse.SUPPRESS,
+        description="Makes a run by behavioral cloning of demonstrations. Networks and trainer type are those of the "
+        "behavior in the configuration; without one, those of PPO's built-in settings.",
+    )  # fmt: skip
+    clone.add_argument(
+        "config",
+        nargs="?",
+        metavar="CONFIG.yaml",
+        help="a file, or the name of a bundled configuration: 3dball",
+    )
+    clone.add_argument(
+        "--demo", required=True, metavar="PATH", help="a recording (.demo), or a folder of them"
+    )
+    length = clone.add_mutually_exclusive_group()
+    length.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the demonstrations (default 100)"
+    )
+    length.add_argument(
+        "--max-steps", type=int, metavar="N", help="demonstrated steps to learn from, in whole passes"
+    )
+    _add_settings(clone, *CLONE_SETTINGS)
 
 
 def _add_simulate(commands: Any) -> None:

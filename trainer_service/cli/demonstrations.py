@@ -1,8 +1,9 @@
-"""The commands ``record-demo`` and ``demo-info``."""
+"""The commands ``record-demo``, ``demo-info`` and ``clone``."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -72,6 +73,27 @@ def demo_info(parsed: argparse.Namespace) -> int:
     else:
         say("\n".join(map(to_text, found)))
     return 0
+
+
+def clone_demo(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style clone``. Returns the exit code.
+
+    Raises:
+        UserError: something in the flags, the configuration or the run's folder cannot be used.
+        DemonstrationError: a recording cannot be read.
+    """
+    from trainer_service.api.clone import clone
+
+    given = {key: value for key, value in vars(parsed).items() if key not in ("command", "parser")}
+    outcome = clone(**given)
+    run_id, results_dir = outcome.folder.name, outcome.folder.parent
+    location = "" if str(results_dir) == "results" else f" --results-dir={shlex.quote(str(results_dir))}"
+    say(f"Everything is in {outcome.folder}")
+    say(f"  score:  mlagents-style evaluate {shlex.quote(run_id)}{location} --env ENV")
+    say(
+        f"  learn:  mlagents-style learn --initialize-from {shlex.quote(run_id)}{location} --env ENV --run-id NEW"
+    )
+    return 130 if outcome.interrupted and not outcome.steps else 0
 
 
 def _record_expert(

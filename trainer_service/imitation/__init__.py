@@ -4,7 +4,8 @@ from trainer_service.imitation.demonstrations import (
     DemonstratedSteps,
     Demonstrations,
     DemonstrationStore,
+    check_fit,
     read_all,
 )
 
-__all__ = ["DemonstratedSteps", "DemonstrationStore", "Demonstrations", "read_all"]
+__all__ = ["DemonstratedSteps", "DemonstrationStore", "Demonstrations", "check_fit", "read_all"]

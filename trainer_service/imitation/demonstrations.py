@@ -65,6 +65,13 @@ class Demonstrations:
             *(column[rows].to(device) for column in self.steps[1:]),
         )
 
+    def episodes(self, chosen: NDArray[np.int64]) -> Demonstrations:
+        """Some of the episodes, by their numbers, in that order."""
+        ends = np.cumsum(self.lengths)
+        ranges = [np.arange(ends[i] - self.lengths[i], ends[i]) for i in chosen.tolist()]
+        rows = torch.from_numpy(np.concatenate([np.zeros(0, np.int64), *ranges]))
+        return Demonstrations(self.take(rows, torch.device("cpu")), self.lengths[chosen])
+
 
 class DemonstrationStore:
     """The demonstrations below a path, read when they are needed first: acting alone has no use for them."""
@@ -88,6 +95,10 @@ class DemonstrationStore:
                 raise UserError(str(error)) from None
         return self._content
 
+    def replace(self, content: Demonstrations) -> None:
+        """Holds other steps from now on, such as a part of those that were read."""
+        self._content = content
+
     def share(self, other: DemonstrationStore) -> bool:
         """Takes what the other has read, if that is what this one would read. Returns whether it is."""
         if (self._path, self._spec) != (other._path, other._spec):
@@ -110,7 +121,7 @@ def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
     ambiguous: set[str] = set()
     order = _float_order(spec)
     for file in open_demonstrations(path, order):
-        sensors = _check(file, spec)
+        sensors = check_fit(file, spec)
         ambiguous.update(file.ambiguous_pictures)
         goes_on = False
         for segment in file.segments():
@@ -156,7 +167,7 @@ def _log_order(path: Path, sensors: set[str], order: FloatOrder) -> None:
     )
 
 
-def _check(file: DemonstrationFile, spec: BehaviorSpec) -> list[int]:
+def check_fit(file: DemonstrationFile, spec: BehaviorSpec) -> list[int]:
     """Numbers of the sensors that agents decide from: all but the global state, which only critics see.
 
     Raises UserError for other sensors or actions. Names are not compared: they change with a project's scenes.

@@ -119,7 +119,7 @@ def train(
         are_isolated(options, command)  # before the run has a folder
     else:
         _require_permission_to_listen(host, insecure_listen)
-    options = _with_seeds(options).model_copy(
+    options = with_seeds(options).model_copy(
         update={"plugins": {**plugins_in(options), **plugins_among(callbacks)}}
     )
     curriculum = Curriculum(options.environment_parameters or {})
@@ -333,7 +333,7 @@ def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None
     )  # fmt: skip
 
 
-def _with_seeds(options: RunOptions) -> RunOptions:
+def with_seeds(options: RunOptions) -> RunOptions:
     """The options with every seed that they leave open, so that the run can be repeated from what is written."""
     seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
     chosen: dict[str, object] = {"env_settings": options.env_settings.model_copy(update={"seed": seed})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from trainer_service.networks.flat import FlatAdam, FlatParameters
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.random_streams import random_stream, restore_streams
-from trainer_service.ops.distributions import choice_offsets, masked_log_softmax
+from trainer_service.ops.distributions import choice_offsets, greedy_categorical, masked_log_softmax
 from trainer_service.ops.imitation import cloning_loss, large_margin_loss
 from trainer_service.rollout.trajectories import StepRanges, split_into_sequences
 from unity_bridge.specs import BehaviorSpec
@@ -38,6 +38,16 @@ Noise = Callable[[Tensor], Tensor]
 
 CloningLoss = Callable[[ActionParameters, DemonstratedSteps, Noise], Tensor]
 """How far the actions of B agents are from those demonstrated, a scalar that a gradient can be taken of."""
+
+
+class ImitationScore(NamedTuple):
+    """Means over demonstrated steps."""
+
+    loss: float
+    """The loss of the policy's likeliest actions: of continuous ones, the squared error of their means."""
+
+    accuracy: float | None
+    """The share of discrete actions that are the policy's likeliest ones; None without discrete actions."""
 
 
 class ClonedHeads(Protocol):
@@ -68,6 +78,11 @@ def margin_loss(branches: Sequence[int]) -> CloningLoss:
         return large_margin_loss(parameters.logits, choices, branches, _MARGIN)
 
     return loss
+
+
+def _likeliest(parameters: ActionParameters) -> ActionParameters:
+    """Parameters whose continuous actions do not deviate from their mean."""
+    return parameters._replace(log_sigma=torch.full_like(parameters.log_sigma, -torch.inf))
 
 
 def _among_all(choices: Tensor, branches: Sequence[int]) -> Tensor:
@@ -133,11 +148,15 @@ class BehavioralCloning:
         self._parameters = parameters
         self._normalize = normalize
         self._chunk = rows_at_once(network)
+        self._branches = spec.action_spec.discrete_branches
         self._device = compute.device
         self._shard = compute.shard
         self._optimizer = FlatAdam(parameters)
         self._generator = random_stream(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
+        self.leaves_deviation = False
+        """Whether only the mean of continuous actions is learned. Their deviation is then free for reinforcement
+        learning, which explores by it; without rewards beside it the loss would let it vanish."""
         self._memories: Tensor | None = None
         """Memories of all imitators before each sequence, side by side. Shape [sequences, imitators · memory size]."""
         self._steps_since_refresh = 0
@@ -184,12 +203,28 @@ class BehavioralCloning:
         """One gradient step. Returns the loss; of several learner ranks, this one's addend of it."""
         memories = self._starting_memories(demonstrations, sequences)
         own, part = self._shard.part_of_sequences(sequences.lengths[chosen])
-        chosen = chosen[own]
+        noise = partial(self._shard.normal, part=part, generator=self._generator)
+        steps, decided = self._decide(demonstrations, sequences, chosen[own], memories)
+        if self.leaves_deviation:
+            decided = [_likeliest(parameters) for parameters in decided]
+        losses = [self._loss(parameters, steps, noise) for parameters in decided]
+        loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
+        self._descend(loss, rate, part.share)
+        self._steps_since_refresh += part.count
+        return self._shard.weighted(loss.detach(), part.share)
+
+    def _decide(
+        self,
+        demonstrations: Demonstrations,
+        sequences: StepRanges,
+        chosen: NDArray[np.int64],
+        memories: Tensor | None,
+    ) -> tuple[DemonstratedSteps, list[ActionParameters]]:
+        """The steps of some sequences, and what each imitator decides there. memories: before every sequence."""
         batch = sequences.select(chosen)
         steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
-        noise = partial(self._shard.normal, part=part, generator=self._generator)
         seen = self._normalize(steps.observations)
-        losses: list[Tensor] = []
+        decided: list[ActionParameters] = []
         for k, imitator in enumerate(self._imitators):
             features = imitator.encode(seen)
             if imitator.memory is not None and memories is not None:
@@ -198,11 +233,31 @@ class BehavioralCloning:
                 ]
                 filled = torch.from_numpy(batch.filled()).to(self._device)
                 features = imitator.memory.unroll(features, starts, filled)
-            losses.append(self._loss(imitator.decide(features), steps, noise))
-        loss = losses[0] if len(losses) == 1 else torch.stack(losses).mean()
-        self._descend(loss, rate, part.share)
-        self._steps_since_refresh += part.count
-        return self._shard.weighted(loss.detach(), part.share)
+            decided.append(imitator.decide(features))
+        return steps, decided
+
+    @torch.no_grad()
+    def evaluate(self, demonstrations: Demonstrations) -> ImitationScore:
+        """Scores the policy on demonstrations, without learning from them."""
+        sequences = split_into_sequences(demonstrations.lengths, self._sequence_length)
+        has_memory = self._imitators[0].memory is not None
+        memories = self._recompute_memories(demonstrations, len(sequences)) if has_memory else None
+        order, scores, weights = np.arange(len(sequences)), [], []
+        for chunk in in_chunks(len(sequences), self._sequences_per_batch):
+            steps, decided = self._decide(demonstrations, sequences, order[chunk], memories)
+            each = [torch.stack(self._score(parameters, steps)) for parameters in decided]
+            scores.append(torch.stack(each).mean(dim=0))
+            weights.append(len(steps.terminated))
+        loss, accuracy = np.average(torch.stack(scores).cpu().numpy(), axis=0, weights=weights).tolist()
+        return ImitationScore(loss, accuracy if self._branches else None)
+
+    def _score(self, parameters: ActionParameters, steps: DemonstratedSteps) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy of one imitator; without discrete actions the accuracy means nothing."""
+        loss = self._loss(_likeliest(parameters), steps, torch.zeros_like)
+        if not self._branches:
+            return loss, torch.zeros_like(loss)
+        chosen = greedy_categorical(parameters.logits, self._branches)
+        return loss, (chosen == steps.discrete_actions).float().mean()
 
     def _descend(self, loss: Tensor, rate: float, share: float) -> None:
         self._parameters.zero_gradient()
