@@ -84,7 +84,7 @@ def clone(
         options = _with_budget(options, behavior, epochs * len(cloning.training))
         with _run_folder(options) as folder:
             _logger.info("%s", _in_words(cloning, behavior.name, Path(demo), epochs))
-            with _recorded(folder, console, behavior) as (recorder, writers):
+            with _recorded(folder, console, behavior, stop) as (recorder, writers):
                 recorder.add(behavior)
                 _learn(cloning, behavior, epochs, writers, stop)
         return Outcome(folder.path, {behavior.name: behavior.step}, stop.requested)
@@ -135,7 +135,7 @@ def _run_folder(options: RunOptions) -> Iterator[RunFolder]:
 
 @contextmanager
 def _recorded(
-    folder: RunFolder, console: Console, behavior: Behavior
+    folder: RunFolder, console: Console, behavior: Behavior, stop: StopSignals
 ) -> Iterator[tuple[Recorder, Sequence[SummaryWriter]]]:
     """A context at whose end the behavior is saved, with its model for Unity, whatever ends it."""
     import torch
@@ -154,7 +154,10 @@ def _recorded(
     except BaseException as error:
         recorder.finish([behavior], "failed", str(error))
         raise
-    recorder.finish([behavior], "finished", "stop: all epochs of cloning are over")
+    if stop.requested:
+        recorder.finish([behavior], "interrupted", stop.first_signal)
+    else:
+        recorder.finish([behavior], "finished", "the number of its epochs, which are over")
 
 
 def _learn(

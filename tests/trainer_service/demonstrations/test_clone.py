@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ NETWORK: dict[str, Any] = {"hidden_units": 32, "num_layers": 1}
 
 
 def rows(run: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path("results", run, "metrics.jsonl").read_text().splitlines()]
+    path = Path("results", run, "metrics.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def record(mlagents_style, scene: str, episodes: int, *flags: object) -> None:
@@ -224,6 +226,26 @@ def test_what_cannot_be_cloned_is_named(
     assert words in said.err
     assert "Traceback" not in said.err
     assert not Path("results").exists()
+
+
+@pytest.mark.probe
+def test_an_interrupted_run_saves_what_it_has_learned(
+    mlagents_style, write_demo, shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))), *episodes_of(shown, 5))
+    learn_epoch = OfflineCloning.learn_epoch
+
+    def interrupted(cloning: OfflineCloning) -> dict[str, float]:
+        if len(rows("half")) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return learn_epoch(cloning)
+
+    monkeypatch.setattr(OfflineCloning, "learn_epoch", interrupted)
+    said = mlagents_style("clone", "--demo=expert.demo", "--run-id=half")
+    assert said.code == 0, said.err
+    assert len(rows("half")) == 3
+    assert Path("results/half/Shown/checkpoint.safetensors").is_file()
+    assert "stopped early, ended by SIGINT" in mlagents_style("status", "half").out
 
 
 def test_recordings_without_steps_are_refused(mlagents_style, write_demo) -> None:
