@@ -72,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_play(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
+    _add_demo_convert(commands)
     _add_clone(commands)
     _add_simulate(commands)
     _add_export(commands)
@@ -363,6 +364,20 @@ def _add_demo_info(commands: Any) -> None:
         "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
     )
     info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _add_demo_convert(commands: Any) -> None:
+    convert = _command(
+        commands, "demo-convert", help="make a recording of a data set of Minari, or the reverse",
+        description="Converts between recordings (.demo) and data sets of Minari on this machine.",
+    )  # fmt: skip
+    convert.add_argument("source", metavar="FROM", help="minari:NAME, or a .demo file or a folder of them")
+    convert.add_argument("target", metavar="TO", help="the other one: FILE.demo, or minari:NAME")
+    convert.add_argument(
+        "--behavior", metavar="NAME",
+        help="the behavior of the recording (default: the id of the data set's environment, or the data set's name)",
+    )  # fmt: skip
+    convert.add_argument("--force", action="store_true", help="replace a recording that exists")
 
 
 def _add_clone(commands: Any) -> None:

@@ -358,6 +358,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "play": _elsewhere("play:play"),
     "record-demo": _record_demo,
     "demo-info": _elsewhere("demonstrations:demo_info"),
+    "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
     "export": _export,

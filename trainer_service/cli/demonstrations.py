@@ -1,4 +1,4 @@
-"""The commands ``record-demo``, ``demo-info`` and ``clone``."""
+"""The commands ``record-demo``, ``demo-info``, ``demo-convert`` and ``clone``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.cli.output import note, say, say_json
@@ -72,6 +73,36 @@ def demo_info(parsed: argparse.Namespace) -> int:
         say_json({"files": [to_json(contents) for contents in found]})
     else:
         say("\n".join(map(to_text, found)))
+    return 0
+
+
+def demo_convert(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style demo-convert``. Returns the exit code.
+
+    Raises:
+        UserError: not one of the two is a data set, it cannot be converted, or Minari is missing.
+        DemonstrationError: a recording cannot be read or written.
+    """
+    from trainer_service.demonstrations.clone import demonstrated_behavior
+    from trainer_service.demonstrations.record import check_target
+    from trainer_service.interop.minari_datasets import PREFIX, dataset_to_recording, recordings_to_dataset
+    from unity_bridge.demonstrations import open_demonstrations
+
+    source, target = parsed.source, parsed.target
+    if source.startswith(PREFIX) == target.startswith(PREFIX):
+        raise UserError(f"expected one of FROM and TO to be {PREFIX}NAME, got '{source}' and '{target}'")
+    if parsed.behavior and not source.startswith(PREFIX):
+        raise UserError("--behavior: of no use, as recordings name their behavior")
+    if source.startswith(PREFIX):
+        check_target(Path(target), force=parsed.force)
+        name, episodes, steps = dataset_to_recording(
+            source.removeprefix(PREFIX), Path(target), parsed.behavior
+        )
+    else:
+        name, _ = demonstrated_behavior(Path(source))
+        files = open_demonstrations(Path(source))
+        episodes, steps = recordings_to_dataset(files, target.removeprefix(PREFIX))
+    say(f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Action spaces as an agent's continuous actions and branches: how its decision becomes an environment's action."""
+"""Action spaces as an agent's continuous actions and branches: a decision becomes an environment's action, and back."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ class Actuator:
     spec: ActionSpec
     build: Callable[[Floats, Integers], Any]
     """Takes shapes [continuous size] and [branches]; returns a new member of the space."""
+    read: Callable[[Any], tuple[Floats, Integers]]
+    """Takes T members: an array [T, *space.shape], or a dictionary or tuple of such. Returns what ``build`` makes them
+    of, shapes [T, continuous size] and [T, branches]."""
 
     def idle(self) -> Any:
         """An action for an agent that does not decide: each first choice, the middle of each range."""
@@ -47,18 +50,23 @@ def actuator(space: Any, where: str = "action") -> Actuator:
         return _box(space)
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
-        return Actuator(space, ActionSpec(0, (int(space.n),)), lambda _, discrete: int(discrete[0]) + start)
+        return Actuator(
+            space,
+            ActionSpec(0, (int(space.n),)),
+            lambda _, discrete: int(discrete[0]) + start,
+            _reader_of_branches(np.ones(1), np.array([start])),
+        )
     if isinstance(space, spaces.MultiDiscrete):
         return _branches(space.nvec, space.start, space)
     if isinstance(space, spaces.MultiBinary):
         return _branches(np.full(space.shape, 2), np.zeros(space.shape, np.int64), space)
     if isinstance(space, spaces.Tuple):
         members = [actuator(member, f"{where}.{i}") for i, member in enumerate(space.spaces)]
-        return _side_by_side(space, members, tuple)
+        return _side_by_side(space, members, range(len(members)), tuple)
     if isinstance(space, spaces.Dict):
         keys = sorted(space.spaces)
         members = [actuator(space.spaces[key], f"{where}.{key}") for key in keys]
-        return _side_by_side(space, members, lambda actions: dict(zip(keys, actions, strict=True)))
+        return _side_by_side(space, members, keys, lambda actions: dict(zip(keys, actions, strict=True)))
     raise unsupported_space(space, where)
 
 
@@ -87,17 +95,32 @@ def _box(space: spaces.Box) -> Actuator:
         values = np.clip(center + half * continuous, low, high)
         return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
 
-    return Actuator(space, ActionSpec(len(low)), build)
+    def read(actions: Any) -> tuple[Floats, Integers]:
+        values = np.asarray(actions, np.float64).reshape(len(actions), -1)
+        return (values - center) / np.where(half > 0, half, 1), np.zeros((len(values), 0), np.int64)
+
+    return Actuator(space, ActionSpec(len(low)), build, read)
 
 
 def _branches(sizes: Integers, starts: Integers, space: Any) -> Actuator:
     def build(_: Floats, discrete: Integers) -> NDArray[Any]:
         return (discrete.reshape(sizes.shape) + starts).astype(space.dtype)
 
-    return Actuator(space, ActionSpec(0, tuple(int(size) for size in sizes.ravel())), build)
+    spec = ActionSpec(0, tuple(int(size) for size in sizes.ravel()))
+    return Actuator(space, spec, build, _reader_of_branches(sizes, starts))
 
 
-def _side_by_side(space: Any, members: Sequence[Actuator], join: Callable[[list[Any]], Any]) -> Actuator:
+def _reader_of_branches(sizes: Any, starts: Any) -> Callable[[Any], tuple[Floats, Integers]]:
+    def read(actions: Any) -> tuple[Floats, Integers]:
+        choices = np.asarray(actions).reshape(len(actions), sizes.size).astype(np.int64) - starts.ravel()
+        return np.zeros((len(choices), 0)), choices
+
+    return read
+
+
+def _side_by_side(
+    space: Any, members: Sequence[Actuator], keys: Sequence[Any], join: Callable[[list[Any]], Any]
+) -> Actuator:
     def build(continuous: Floats, discrete: Integers) -> Any:
         actions = []
         for member in members:
@@ -108,4 +131,11 @@ def _side_by_side(space: Any, members: Sequence[Actuator], join: Callable[[list[
 
     continuous = sum(member.spec.continuous_size for member in members)
     branches = tuple(size for member in members for size in member.spec.discrete_branches)
-    return Actuator(space, ActionSpec(continuous, branches), build)
+
+    def read(actions: Any) -> tuple[Floats, Integers]:
+        parts = [member.read(actions[key]) for member, key in zip(members, keys, strict=True)]
+        return np.concatenate([part[0] for part in parts], axis=1), np.concatenate(
+            [part[1] for part in parts], axis=1
+        )
+
+    return Actuator(space, ActionSpec(continuous, branches), build, read)

@@ -64,6 +64,14 @@ class Sensor:
             )
         return self.reader(self._in_shape(values))
 
+    def read_batch(self, observations: Any) -> Observation:
+        """Reads the sensor from N observations that lie side by side: arrays whose first dimension is N.
+
+        Raises:
+            SceneError: an observation is not in its space; names the value and the space.
+        """
+        return self.reader(self._in_shape(np.asarray(self._at(observations))))
+
     def _at(self, observation: Any) -> Any:
         for key in self.path:
             observation = observation[key]

@@ -85,6 +85,35 @@ def test_any_decision_is_a_member_of_the_space(space: Any, seed: int) -> None:
     assert space.contains(does.idle())
 
 
+def in_batch(space: Any, member: Any) -> Any:
+    """A batch of one member: arrays whose first dimension is 1."""
+    if isinstance(space, spaces.Dict):
+        return {key: in_batch(space[key], member[key]) for key in space}
+    if isinstance(space, spaces.Tuple):
+        return tuple(in_batch(inner, value) for inner, value in zip(space, member, strict=True))
+    return np.array([member])
+
+
+def assert_equal_members(space: Any, ours: Any, theirs: Any) -> None:
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for key in space if isinstance(space, spaces.Dict) else range(len(space)):
+            assert_equal_members(space[key], ours[key], theirs[key])
+    else:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@given(any_space, st.integers(0, 2**31 - 1))
+@settings(max_examples=150, deadline=None)
+def test_an_action_that_was_read_is_built_again(space: Any, seed: int) -> None:
+    does = actuator(space)
+    space.seed(seed)
+    member = space.sample()
+    continuous, discrete = does.read(in_batch(space, member))
+    assert continuous.shape == (1, does.spec.continuous_size)
+    assert discrete.shape == (1, does.spec.discrete_size)
+    assert_equal_members(space, does.build(continuous[0], discrete[0]), member)
+
+
 @given(any_space, st.integers(0, 2**31 - 1))
 @settings(max_examples=150, deadline=None)
 def test_a_flat_mask_and_one_for_each_branch_say_the_same(space: Any, seed: int) -> None:

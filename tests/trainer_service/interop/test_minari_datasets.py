@@ -1,0 +1,186 @@
+"""``mlagents-style demo-convert``: data sets of Minari as recordings, and the reverse."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile
+from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, ObservationSpec
+
+VECTOR = ObservationSpec("vector", (2,))
+BYTES = ObservationSpec("camera", (3, 20, 24), PICTURE)
+
+
+@pytest.fixture
+def minari(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package, with an empty folder of data sets."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(workplace / "minari"))
+    pytest.importorskip("h5py", reason="the extra [minari] is not installed")
+    return pytest.importorskip("minari", reason="the extra [minari] is not installed")
+
+
+def segments(path: str) -> list[DemonstratedSegment]:
+    return list(DemonstrationFile(Path(path)).segments(10**6))
+
+
+def make_dataset(
+    minari: Any, name: str, observation_space: Any, action_space: Any, **others: Any
+) -> list[Any]:
+    """A data set of three episodes, of 4, 5 and 6 steps. Returns them."""
+    from minari.data_collector import EpisodeBuffer
+
+    observation_space.seed(1)
+    action_space.seed(1)
+    episodes = []
+    for number in range(3):
+        steps = 4 + number
+        last = [step == steps - 1 for step in range(steps)]
+        episodes.append(
+            EpisodeBuffer(
+                id=number,
+                observations=np.array([observation_space.sample() for _ in range(steps + 1)]),
+                actions=np.array([action_space.sample() for _ in range(steps)]),
+                rewards=np.linspace(0.0, 1.0, steps).tolist(),
+                terminations=last if number else [False] * steps,
+                truncations=[False] * steps if number else last,
+                infos={},
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        minari.create_dataset_from_buffers(
+            name, episodes, observation_space=observation_space, action_space=action_space, **others
+        )
+    return episodes
+
+
+def test_a_dataset_becomes_a_recording_of_its_environment(mlagents_style, minari: Any) -> None:
+    import gymnasium
+
+    env = gymnasium.make("Pendulum-v1")
+    episodes = make_dataset(minari, "swing/up-v0", env.observation_space, env.action_space, env="Pendulum-v1")
+    said = mlagents_style("demo-convert", "minari:swing/up-v0", "swing.demo")
+    assert said.code == 0, said.err
+    assert said.out == "Converted 3 episodes of Pendulum-v1: 15 steps, in swing.demo\n"
+    file = DemonstrationFile(Path("swing.demo"))
+    assert file.behavior_name == "Pendulum-v1"
+    assert file.spec.action_spec == ActionSpec(1)
+    for episode, segment in zip(episodes, segments("swing.demo"), strict=True):
+        steps = len(segment)
+        assert segment.observations[0] == pytest.approx(episode.observations[:steps])
+        assert segment.final_observations[0] == pytest.approx(episode.observations[steps:])
+        # Torques from -2 to 2, as actions from -1 to 1.
+        assert segment.continuous_actions == pytest.approx(episode.actions / 2, abs=1e-6)
+        assert segment.rewards == pytest.approx(np.array(episode.rewards))
+    ends = [(each.terminated, each.truncated) for each in segments("swing.demo")]
+    assert ends == [(False, True), (True, False), (True, False)]
+
+
+@pytest.mark.process
+def test_a_policy_cloned_from_a_dataset_plays_in_its_environment(mlagents_style, minari: Any) -> None:
+    import gymnasium
+
+    env = gymnasium.make("CartPole-v1")
+    make_dataset(minari, "cart-v1", env.observation_space, env.action_space, env="CartPole-v1")
+    assert mlagents_style("demo-convert", "minari:cart-v1", "cart.demo").code == 0
+    assert mlagents_style("clone", "--demo=cart.demo", "--run-id=cart", "--epochs=2").code == 0
+    said = mlagents_style("evaluate", "cart", "--env=gym:CartPole-v1", "--episodes=2")
+    assert said.code == 0, said.err
+    assert "CartPole-v1" in said.out
+
+
+@pytest.mark.parametrize(
+    ("sensors", "actions"),
+    [
+        ((VECTOR,), ActionSpec(2)),
+        ((VECTOR,), ActionSpec(0, (3,))),
+        ((VECTOR, BYTES), ActionSpec(0, (3, 2))),
+        ((BYTES, VECTOR), ActionSpec(2, (3,))),
+    ],
+)
+def test_recordings_come_back_from_a_dataset(
+    mlagents_style, minari: Any, write_demo, shown, sensors: tuple[ObservationSpec, ...], actions: ActionSpec
+) -> None:
+    rng = np.random.default_rng(1)
+    episodes = []
+    for steps in (3, 5):
+        seen = [
+            rng.integers(0, 256, (steps + 1, *sensor.shape)).astype(np.uint8)
+            if sensor.is_picture
+            else rng.normal(size=(steps + 1, *sensor.shape)).astype(np.float32)
+            for sensor in sensors
+        ]
+        discrete = np.stack(
+            [rng.integers(0, size, steps) for size in actions.discrete_branches or (1,)], axis=1
+        )
+        continuous = rng.uniform(-1, 1, (steps, actions.continuous_size))
+        episodes.append(shown(seen, continuous, discrete if actions.discrete_size else None))
+    write_demo(BehaviorSpec(sensors, actions), *episodes)
+    said = mlagents_style("demo-convert", "expert.demo", "minari:mine/shown-v0")
+    assert said.code == 0, said.err
+    said = mlagents_style("demo-convert", "minari:mine/shown-v0", "back.demo")
+    assert said.code == 0, said.err
+    file = DemonstrationFile(Path("back.demo"))
+    assert file.behavior_name == "shown"
+    assert file.spec.action_spec == actions
+    assert [each.shape for each in file.spec.observation_specs] == [each.shape for each in sensors]
+    for before, after in zip(segments("expert.demo"), segments("back.demo"), strict=True):
+        for ours, theirs in zip(
+            before.observations + before.final_observations,
+            after.observations + after.final_observations,
+            strict=True,
+        ):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
+        assert after.continuous_actions == pytest.approx(before.continuous_actions, abs=1e-6)
+        np.testing.assert_array_equal(after.discrete_actions, before.discrete_actions)
+        assert (after.terminated, after.truncated) == (before.terminated, before.truncated)
+
+
+def test_what_cannot_be_converted_is_named(mlagents_style, minari: Any, write_demo, shown) -> None:
+    from gymnasium import spaces
+
+    write_demo(
+        BehaviorSpec((VECTOR,), ActionSpec(1)), shown([np.zeros((3, 2), np.float32)], np.zeros((2, 1)))
+    )
+    box = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        minari.create_dataset_from_buffers("none-v0", [], observation_space=box, action_space=box)
+    assert mlagents_style("demo-convert", "expert.demo", "minari:taken-v0").code == 0
+    for line, words in {
+        "minari:nowhere-v0 x.demo": "no such data set on this machine; 'minari download nowhere-v0'",
+        "minari:none-v0 x.demo": "'minari:none-v0': expected episodes, found none",
+        "minari:taken-v0 expert.demo": "'expert.demo' exists; --force replaces it",
+        "minari:taken-v0 x.json": "expected a name that ends in .demo",
+        "expert.demo minari:taken-v0": "'minari:taken-v0': A Minari dataset with ID taken-v0 already exists",
+        "expert.demo minari:taken": "'minari:taken': expected a name that ends in a version, such as taken-v0",
+        "nowhere.demo minari:new-v0": "'nowhere.demo': expected a recording",
+        "expert.demo minari:a//b-v0": "'minari:a//b-v0': Malformed dataset ID",
+        "expert.demo minari:new-v0 --behavior A": "--behavior: of no use",
+    }.items():
+        said = mlagents_style("demo-convert", *line.split())
+        assert (said.code, words in said.err) == (2, True), said.err
+        assert "Traceback" not in said.err
+
+
+def test_two_recordings_or_two_datasets_are_refused(mlagents_style) -> None:
+    for line in (["a.demo", "b.demo"], ["minari:a-v0", "minari:b-v0"]):
+        said = mlagents_style("demo-convert", *line)
+        assert said.code == 2
+        assert f"expected one of FROM and TO to be minari:NAME, got '{line[0]}' and '{line[1]}'" in said.err
+
+
+def test_a_missing_package_is_named_with_its_extra(mlagents_style, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = mlagents_style("demo-convert", "minari:a-v0", "a.demo")
+    assert said.code == 2
+    assert (
+        "minari:NAME: the package minari is not installed: pip install 'trainer-service[minari]'" in said.err
+    )
