@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trainer_service.api.arguments import nested
 from trainer_service.api.configuration import Configuration, read_configuration
 from trainer_service.api.run_arguments import SETTINGS
+from trainer_service.api.train import stop_signals
 from trainer_service.config import RunOptions, dump_run_options, plugins_in
 from trainer_service.errors import UserError
 from trainer_service.metrics import JsonlWriter, Series, Summary, SummaryWriter, TensorBoardWriter
@@ -20,13 +21,13 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.train import Outcome, with_seeds
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
     from trainer_service.demonstrations.clone import OfflineCloning
     from trainer_service.training.recorder import Recorder
+    from trainer_service.training.stop_signals import StopSignals
 
 DEFAULT_EPOCHS = 100
 
@@ -69,13 +70,13 @@ def clone(
         if number is not None and number < 1:
             raise UserError(f"{name}: expected at least 1, got {number}")
     if epochs is not None and max_steps is not None:
-        raise UserError("max_steps: expected nothing beside epochs, which says the same")
+        raise UserError("max_steps: expected only one of max_steps and epochs")
     given = {"run_id": run_id, "force": force, "results_dir": results_dir, "seed": seed, "device": device}
     loaded = read_configuration(config, nested(given, SETTINGS))
     options = with_seeds(loaded.options)
     options = options.model_copy(update={"plugins": plugins_in(options)})
     console = Console(tty=False, debug=options.debug, log_format=options.log_format)
-    with StopSignals() as stop, console:
+    with stop_signals() as stop, console:
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
         cloning, behavior = _prepare(options, Path(demo))

@@ -108,9 +108,7 @@ def train(
             )
             stack.enter_context(console)
         if stop is None:
-            # A person who works in this process would lose more than the run.
-            person = in_notebook() or hasattr(sys, "ps1")
-            stop = stack.enter_context(StopSignals(ends_process=not person))
+            stop = stack.enter_context(stop_signals())
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
         options = _with_arguments(loaded.options, environment)
@@ -129,6 +127,12 @@ def train(
 
 
 train = named(train, RunArguments)
+
+
+def stop_signals() -> StopSignals:
+    """Signals that ask a run of this process to end. The second one only ends the process if nobody works in it."""
+    person = in_notebook() or hasattr(sys, "ps1")  # who would lose more than the run
+    return StopSignals(ends_process=not person)
 
 
 def _with_arguments(options: RunOptions, environment: Environment) -> RunOptions:

@@ -18,7 +18,7 @@ from trainer_service.demonstrations.clone import OfflineCloning, cloning_setting
 from trainer_service.errors import UserError
 from trainer_service.networks.policies.action_heads import ActionHeads
 from trainer_service.training.compute import choose_device
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 
 VECTOR = ObservationSpec("vector", (2,))
 NETWORK: dict[str, Any] = {"hidden_units": 32, "num_layers": 1}
@@ -172,6 +172,21 @@ def test_deviation_of_continuous_actions_stays_for_exploration(write_demo, shown
         cloning.learn_epoch()
     heads = [each for each in behavior.learner.networks["network"].modules() if isinstance(each, ActionHeads)]
     assert [each.log_sigma.tolist() for each in heads if each.log_sigma is not None] == [[0.0]]
+
+
+def test_a_global_state_is_not_learned_from(write_demo, shown) -> None:
+    state = ObservationSpec(GLOBAL_STATE, (3,))
+    shows = [
+        shown([np.full((each.steps + 1, 3), 1e6, np.float32), *each.observations], each.continuous)
+        for each in episodes_of(shown, 5)
+    ]
+    cloning, behavior = prepared(
+        write_demo(BehaviorSpec((state, VECTOR), ActionSpec(1)), *shows), normalize=True
+    )
+    assert [tuple(sensor.shape[1:]) for sensor in cloning.training.steps.observations] == [(2,)]
+    losses = [cloning.learn_epoch()["Losses/Held-out Loss"] for _ in range(5)]
+    assert losses[-1] < losses[0]
+    assert behavior.spec.observation_specs == (state, VECTOR)
 
 
 def test_few_episodes_are_all_learned_from(write_demo, shown) -> None:
