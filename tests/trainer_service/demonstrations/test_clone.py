@@ -216,7 +216,7 @@ def test_recordings_of_different_behaviors_are_refused_by_name(write_demo, shown
     [
         (
             "--demo nowhere.demo",
-            "'nowhere.demo': expected a recording (.demo) or a folder of them, got nothing",
+            "'nowhere.demo' does not exist; expected a recording (.demo) or a folder of them",
         ),
         ("--demo empty", "'empty': expected a folder with recordings (.demo), it holds none"),
         ("config.yaml --demo expert.demo", "The behavior name 'Shown' has not been specified"),

@@ -161,7 +161,7 @@ def test_what_cannot_be_converted_is_named(mlagents_style, minari: Any, write_de
         "minari:taken-v0 x.json": "expected a name that ends in .demo",
         "expert.demo minari:taken-v0": "'minari:taken-v0': A Minari dataset with ID taken-v0 already exists",
         "expert.demo minari:taken": "'minari:taken': expected a name that ends in a version, such as taken-v0",
-        "nowhere.demo minari:new-v0": "'nowhere.demo': expected a recording",
+        "nowhere.demo minari:new-v0": "'nowhere.demo' does not exist; expected a recording",
         "expert.demo minari:a//b-v0": "'minari:a//b-v0': Malformed dataset ID",
         "expert.demo minari:new-v0 --behavior A": "--behavior: of no use",
     }.items():
