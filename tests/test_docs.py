@@ -260,10 +260,24 @@ def test_python_on_pages_imports_what_exists() -> None:
                 and node.module
                 and not node.module.startswith("mlagents_envs")
             ):
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+                assert all(resolves(f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
                 assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", ["python-api.md", "groups.md"])
+def test_loops_over_pettingzoo_run_as_they_are_printed(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mpe2")
+    monkeypatch.chdir(tmp_path)
+    [block] = [each for each in blocks(REPOSITORY / "docs" / page, "python") if "parallel_env" in each]
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(block.replace("20_000", "200"), names)
+    assert min(names["outcome"].steps.values()) >= 200
+    assert names["actions"].keys() == set(names["env"].possible_agents)
+    assert all(names["env"].action_space(agent).contains(each) for agent, each in names["actions"].items())
 
 
 @pytest.mark.process

@@ -171,5 +171,5 @@ def test_a_list_of_rewards_without_a_number_of_agents_is_refused_with_the_remedy
     scene = open_scene("gym:foragers:Foragers")
     scene.reset(1)
     choices = ActionBatch(np.zeros((1, 0), np.float32), np.zeros((1, 3), np.int32))
-    with pytest.raises(SceneError, match="expected a number as reward, got 3 .* attribute n_agents = 3"):
+    with pytest.raises(SceneError, match=r"expected a number as reward, got 3 .* attribute n_agents = 3"):
         scene.step({"Foragers?team=0": choices})
