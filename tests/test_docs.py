@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ import yaml
 
 import trainer_service
 from trainer_service._version import __version__
+from trainer_service.callbacks import METHODS as CALLBACK_METHODS
 from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import _REMOVED, build_parser
 from trainer_service.config import parse_run_options
@@ -263,6 +264,27 @@ def test_python_on_pages_imports_what_exists() -> None:
                 assert all(resolves(f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
                 assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
+
+
+def test_callbacks_on_pages_have_the_types_of_the_methods_that_they_override() -> None:
+    shown = set()
+    for block in blocks(REPOSITORY / "docs" / "callbacks.md", "python"):
+        if "(Callback):" not in block:
+            continue
+        names: dict[str, Any] = {}
+        exec(block, names)
+        [kind] = [
+            each
+            for each in names.values()
+            if isinstance(each, type) and each.__base__ is trainer_service.Callback
+        ]
+        for name in set(CALLBACK_METHODS) & vars(kind).keys():
+            hints, known = (get_type_hints(getattr(each, name)) for each in (kind, trainer_service.Callback))
+            assert {key: each for key, each in hints.items() if key != "return"} == {
+                key: each for key, each in known.items() if key != "return"
+            }
+            shown.add(name)
+    assert shown == {"on_collection", "on_step", "on_episode_end", "shape_rewards"}
 
 
 @pytest.mark.process

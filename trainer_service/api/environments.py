@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from trainer_service.collection.launching import program_for
 from trainer_service.config import RunOptions
@@ -17,6 +17,21 @@ from trainer_service.errors import UserError
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
+
+
+class SteppedEnvironment(Protocol):
+    """An environment of Gymnasium or PettingZoo, or with lists of agents."""
+
+    @property
+    def reset(self) -> Callable[..., Any]: ...
+
+    @property
+    def step(self) -> Callable[..., Any]: ...
+
+
+EnvironmentLike: TypeAlias = str | os.PathLike[str] | SteppedEnvironment | Callable[..., Any]
+"""The types of ``env`` in ``train``, ``evaluate`` and ``record``: a text as for ``--env``, an id, a path, an
+environment, or a function or class that makes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +77,7 @@ class Environment:
 
 
 def environment_for(
-    env: Any,
+    env: EnvironmentLike | None,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
@@ -98,7 +113,7 @@ def environment_for(
     return Environment(env_path=given.env, env_args=arguments, given=given)
 
 
-def _registered(env: str) -> Any:
+def _registered(env: str) -> str | Callable[..., Any]:
     """What a text stands for where it is the id of an environment of Gymnasium or of a known library; else the text."""
     name = env.rpartition(":")[2]
     library = library_of(name) if re.search(r"-v\d+$", name) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from trainer_service.api.arguments import named, nested, require_known
 from trainer_service.api.configuration import Configuration, read_configuration
-from trainer_service.api.environments import Environment, environment_for
+from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.config import RunOptions
 from trainer_service.config.section import OF_STABLE_BASELINES
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 def train(
     config: Configuration = None,
-    env: Any = None,
+    env: EnvironmentLike | None = None,
     *,
     env_args: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
