@@ -48,9 +48,10 @@ def train(
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
     It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
-    terminal that closed or a callback asked it to stop; what was learned is saved then. Outside the main thread it
-    hears no signals. In a process that torchrun started, other than the first, it only computes its part of the
-    updates.
+    terminal that closed or a callback asked it to stop; what was learned is saved then, and ``Outcome.interrupted`` is
+    true. It raises KeyboardInterrupt for a second interrupt in a notebook or an interactive Python, and where the
+    environment or a callback raises it; what was learned is saved then too. Outside the main thread it hears no
+    signals. In a process that torchrun started, other than the first, it only computes its part of the updates.
 
     Args:
         config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
@@ -97,11 +98,14 @@ def train(
     loaded = read_configuration(config, overrides)
     with ExitStack() as stack:
         if console is None:
+            from trainer_service.analysis.live_curve import live_curve
             from trainer_service.metrics.console import Console
 
+            notebook = in_notebook()
             console = Console(
                 tty=False,
-                notebook=in_notebook(),
+                notebook=notebook,
+                chart=live_curve if notebook else None,
                 debug=loaded.options.debug,
                 log_format=loaded.options.log_format,
                 verbose=verbose,
