@@ -6,6 +6,7 @@ import ast
 import configparser
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -287,6 +288,39 @@ def test_callbacks_on_pages_have_the_types_of_the_methods_that_they_override() -
     assert shown == {"on_collection", "on_step", "on_episode_end", "shape_rewards"}
 
 
+SHORTER = {
+    '"cartpole"': '{"trainer_type": "ppo", "max_steps": 300, "summary_freq": 100}',
+    '"basic"': '{"trainer_type": "ppo", "max_steps": 300}',
+    "20_000": "200",
+    "episodes=100": "episodes=2",
+    "episodes=3": "episodes=1",
+}
+"""Replacements that make the examples of a page quick."""
+
+
+def shortened(block: str) -> str:
+    return functools.reduce(lambda text, pair: text.replace(*pair), SHORTER.items(), block)
+
+
+@pytest.mark.process
+def test_python_of_the_page_on_programs_runs_in_the_order_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block is a program; a later one may use the runs of those before it, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    run = 0
+    for block in blocks(REPOSITORY / "docs" / "python-api.md", "python"):
+        needs = {"mlagents_envs", "mpe2", "pygame"} & set(
+            re.findall(r"\w+", block + "pygame" * ("record(" in block))
+        )
+        if "file_name=None" in block or not all(importlib.util.find_spec(module) for module in needs):
+            continue
+        exec(shortened(block), {"__name__": "__main__"})
+        run += 1
+    assert run >= 6
+    assert {"cart", "pendulum", "short"} <= {path.name for path in Path("results").iterdir()}
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("page", ["python-api.md", "groups.md"])
 def test_loops_over_pettingzoo_run_as_they_are_printed(
@@ -296,7 +330,7 @@ def test_loops_over_pettingzoo_run_as_they_are_printed(
     monkeypatch.chdir(tmp_path)
     [block] = [each for each in blocks(REPOSITORY / "docs" / page, "python") if "parallel_env" in each]
     names: dict[str, Any] = {"__name__": "__main__"}
-    exec(block.replace("20_000", "200"), names)
+    exec(shortened(block), names)
     assert min(names["outcome"].steps.values()) >= 200
     assert names["actions"].keys() == set(names["env"].possible_agents)
     assert all(names["env"].action_space(agent).contains(each) for agent, each in names["actions"].items())
