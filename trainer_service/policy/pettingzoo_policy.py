@@ -100,9 +100,8 @@ class PettingZooPolicy:
             ]
             if steps:
                 actions |= part.act(steps, deterministic=deterministic)
-        return {
-            agent: actions[agent] for agent in there if agent in actions
-        }  # some environments want their order
+        # In the order of the environment's agents, which some environments rely on.
+        return {agent: actions[agent] for agent in there if agent in actions}
 
     def _mask_of(self, agent: Agent, info: Any) -> Any:
         mask = mask_of_info(info, self._code)
