@@ -17,7 +17,7 @@ include_patterns = ["*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4  # as GitHub names them
 highlight_language = "text"
-autodoc_typehints = "description"
+autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 

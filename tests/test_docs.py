@@ -6,6 +6,7 @@ import ast
 import configparser
 import functools
 import importlib
+import importlib.util
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ import yaml
 
 import trainer_service
 from trainer_service._version import __version__
+from trainer_service.callbacks import METHODS as CALLBACK_METHODS
 from trainer_service.cli import commands as cli
 from trainer_service.cli.arguments import _REMOVED, build_parser
 from trainer_service.config import parse_run_options
@@ -260,10 +262,77 @@ def test_python_on_pages_imports_what_exists() -> None:
                 and node.module
                 and not node.module.startswith("mlagents_envs")
             ):
-                module = importlib.import_module(node.module)
-                assert all(hasattr(module, alias.name) for alias in node.names), ast.unparse(node)
+                assert all(resolves(f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
                 assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
+
+
+def test_callbacks_on_pages_have_the_types_of_the_methods_that_they_override() -> None:
+    shown = set()
+    for block in blocks(REPOSITORY / "docs" / "callbacks.md", "python"):
+        if "(Callback):" not in block:
+            continue
+        names: dict[str, Any] = {}
+        exec(block, names)
+        [kind] = [
+            each
+            for each in names.values()
+            if isinstance(each, type) and each.__base__ is trainer_service.Callback
+        ]
+        for name in set(CALLBACK_METHODS) & vars(kind).keys():
+            hints, known = (get_type_hints(getattr(each, name)) for each in (kind, trainer_service.Callback))
+            assert {key: each for key, each in hints.items() if key != "return"} == {
+                key: each for key, each in known.items() if key != "return"
+            }
+            shown.add(name)
+    assert shown == {"on_collection", "on_step", "on_episode_end", "shape_rewards"}
+
+
+SHORTER = {
+    '"cartpole"': '{"trainer_type": "ppo", "max_steps": 300, "summary_freq": 100}',
+    '"basic"': '{"trainer_type": "ppo", "max_steps": 300}',
+    "20_000": "200",
+    "episodes=100": "episodes=2",
+    "episodes=3": "episodes=1",
+}
+"""Replacements that make the examples of a page quick."""
+
+
+def shortened(block: str) -> str:
+    return functools.reduce(lambda text, pair: text.replace(*pair), SHORTER.items(), block)
+
+
+@pytest.mark.process
+def test_python_of_the_page_on_programs_runs_in_the_order_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block is a program; a later one may use the runs of those before it, and nothing else."""
+    pytest.importorskip("pygame")  # which draws CartPole's film
+    monkeypatch.chdir(tmp_path)
+    run = 0
+    for block in blocks(REPOSITORY / "docs" / "python-api.md", "python"):
+        needs = {"mlagents_envs", "mpe2"} & set(re.findall(r"\w+", block))
+        if "file_name=None" in block or not all(importlib.util.find_spec(module) for module in needs):
+            continue
+        exec(shortened(block), {"__name__": "__main__"})
+        run += 1
+    assert run >= 6
+    assert {"cart", "pendulum", "short"} <= {path.name for path in Path("results").iterdir()}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", ["python-api.md", "groups.md"])
+def test_loops_over_pettingzoo_run_as_they_are_printed(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mpe2")
+    monkeypatch.chdir(tmp_path)
+    [block] = [each for each in blocks(REPOSITORY / "docs" / page, "python") if "parallel_env" in each]
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(shortened(block), names)
+    assert min(names["outcome"].steps.values()) >= 200
+    assert names["actions"].keys() == set(names["env"].possible_agents)
+    assert all(names["env"].action_space(agent).contains(each) for agent, each in names["actions"].items())
 
 
 @pytest.mark.process

@@ -20,16 +20,20 @@ from trainer_service._version import __version__
 if TYPE_CHECKING:
     from trainer_service.api.clone import clone
     from trainer_service.api.comparison import compare, report
+    from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
     from trainer_service.api.train import train
-    from trainer_service.callbacks import Callback
+    from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
-    from trainer_service.rollout.episode_scores import Score
+    from trainer_service.policy.gym_policy import GymPolicy
+    from trainer_service.policy.pettingzoo_policy import PettingZooPolicy
+    from trainer_service.rollout.episode_scores import Evaluation, Score
+    from trainer_service.rollout.trajectories import Trajectories
     from trainer_service.training.train import Outcome
 
 # With Intel's MKL torch's products depend in their last digits on where in memory their factors lie, unless MKL is told
@@ -38,10 +42,18 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 __all__ = [
     "Callback",
+    "EndedEpisodes",
+    "EnvironmentLike",
+    "Evaluation",
+    "GymPolicy",
     "Outcome",
+    "PettingZooPolicy",
     "Policy",
     "RunOptions",
+    "RunView",
     "Score",
+    "SimulatorStep",
+    "Trajectories",
     "__version__",
     "clone",
     "compare",
@@ -59,10 +71,18 @@ __all__ = [
 
 _HOME = {
     "Callback": "callbacks",
+    "EndedEpisodes": "callbacks",
+    "EnvironmentLike": "api.environments",
+    "Evaluation": "rollout.episode_scores",
+    "GymPolicy": "policy.gym_policy",
     "Outcome": "training.train",
+    "PettingZooPolicy": "policy.pettingzoo_policy",
     "Policy": "policy",
     "RunOptions": "config",
+    "RunView": "callbacks",
     "Score": "rollout.episode_scores",
+    "SimulatorStep": "callbacks",
+    "Trajectories": "rollout.trajectories",
     "clone": "api.clone",
     "compare": "api.comparison",
     "evaluate": "api.evaluate",

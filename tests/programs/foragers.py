@@ -88,6 +88,15 @@ class Foragers(gymnasium.Env):  # type: ignore[type-arg]
         return {self.masks: self._allowed()} if self.masks not in ("", "method") else {}
 
 
+class WithLists(Foragers):
+    """Gymnasium's interface, and Python lists for spaces, which are no spaces of Gymnasium's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space: Any = list(self.action_space.spaces)
+        self.observation_space: Any = list(self.observation_space.spaces)
+
+
 class OldForagers:
     """The older gym's interface, and lists for spaces."""
 

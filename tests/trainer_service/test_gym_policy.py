@@ -113,7 +113,5 @@ def test_another_environment_is_refused(policy) -> None:
         policy().wrap(world(SEEN, spaces.Discrete(3)))
     with pytest.raises(UserError, match=r"expected a Gymnasium environment, got 'CartPole-v1'"):
         policy().wrap("CartPole-v1")
-    with pytest.raises(UserError, match="an environment of several agents"):
-        policy().wrap(
-            SimpleNamespace(possible_agents=["a"], observation_space=SEEN.get, action_space=SEEN.get)
-        )
+    with pytest.raises(UserError, match="agents: expected an environment of PettingZoo, got "):
+        policy().wrap(world(SEEN, ACTS), agents=["agent_0"])

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from trainer_service.collection.launching import program_for
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
+from unity_bridge.simulators.foreign.lookup.libraries import library_of
+
+
+class SteppedEnvironment(Protocol):
+    """An environment of Gymnasium or PettingZoo, or with lists of agents."""
+
+    @property
+    def reset(self) -> Callable[..., Any]: ...
+
+    @property
+    def step(self) -> Callable[..., Any]: ...
+
+
+EnvironmentLike: TypeAlias = str | os.PathLike[str] | SteppedEnvironment | Callable[..., Any]
+"""The types of ``env`` in ``train``, ``evaluate`` and ``record``: a text as for ``--env``, an id, a path, an
+environment, or a function or class that makes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +77,7 @@ class Environment:
 
 
 def environment_for(
-    env: Any,
+    env: EnvironmentLike | None,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
@@ -69,8 +86,8 @@ def environment_for(
 
     Args:
         env: a text as for ``--env``; a path; the id of an environment that is registered with Gymnasium in this
-            process; an environment of Gymnasium or PettingZoo; or a function or class that makes one. None leaves it to
-            the configuration.
+            process, or is of a known library; an environment of Gymnasium or PettingZoo, or with lists of agents; or a
+            function or class that makes one. None leaves it to the configuration.
         env_kwargs: arguments of the environment, where it is to be made.
         env_args: arguments of the simulator, as after ``--env-args``.
 
@@ -96,8 +113,12 @@ def environment_for(
     return Environment(env_path=given.env, env_args=arguments, given=given)
 
 
-def _registered(env: str) -> Any:
-    """What a text stands for where it is the id of an environment that is registered with Gymnasium; else the text."""
+def _registered(env: str) -> str | Callable[..., Any]:
+    """What a text stands for where it is the id of an environment of Gymnasium or of a known library; else the text."""
+    name = env.rpartition(":")[2]
+    library = library_of(name) if re.search(r"-v\d+$", name) else None
+    if library is not None and env == f"{library.module}:{name}":
+        return f"{library.scheme}:{env}"
     if ":" in env or Path(env).exists():
         return env
     try:
@@ -105,11 +126,12 @@ def _registered(env: str) -> Any:
     except ModuleNotFoundError:
         return env
     if env not in gymnasium.registry:
-        return env
+        return env if library is None else f"{library.scheme}:{env}"
     spec = gymnasium.registry[env]
     if str(spec.entry_point).startswith("gymnasium."):
         return f"gym:{env}"
-    make = partial(gymnasium.make, env)  # other processes do not know it, unless it is sent to them
+    # Other processes do not know it, unless it is sent to them. The checker refuses lists of spaces.
+    make = partial(gymnasium.make, env, disable_env_checker=True)
     make.__name__ = env  # type: ignore[attr-defined]
     return make
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
-from trainer_service.api.environments import Environment, environment_for
+from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.api.trained_run import folder_of, load_policies, one_thread, options_of
 from trainer_service.errors import UserError
 
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 def evaluate(
     run: str | os.PathLike[str],
-    env: Any = None,
+    env: EnvironmentLike | None = None,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,

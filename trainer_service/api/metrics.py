@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.api.trained_run import folder_of
 from trainer_service.errors import UserError
-from trainer_service.metrics.jsonl import read_rows
+from trainer_service.metrics.jsonl import STANDARD_KEYS, read_rows
 
 
 def load_metrics(run: str | os.PathLike[str], behavior: str | None = None) -> dict[str, NDArray[Any]]:
@@ -19,6 +19,7 @@ def load_metrics(run: str | os.PathLike[str], behavior: str | None = None) -> di
 
     There is a row for each summary of each behavior: ``behavior``, ``step``, ``wall_s``, ``episodes``, ``mean_return``
     and what else metrics.jsonl holds; docs/python-api.md names them. What a row lacks is NaN, or None among texts.
+    A run without a summary, such as one shorter than ``summary_freq``, has the columns of every run, of length 0.
     Members of a mapping have columns of their own, such as ``lesson.NAME``; histograms are left out.
 
     Args:
@@ -29,6 +30,8 @@ def load_metrics(run: str | os.PathLike[str], behavior: str | None = None) -> di
         UserError: no such run or behavior.
     """
     rows = read_rows(folder_of(run).metrics)
+    if not rows:
+        return {name: np.empty(0, kind) for name, kind in STANDARD_KEYS.items()}
     if behavior is not None:
         known = dict.fromkeys(str(row.get("behavior")) for row in rows)
         if behavior not in known:

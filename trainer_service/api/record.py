@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.api.environments import environment_for
+from trainer_service.api.environments import EnvironmentLike, environment_for
 from trainer_service.api.evaluate import EVALUATION_SEED, evaluate_run
 from trainer_service.api.films import FilmOptions
 from trainer_service.api.trained_run import folder_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def record(
     run: str | os.PathLike[str],
     path: str | os.PathLike[str],
-    env: Any = None,
+    env: EnvironmentLike | None = None,
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,

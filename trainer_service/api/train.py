@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from trainer_service.api.arguments import named, nested, require_known
 from trainer_service.api.configuration import Configuration, read_configuration
-from trainer_service.api.environments import Environment, environment_for
+from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.config import RunOptions
 from trainer_service.config.section import OF_STABLE_BASELINES
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 def train(
     config: Configuration = None,
-    env: Any = None,
+    env: EnvironmentLike | None = None,
     *,
     env_args: Sequence[str] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
@@ -48,9 +48,10 @@ def train(
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
 
     It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
-    terminal that closed or a callback asked it to stop; what was learned is saved then. Outside the main thread it
-    hears no signals. In a process that torchrun started, other than the first, it only computes its part of the
-    updates.
+    terminal that closed or a callback asked it to stop; what was learned is saved then, and ``Outcome.interrupted`` is
+    true. It raises KeyboardInterrupt for a second interrupt in a notebook or an interactive Python, and where the
+    environment or a callback raises it; what was learned is saved then too. Outside the main thread it hears no
+    signals. In a process that torchrun started, other than the first, it only computes its part of the updates.
 
     Args:
         config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
@@ -97,11 +98,14 @@ def train(
     loaded = read_configuration(config, overrides)
     with ExitStack() as stack:
         if console is None:
+            from trainer_service.analysis.live_curve import live_curve
             from trainer_service.metrics.console import Console
 
+            notebook = in_notebook()
             console = Console(
                 tty=False,
-                notebook=in_notebook(),
+                notebook=notebook,
+                chart=live_curve if notebook else None,
                 debug=loaded.options.debug,
                 log_format=loaded.options.log_format,
                 verbose=verbose,

@@ -7,12 +7,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self, TextIO
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TextIO, TypeAlias
 
 from trainer_service._version import __version__
 from trainer_service.metrics import Summary, format_return, short_number
+from trainer_service.metrics.jsonl import finite_or_none
 from trainer_service.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.metrics.notebook import NotebookTable
 from trainer_service.metrics.writers import SUMMARY_OF_RECORD
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 LOGGERS = ("trainer_service", "unity_bridge")
 """The roots of the loggers of our packages."""
+Chart: TypeAlias = Callable[[Mapping[str, Sequence[tuple[int, float]]]], str]
+"""Draws the mean returns of behaviors over their steps, as HTML."""
+
 _REFRESH_INTERVAL_S = 0.5  # drawing takes about 2 ms: half a percent of the time
 _WIDE_COLUMNS = 120
 """Width from which the table has all columns, and its numbers all digits."""
@@ -51,6 +55,7 @@ class Console:
         *,
         tty: bool | None = None,
         notebook: bool = False,
+        chart: Chart | None = None,
         debug: bool = False,
         log_format: LogFormat = "text",
         verbose: int = 2,
@@ -61,6 +66,7 @@ class Console:
         Args:
             tty: whether to draw the table on a terminal; None asks the stream.
             notebook: whether to draw the table in a notebook.
+            chart: draws the chart of mean returns below it; None for no chart.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
             verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything.
@@ -71,6 +77,7 @@ class Console:
         self._verbose = verbose
         self._tty = False if self._is_json or verbose < 2 else tty
         self._notebook = notebook and not self._is_json and verbose > 0
+        self._chart = chart
         self._debug = debug
         self._stream = stream
         self._is_unblocked = False
@@ -93,7 +100,7 @@ class Console:
         stream = self._stream
         self._started_s = time.monotonic()
         if self._notebook:
-            self._live = NotebookTable(self._table)
+            self._live = NotebookTable(self._table, self._curves)
             self._live.start()
         elif _is_terminal(stream) if self._tty is None else self._tty:
             self._start_table(stream)
@@ -169,7 +176,10 @@ class Console:
 
     def summary(self, summary: Summary, max_steps: int) -> None:
         """Shows the statistics of a summary in the table; its line in the log is ``ConsoleWriter``'s work."""
-        self._rows.setdefault(summary.behavior, _Row()).summary = summary
+        row = self._rows.setdefault(summary.behavior, _Row())
+        row.summary = summary
+        if self._chart is not None and (mean := finite_or_none(summary.stats.mean_return)) is not None:
+            row.returns.append((summary.step, mean))
         self.progress(summary.behavior, summary.step, max_steps, summary.steps_per_s)
 
     def checkpoint(self, behavior: str, step: int) -> None:
@@ -223,6 +233,12 @@ class Console:
                 self._live.refresh()
         self._next_refresh_s = time.monotonic() + _REFRESH_INTERVAL_S
 
+    def _curves(self) -> str:
+        """The chart of mean returns as HTML."""
+        if self._chart is None:
+            return ""
+        return self._chart({behavior: row.returns for behavior, row in self._rows.items()})
+
     def _table(self) -> RenderableType:
         from rich.console import Group
 
@@ -243,6 +259,8 @@ class _Row:
     steps_per_s: float = 0.0
     summary: Summary | None = None
     checkpoint: int | None = None
+    returns: list[tuple[int, float]] = field(default_factory=list)
+    """Steps and mean returns of the summaries so far, where there is a chart of them."""
 
 
 def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, wide: bool) -> Table:

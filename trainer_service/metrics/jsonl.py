@@ -25,6 +25,13 @@ _NUMBERS = (
 )  # fmt: skip
 """Keys of numbers, or null, that a line may have, and that readers count on."""
 
+STANDARD_KEYS: Mapping[str, type] = {
+    "behavior": object, "step": int, "wall_s": float, "episodes": int,
+    "mean_return": float, "std_return": float, "mean_length": float, "mean_group_return": float,
+    "steps_per_s": float,
+}  # fmt: skip
+"""Keys of every line of metrics.jsonl in their order, with the types of their values."""
+
 _MOST_STEPS = 2**62
 
 _NO_JSON = "expected one JSON object"

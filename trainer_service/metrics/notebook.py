@@ -1,4 +1,4 @@
-"""A table in a notebook, below the cell that runs."""
+"""A table in a notebook, below the cell that runs, and what may stand below it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ def in_notebook() -> bool:
 class NotebookTable:
     """A table in the output of the cell that runs, drawn anew in its place."""
 
-    def __init__(self, draw: Callable[[], RenderableType]) -> None:
-        """draw: returns what is to be shown."""
+    def __init__(self, draw: Callable[[], RenderableType], below: Callable[[], str] = str) -> None:
+        """
+        Args:
+            draw: returns what is to be shown.
+            below: returns HTML that is shown below it, such as a chart.
+        """
         self._draw = draw
+        self._below = below
         self._handle: Any = None
 
     def start(self) -> None:
@@ -59,4 +64,4 @@ class NotebookTable:
         )
         console.print(self._draw())
         html = console.export_html(inline_styles=True, code_format=_HTML, clear=False)
-        return {"text/html": html, "text/plain": console.export_text()}
+        return {"text/html": html + self._below(), "text/plain": console.export_text()}

@@ -1,4 +1,4 @@
-"""A trained policy to act with: on arrays, and on the spaces of a Gymnasium environment."""
+"""A trained policy to act with: on arrays, and on the spaces of an environment of Gymnasium or PettingZoo."""
 
 from trainer_service.policy.policy import Policy as Policy
 from trainer_service.policy.policy import by_behavior as by_behavior

@@ -137,11 +137,6 @@ class GymPolicy:
 def _space_of(env: Any, name: str) -> Any:
     """A space of the environment, or of each copy in a vector environment."""
     space = getattr(env, f"single_{name}", None) or getattr(env, name, None)
-    if hasattr(env, "possible_agents"):
-        raise UserError(
-            "an environment of several agents, each with spaces of its own, is not wrapped: act() and predict() of the "
-            "policy take the arrays of any number of agents"
-        )
     if not isinstance(space, spaces.Space):
         raise UserError(f"expected a Gymnasium environment, got {env!r:.80}, which has no {name}")
     return space

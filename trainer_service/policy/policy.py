@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from unity_bridge.steps import ActionBatch, Observation
 
 if TYPE_CHECKING:
     from trainer_service.policy.gym_policy import GymPolicy
+    from trainer_service.policy.pettingzoo_policy import AgentEnvironment, PettingZooPolicy
 
 
 class Policy:
@@ -204,24 +205,34 @@ class Policy:
         )
         return actions, decisions.memories
 
-    def wrap(self, env: Any) -> GymPolicy:
-        """The policy on a Gymnasium environment's own observations and actions.
+    @overload
+    def wrap(self, env: AgentEnvironment, *, agents: Collection[Any] | None = ...) -> PettingZooPolicy: ...
+    @overload
+    def wrap(self, env: Any) -> GymPolicy: ...
+    def wrap(self, env: Any, *, agents: Collection[Any] | None = None) -> GymPolicy | PettingZooPolicy:
+        """The policy on the own observations and actions of an environment of Gymnasium or PettingZoo.
 
         Scaling to the bounds of a Box, the start of a Discrete, the order of a Dict and the layout of pictures are
-        those of ``gym:``, so stepping the environment by hand gives what ``evaluate`` gives.
+        those of training, so stepping the environment by hand gives what ``evaluate`` gives.
 
         Args:
-            env: an environment, or a vector environment; it is asked for its spaces only.
+            env: an environment, or a vector environment, which is asked for its spaces only; or one of PettingZoo.
+            agents: with PettingZoo, those that it acts for, if their behavior cannot be told from the environment.
 
         Raises:
             UserError: an object without spaces, or with others than the policy was trained on; or Gymnasium is missing.
         """
         try:
             from trainer_service.policy.gym_policy import GymPolicy  # of an extra
+            from trainer_service.policy.pettingzoo_policy import PettingZooPolicy
         except ModuleNotFoundError as error:
             if error.name != "gymnasium":
                 raise
             raise UserError("Gymnasium is not installed; run: pip install 'trainer-service[gym]'") from None
+        if hasattr(env, "possible_agents"):
+            return PettingZooPolicy(by_behavior({self.behavior: self}), env, agents)
+        if agents is not None:
+            raise UserError(f"agents: expected an environment of PettingZoo, got {env!r:.80}")
         return GymPolicy(self, env)
 
     def draw_from(self, stream: torch.Generator) -> None:

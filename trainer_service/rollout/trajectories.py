@@ -38,7 +38,7 @@ class Trajectories:
     """P trajectories laid end to end, S steps in all; each is one agent's unbroken steps in one episode."""
 
     observations: tuple[Observation, ...]
-    """Observations at each decision; one array per sensor. Shapes [S, *sensor shape]."""
+    """Observations at each decision; one array per sensor. Shapes ``[S, *sensor shape]``."""
 
     continuous_actions: NDArray[np.float32]
     """As sampled, before squashing for the wire. Shape [S, continuous size]."""
@@ -65,7 +65,7 @@ class Trajectories:
     """Steps of each trajectory; their sum is S. Shape [P]."""
 
     final_observations: tuple[Observation, ...]
-    """Observations after the last step. Shapes [P, *sensor shape]."""
+    """Observations after the last step. Shapes ``[P, *sensor shape]``."""
 
     final_allowed_actions: NDArray[np.bool_]
     """Action masks after the last step. Shape [P, sum of branches]."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,6 +57,19 @@ def test_stepping_by_hand_gives_what_evaluate_gives(run: trainer_service.Outcome
         returns.append(total)
     assert scores["Walk"].returns == pytest.approx(returns, rel=1e-5)
     assert scores["Walk"].mean_return == pytest.approx(np.mean(returns), rel=1e-5)
+
+
+def test_a_run_without_a_summary_has_the_columns_of_every_run(
+    run: trainer_service.Outcome, tmp_path: Path
+) -> None:
+    short = trainer_service.train({**QUICK, "max_steps": 40}, Walk, run_id="s", results_dir=tmp_path)
+    empty = trainer_service.load_metrics(short)
+    full = trainer_service.load_metrics(run)
+    assert list(empty) == list(full)[: len(empty)]
+    assert {"behavior", "step", "wall_s", "mean_return", "steps_per_s"} <= set(empty)
+    assert all(column.shape == (0,) for column in empty.values())
+    for name in ("behavior", "step", "episodes", "mean_return"):
+        assert empty[name].dtype == full[name].dtype
 
 
 def test_metrics_are_columns_of_equal_length(run: trainer_service.Outcome) -> None:
@@ -155,6 +170,52 @@ def test_ids_stand_for_what_is_registered_here() -> None:
     finally:
         del gymnasium.registry["Walk-v8"]
     assert environment_for("Walk-v8").env_path == "Walk-v8"  # a path, for all that is known here
+
+
+@pytest.mark.parametrize(
+    ("env", "path"),
+    [
+        ("Checkers-v7", "gymma:Checkers-v7"),
+        ("ma_gym:Checkers-v7", "gymma:ma_gym:Checkers-v7"),
+        ("MiniGrid-Yard-v0", "gym:MiniGrid-Yard-v0"),
+        ("Combat", "Combat"),  # a build's path, for all that is known
+        ("my_gym:Checkers-v7", "my_gym:Checkers-v7"),
+    ],
+)
+def test_ids_of_known_libraries_need_no_prefix(env: str, path: str) -> None:
+    assert environment_for(env).env_path == path
+
+
+@pytest.mark.parametrize("way", ["id", "object", "class"])
+def test_lists_of_agents_train_without_a_prefix_and_without_warnings(
+    way: str, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.syspath_prepend(repository / "tests" / "programs")
+    listed = importlib.import_module("foragers").OldForagers
+    env = {"id": "WithLists-v0", "object": listed(), "class": listed}[way]
+    gymnasium.register("WithLists-v0", entry_point=importlib.import_module("foragers").WithLists)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            outcome = trainer_service.train(QUICK, env, run_id="l", results_dir=tmp_path)
+    finally:
+        del gymnasium.registry["WithLists-v0"]
+    assert min(outcome.steps.values()) >= 400
+    [row, *_] = (json.loads(line) for line in (outcome.folder / "metrics.jsonl").read_text().splitlines())
+    assert row["mean_group_return"] > row["mean_return"]
+
+
+def test_the_checker_of_a_made_environment_does_not_warn_of_lists(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(repository / "tests" / "programs")
+    foragers = importlib.import_module("foragers")
+    monkeypatch.setattr(foragers.Foragers, "n_agents", 3, raising=False)
+    env = gymnasium.make("Foragers-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outcome = trainer_service.train(QUICK, env, run_id="l", results_dir=tmp_path)
+    assert outcome.steps["Foragers-v0"] >= 400
 
 
 def test_what_is_no_environment_is_named() -> None:

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from notebook_display import CellDisplay
 
 import trainer_service
+from trainer_service.analysis.live_curve import live_curve
 from trainer_service.curriculum import CurrentLesson
 from trainer_service.metrics import ConsoleWriter, EpisodeStats, Summary
 from trainer_service.metrics import console as console_module
@@ -360,27 +361,32 @@ print([module for module in ("rich", "torch") if module in sys.modules])
 
 
 def test_in_a_notebook_the_table_is_drawn_anew_in_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[dict[str, str]] = []
-
-    class Handle:
-        def update(self, bundle: dict[str, str], *, raw: bool) -> None:
-            shown.append(bundle)
-
-    def display(bundle: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
-        assert not shown, "one output"
-        shown.append(bundle)
-        return Handle()
-
-    python = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()))
-    monkeypatch.setitem(sys.modules, "IPython", python)
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    display = CellDisplay(monkeypatch)
     assert in_notebook()
     stream = io.StringIO()
     with Console(tty=False, notebook=True, stream=stream) as console:
         console.progress("[Ball]", 1200, 50_000, 130.0)
         console.log("Connected new brain: Ball?team=0")
-    assert "1,200 / 50,000" in shown[-1]["text/plain"]
-    assert "[Ball]" in shown[-1]["text/html"]
+    assert "1,200 / 50,000" in display.shown[-1]["text/plain"]
+    assert "[Ball]" in display.shown[-1]["text/html"]
     assert stream.getvalue() == "[INFO] Connected new brain: Ball?team=0\n"
-    monkeypatch.setattr(python, "get_ipython", lambda: None)
+    display.leave()
     assert not in_notebook()
+
+
+def test_below_the_table_of_a_notebook_is_the_curve_of_each_behavior(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = CellDisplay(monkeypatch)
+    with Console(tty=False, notebook=True, chart=live_curve, stream=io.StringIO()) as console:
+        console.progress("Ball", 500, 50_000, 130.0)
+        assert "<svg" not in display.shown[-1]["text/html"]
+        for behavior in ("Ball", "<Bat>"):
+            for step in (1000, 2000, 3000):
+                console.summary(replace(summary(behavior), step=step), 50_000)
+        console.summary(replace(summary(), step=4000, stats=EpisodeStats()), 50_000)  # no episode ended
+        console.forget("nobody")
+    html = display.shown[-1]["text/html"]
+    assert html.count("<polyline") == 2
+    assert html.count("<title>Ball: 3 at ") == 3
+    assert "&lt;Bat&gt;" in html
+    assert "<Bat>" not in html
+    assert "<script" not in html

@@ -260,10 +260,17 @@ def spaces_of_agents(observations: Any, actions: Any) -> tuple[list[Space], list
 
 
 def is_agent_list(env: Any) -> bool:
-    """Whether an environment says that it has several agents, and has a tuple of actions for them."""
-    agents = getattr(getattr(env, "unwrapped", env), "n_agents", 1)
+    """Whether an environment has an action space for each of several agents.
+
+    A Python list or tuple of spaces is always one per agent. A Tuple space is also the space of a single agent's
+    combined action, so the environment must state as many agents, as ``n_agents`` or ``num_agents``.
+    """
     actions = getattr(env, "action_space", None)
-    return isinstance(agents, int) and isinstance(actions, spaces.Tuple) and len(actions.spaces) == agents > 1
+    if isinstance(actions, (list, tuple)):
+        return True
+    bare = getattr(env, "unwrapped", env)
+    agents = getattr(bare, "n_agents", None) or getattr(bare, "num_agents", 1)
+    return isinstance(agents, int) and len(_each(actions)) == agents > 1
 
 
 def _each(whole: Any) -> list[Any]:

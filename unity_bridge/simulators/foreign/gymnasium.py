@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, agent_step, copied
 from unity_bridge.simulators.foreign.masks import MASK, mask_method, mask_of_info
@@ -56,6 +57,11 @@ class GymnasiumEnvironment:
 
     def _step(self, action: Any) -> AgentStep:
         observation, reward, terminated, truncated, info = _parts(self._env.step(action), _STEP)
+        if np.ndim(reward) == 1 and len(reward) > 1:
+            raise TypeError(
+                f"expected a number as reward, got {len(reward)} of them; an environment of several agents has an "
+                f"attribute n_agents = {len(reward)}"
+            )
         return agent_step(AGENT, observation, mask_of_info(info, self._code), reward, terminated, truncated)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.error import CustomSpaceError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.wrappers import PassiveEnvChecker
 
 from unity_bridge.simulators.foreign.agent_lists import AgentListEnvironment, is_agent_list
 from unity_bridge.simulators.foreign.copies import Copies, SerialCopies
@@ -116,8 +117,18 @@ def _adapted(
         return GymnasiumEnvironment(_wrapped(code.name, env, wrappers), code)
     if kind == "list":
         own = {name: options[name] for name in ("common_reward", "steps") if name in options}
-        return AgentListEnvironment(env, code, **own)
+        return AgentListEnvironment(_without_checker(env), code, **own)
     return _pettingzoo(env, code, in_turn=bool(options.get("aec")))
+
+
+def _without_checker(env: Any) -> Any:
+    """The environment without Gymnasium's checker, which warns of every list: of rewards, of ends, of spaces."""
+    outer = env
+    while isinstance(outer, gymnasium.Wrapper):
+        if isinstance(outer.env, PassiveEnvChecker):
+            outer.env = outer.env.env
+        outer = outer.env
+    return env.env if isinstance(env, PassiveEnvChecker) else env
 
 
 def _pettingzoo(env: Any, code: ForeignCode, *, in_turn: bool) -> Environment:

@@ -154,3 +154,22 @@ def test_gym_hosts_lists_of_agents_that_say_how_many(monkeypatch: pytest.MonkeyP
     assert scene.reset(5)["Foragers-v0?team=0"].group_ids.tolist() == [1, 1, 1, 2, 2, 2]
     with pytest.raises(SceneError, match=r"gym:Foragers-v0: it has no --wrap; expected --copies, --steps"):
         open_scene("gym:Foragers-v0", options={"wrap": ["ClipReward:-1,1"]})
+
+
+def test_gym_hosts_an_environment_with_python_lists_of_spaces() -> None:
+    [batch] = open_scene("gym:foragers:OldForagers", agents=2).reset(5).values()
+    assert batch.group_ids.tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_list_of_rewards_without_a_number_of_agents_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    foragers = importlib.import_module("foragers")
+    monkeypatch.setattr(
+        foragers.Foragers, "step", lambda self, _: (self._seen(), [1.0] * 3, False, False, {})
+    )
+    scene = open_scene("gym:foragers:Foragers")
+    scene.reset(1)
+    choices = ActionBatch(np.zeros((1, 0), np.float32), np.zeros((1, 3), np.int32))
+    with pytest.raises(SceneError, match=r"expected a number as reward, got 3 .* attribute n_agents = 3"):
+        scene.step({"Foragers?team=0": choices})
