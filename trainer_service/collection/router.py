@@ -122,7 +122,7 @@ class Router:
         # Last, as the steps that use up the budget are learned from. A copy that begins anew by an exchange of its own
         # (AutoresetMode.NEXT_STEP) asks for no action, and makes no step.
         self.env_steps.taken += self._asked.get(tick.simulator, 0)
-        self._asked[tick.simulator] = min(tick.num_areas, waiting)
+        self._asked[tick.simulator] = min(tick.num_areas, int(waiting))
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
