@@ -373,7 +373,8 @@ class RunFactory:
         """The environment steps so far, as the checkpoints say that the run goes on from, and the budget."""
         sources = [start.source for start in self.warm_starts.values() if start.is_resume]
         taken = max((getattr(source, "env_steps", 0) for source in sources), default=0)
-        return EnvSteps(self.options.max_env_steps, taken)
+        acts_only = self.options.checkpoint_settings.inference
+        return EnvSteps(None if acts_only else self.options.max_env_steps, taken)
 
     def _evaluator(self, writers: Sequence[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
         """The run's evaluator, where one is wanted and the simulator is a program."""

@@ -258,8 +258,8 @@ class Session:
         self._read_descriptions(envelope)
         self.awaited = Awaited.CONFIRMATION
         reply = Reply(self._initialization())
-        if introduction.num_areas > 0:
-            self.num_areas = introduction.num_areas
+        if output.num_areas > 0:
+            self.num_areas = output.num_areas
         return reply
 
     def _initialization(self) -> bytes:

@@ -169,7 +169,7 @@ def introduction(copies: int = 1) -> bytes:
     output.package_version = PACKAGE_VERSION
     output.communication_version = API_VERSION
     output.capabilities.CopyFrom(_CAPABILITIES)
-    output.num_areas = copies
+    message.unity_output.num_areas = copies
     return message.SerializeToString()
 
 

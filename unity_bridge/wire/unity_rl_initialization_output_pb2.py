@@ -26,7 +26,7 @@ from unity_bridge.wire import capabilities_pb2 as unity__bridge_dot_wire_dot_cap
 from unity_bridge.wire import brain_parameters_pb2 as unity__bridge_dot_wire_dot_brain__parameters__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6unity_bridge/wire/unity_rl_initialization_output.proto\x12\x14\x63ommunicator_objects\x1a$unity_bridge/wire/capabilities.proto\x1a(unity_bridge/wire/brain_parameters.proto\"\x9f\x02\n UnityRLInitializationOutputProto\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15\x63ommunication_version\x18\x02 \x01(\t\x12\x10\n\x08log_path\x18\x03 \x01(\t\x12\x44\n\x10\x62rain_parameters\x18\x05 \x03(\x0b\x32*.communicator_objects.BrainParametersProto\x12\x17\n\x0fpackage_version\x18\x07 \x01(\t\x12\x44\n\x0c\x63\x61pabilities\x18\x08 \x01(\x0b\x32..communicator_objects.UnityRLCapabilitiesProto\x12\x11\n\tnum_areas\x18\t \x01(\x05J\x04\x08\x06\x10\x07\x42%\xaa\x02\"Unity.MLAgents.CommunicatorObjectsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n6unity_bridge/wire/unity_rl_initialization_output.proto\x12\x14\x63ommunicator_objects\x1a$unity_bridge/wire/capabilities.proto\x1a(unity_bridge/wire/brain_parameters.proto\"\x8c\x02\n UnityRLInitializationOutputProto\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x15\x63ommunication_version\x18\x02 \x01(\t\x12\x10\n\x08log_path\x18\x03 \x01(\t\x12\x44\n\x10\x62rain_parameters\x18\x05 \x03(\x0b\x32*.communicator_objects.BrainParametersProto\x12\x17\n\x0fpackage_version\x18\x07 \x01(\t\x12\x44\n\x0c\x63\x61pabilities\x18\x08 \x01(\x0b\x32..communicator_objects.UnityRLCapabilitiesProtoJ\x04\x08\x06\x10\x07\x42%\xaa\x02\"Unity.MLAgents.CommunicatorObjectsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\252\002\"Unity.MLAgents.CommunicatorObjects'
   _globals['_UNITYRLINITIALIZATIONOUTPUTPROTO']._serialized_start=161
-  _globals['_UNITYRLINITIALIZATIONOUTPUTPROTO']._serialized_end=448
+  _globals['_UNITYRLINITIALIZATIONOUTPUTPROTO']._serialized_end=429
 # @@protoc_insertion_point(module_scope)

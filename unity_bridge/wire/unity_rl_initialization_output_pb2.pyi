@@ -32,7 +32,6 @@ class UnityRLInitializationOutputProto(_message.Message):
     BRAIN_PARAMETERS_FIELD_NUMBER: _builtins.int
     PACKAGE_VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
-    NUM_AREAS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A constant of the simulator's library. First call only, like all fields but brain_parameters."""
     communication_version: _builtins.str
@@ -43,10 +42,6 @@ class UnityRLInitializationOutputProto(_message.Message):
     """Unused."""
     package_version: _builtins.str
     """The version of the simulator's library, "3.0.0". Tells which layout its pictures have."""
-    num_areas: _builtins.int
-    """Copies of the task, each of which makes one environment step per exchange. Absent from Unity's simulators,
-    which have as many training areas as they are asked for.
-    """
     @_builtins.property
     def brain_parameters(self) -> _containers.RepeatedCompositeFieldContainer[_brain_parameters_pb2.BrainParametersProto]:
         """Absent from the first call. Later: one for each behavior whose first AgentInfoProto is in the
@@ -66,11 +61,10 @@ class UnityRLInitializationOutputProto(_message.Message):
         brain_parameters: _abc.Iterable[_brain_parameters_pb2.BrainParametersProto] | None = ...,
         package_version: _builtins.str = ...,
         capabilities: _capabilities_pb2.UnityRLCapabilitiesProto | None = ...,
-        num_areas: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain_parameters", b"brain_parameters", "capabilities", b"capabilities", "communication_version", b"communication_version", "log_path", b"log_path", "name", b"name", "num_areas", b"num_areas", "package_version", b"package_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brain_parameters", b"brain_parameters", "capabilities", b"capabilities", "communication_version", b"communication_version", "log_path", b"log_path", "name", b"name", "package_version", b"package_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
