@@ -21,6 +21,7 @@ from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
@@ -40,7 +41,7 @@ from trainer_service.training.run import Run
 from unity_bridge.server.bridge import BridgeSettings, SimulatorInfo, Tick
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.scene import Scene, Steps
+from unity_bridge.simulators.scene import Scene, Steps, copies_of
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
@@ -127,7 +128,8 @@ class _Hosted:
         steps = {name: copy.deepcopy(batch) for name, batch in sorted(self.steps.items()) if len(batch)}
         new = {name: self._scene.behaviors[name] for name in steps if name not in self._described}
         self._described |= new.keys()
-        return Tick(self.number, new, steps, tuple(unpack_records(self._academy.outgoing())))
+        messages = tuple(unpack_records(self._academy.outgoing()))
+        return Tick(self.number, new, steps, messages, num_areas=copies_of(self._scene))
 
     def step(self, actions: Mapping[str, ActionBatch]) -> None:
         assert self.steps is not None
@@ -341,13 +343,15 @@ def learn_in_process(
             name, spec, chosen, compute,
             learns=learns, callbacks=called, turn_scheduler=scheduler,
             fixed_opponents=() if rules is None else fixed_opponents(name, rules, {}),
+            env_steps=behaviors.env_steps,
         )  # fmt: skip
         if resumed is not None and name in resumed:
             restore(behavior, resumed[name])
         behavior.prepare()
         return behavior
 
-    behaviors = Behaviors(create, absence_timeout_s=absence_timeout_s)
+    env_steps = EnvSteps(options.max_env_steps)
+    behaviors = Behaviors(create, absence_timeout_s=absence_timeout_s, env_steps=env_steps)
     stop = StopAfter(_MOST_TURNS if turns is None else turns)
     timers = Timers()
     pool = InProcessWorkers(options, settings.num_workers, scenes, arrival)

@@ -17,8 +17,9 @@ from trainer_service.metrics.jsonl import STANDARD_KEYS, read_rows
 def load_metrics(run: str | os.PathLike[str], behavior: str | None = None) -> dict[str, NDArray[Any]]:
     """The summaries of a run as columns of equal length, for ``pandas.DataFrame`` and for plots.
 
-    There is a row for each summary of each behavior: ``behavior``, ``step``, ``wall_s``, ``episodes``, ``mean_return``
-    and what else metrics.jsonl holds; docs/python-api.md names them. What a row lacks is NaN, or None among texts.
+    There is a row for each summary of each behavior: ``behavior``, ``step``, ``env_steps``, ``wall_s``,
+    ``episodes``, ``mean_return`` and what else metrics.jsonl holds; docs/python-api.md names them. What a row lacks is
+    NaN, or None among texts.
     A run without a summary, such as one shorter than ``summary_freq``, has the columns of every run, of length 0.
     Members of a mapping have columns of their own, such as ``lesson.NAME``; histograms are left out.
 

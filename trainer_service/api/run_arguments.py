@@ -28,7 +28,7 @@ class RunArguments(TypedDict, total=False):
     base_port: Annotated[int | None, Setting("env_settings.base_port", "--base-port", "int", "PORT",
         "port of the first simulator that is started, the next ones counting up; null lets the system choose")]
     num_envs: Annotated[int | None, Setting("env_settings.num_envs", "--num-envs", "int", "N",
-        "number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts (default 1)")]
+        "number of simulators to start. With two or more in processes of their own, runs of one seed differ, as the order in which their messages arrive does; in the trainer's process (isolate: false) they repeat (default 1)")]
     isolate: Annotated[bool | str | None, Setting("env_settings.isolate", "--isolate", "bool", "",
         "whether simulators of sim:, gym:, pettingzoo: and objects run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for gymma:, schemes of plugins, --vector async, recordings and windows")]
     num_areas: Annotated[int | None, Setting("env_settings.num_areas", "--num-areas", "int", "N",
@@ -38,7 +38,7 @@ class RunArguments(TypedDict, total=False):
     timeout_wait: Annotated[int | None, Setting("env_settings.timeout_wait", "--timeout-wait", "int", "SECONDS",
         "seconds to wait for a simulator (default 60)")]
     seed: Annotated[int | None, Setting("env_settings.seed", "--seed", "int", "N",
-        "seed of the run; -1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit (default -1)")]
+        "seed of the run; -1 chooses one from 0 to 9999. On one CPU a run repeats bit for bit if it has one simulator, or if all run in the trainer's process; with two or more processes the order of arrival differs (default -1)")]
     max_lifetime_restarts: Annotated[int | None, Setting("env_settings.max_lifetime_restarts", "--max-lifetime-restarts", "int", "N",
         "how often one simulator may be restarted; -1 means without limit (default 10)")]
     restarts_rate_limit_n: Annotated[int | None, Setting("env_settings.restarts_rate_limit_n", "--restarts-rate-limit-n", "int", "N",
@@ -61,6 +61,8 @@ class RunArguments(TypedDict, total=False):
         "whether the engine runs without a window")]
     no_graphics_monitor: Annotated[bool | None, Setting("engine_settings.no_graphics_monitor", "--no-graphics-monitor", "bool", "",
         "whether only the first simulator has a window")]
+    max_env_steps: Annotated[int | None, Setting("max_env_steps", "--max-env-steps", "int", "N",
+        "environment steps after which the run ends, where max_steps are not used up before; null: however many. One is one step of one copy of the task, with all of its agents (docs/running.md)")]
     run_id: Annotated[str | None, Setting("checkpoint_settings.run_id", "--run-id", "str", "ID",
         "name of the run's folder (default ppo)")]
     initialize_from: Annotated[str | None, Setting("checkpoint_settings.initialize_from", "--initialize-from", "str", "ID",

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from trainer_service.algorithms import Compute, LearnerFactory, make_learner
 from trainer_service.algorithms.common.checks import require_actions
@@ -15,6 +16,7 @@ from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.collector import learner_and_collector
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.opponents import FixedOpponent
 from trainer_service.collection.records import SampleBatch
 from trainer_service.config import TrainerSettings
@@ -45,6 +47,7 @@ class Behavior:
         turn_scheduler: TurnScheduler | None = None,
         fixed_opponents: Sequence[FixedOpponent] = (),
         make_learner: LearnerFactory = make_learner,
+        env_steps: EnvSteps | None = None,
     ) -> None:
         """Raises UserError where the settings cannot serve what the behavior sees and does.
 
@@ -52,6 +55,7 @@ class Behavior:
         turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
         fixed_opponents: players in its pool of opponents that do not change.
         make_learner: from the behavior as its learner sees it.
+        env_steps: those of the run.
         """
         settings = with_sharing(settings, spec)
         self.name = name
@@ -59,6 +63,8 @@ class Behavior:
         self.settings = settings
         self.step = 0
         """Agent steps: actions with a known reward and next state. Under self-play those of learning sides."""
+        self.env_steps = env_steps or EnvSteps()
+        """Environment steps of the run, in which all behaviors share, and their budget."""
         self.episodes = 0
         """Episodes of agents that ended. Under self-play those of learning sides."""
         self.longest_episode = 0
@@ -124,10 +130,26 @@ class Behavior:
 
     @property
     def finished(self) -> bool:
-        """Whether the budget of steps, or that of episodes, is used up. A behavior that only acts has none."""
+        """Whether the budget of steps, of episodes or of the run's environment steps is used up.
+
+        A behavior that only acts has none.
+        """
         most = self.settings.max_episodes
         used_up = self.step >= self.settings.max_steps or (most is not None and self.episodes >= most)
-        return self.learns and used_up
+        return self.learns and (used_up or self.env_steps.used_up)
+
+    @property
+    def progress(self) -> float:
+        """The used share of ``max_steps``, or of the budget of environment steps, whichever is larger."""
+        return max(self.step / max(self.settings.max_steps, 1), self.env_steps.share)
+
+    @property
+    def steps_left(self) -> float:
+        """Agent steps until one of the budgets of steps is used up, if environment steps go on as they did."""
+        left, env = self.settings.max_steps - self.step, self.env_steps
+        if env.budget is None or not env.taken:
+            return left
+        return min(left, (env.budget - env.taken) * self.step / env.taken)
 
     @property
     def steps_per_s(self) -> float:
@@ -170,8 +192,10 @@ class Behavior:
         Raises:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
+        schedule_step = max(self.step, int(self.env_steps.share * self.settings.max_steps))
+        self.learner.schedule_lead = schedule_step - self.step
         with nullcontext() if self.threads is None else self.threads.for_update():
-            metrics = self.learner.update(self.step)
+            metrics = self.learner.update(schedule_step)
         self.updates += 1
         broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
         if broken:
@@ -196,7 +220,8 @@ class Behavior:
         learned = self.learns and not self._was_finished
         self._was_finished = self.finished
         steps_per_s = self._step_rate.summarize(self.step)
-        return self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
+        summary = self._statistics.drain(step=at, wall_s=wall_s, steps_per_s=steps_per_s, is_training=learned)
+        return replace(summary, env_steps=self.env_steps.taken)
 
     def partial_summary(self, wall_s: float) -> Summary:
         """The next summary as it would be if it were due now."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.router import BehaviorId
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
@@ -53,6 +54,7 @@ class Behaviors(Mapping[str, Behavior]):
         memory_need: Callable[[str, BehaviorSpec, int], int] = lambda name, spec, group_size: 0,
         available_memory: Callable[[], int] = lambda: sys.maxsize,
         source: str = "simulator",
+        env_steps: EnvSteps | None = None,
     ) -> None:
         """Remembers how to make behaviors.
 
@@ -63,7 +65,9 @@ class Behaviors(Mapping[str, Behavior]):
             memory_need: bytes of the networks that ``create`` would make, from its arguments.
             available_memory: bytes that there are for networks.
             source: what a source is called in messages.
+            env_steps: those of the run, which sources count.
         """
+        self.env_steps = env_steps or EnvSteps()
         self._create = create
         self._listed = frozenset(listed)
         self._absence_timeout_s = absence_timeout_s
@@ -259,9 +263,7 @@ class Behaviors(Mapping[str, Behavior]):
     def drain_progress(self) -> dict[str, Progress]:
         """Progress of the learning behaviors since the last call, by name."""
         return {
-            each.name: Progress(each.step / max(each.settings.max_steps, 1), each.returns.drain())
-            for each in self.values()
-            if each.learns
+            each.name: Progress(each.progress, each.returns.drain()) for each in self.values() if each.learns
         }
 
     def _has_timed_out(self, name: str) -> bool:

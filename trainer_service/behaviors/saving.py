@@ -26,6 +26,7 @@ def checkpoint_of(behavior: Behavior) -> Checkpoint:
         behavior.learner.state_dict(),
         self_play,
         behavior.episodes,
+        env_steps=behavior.env_steps.taken,
     )
 
 

@@ -117,7 +117,7 @@ def _add_learn(commands: Any) -> None:
     run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     run.add_argument("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    _add_settings(run, "seed", "debug", "log_format", "metrics_port", "device")
+    _add_settings(run, "seed", "max_env_steps", "debug", "log_format", "metrics_port", "device")
     simulators = learn.add_argument_group("simulators")
     _add_settings(
         simulators, "num_envs", "isolate", "num_areas", "base_port", "picture_layout", "timeout_wait",
@@ -141,7 +141,9 @@ def _add_learn(commands: Any) -> None:
         "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
     )
     learn.add_argument("--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
-    learn.add_argument("--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS)
+    learn.add_argument(
+        "--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS
+    )
     learn.add_argument(
         "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
     )

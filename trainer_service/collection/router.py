@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainer_service.collection.collector import Collector
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
@@ -66,7 +67,11 @@ def parse_behavior_id(behavior_id: str) -> BehaviorId:
 class Router:
     """The way from a simulator's behavior ids to collectors, and from these to who takes what they complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, env_steps: EnvSteps | None = None) -> None:
+        """env_steps: counts what simulators do."""
+        self.env_steps = env_steps or EnvSteps()
+        self._asked: dict[int, int] = {}
+        """Environment steps that each simulator makes with the actions it asked for last."""
         self._ids: dict[int, dict[str, tuple[BehaviorId, Collector, Deliver]]] = {}
         """Behavior ids by simulator, for as long as it is there."""
         self._collectors: dict[str, Collector] = {}
@@ -107,11 +112,17 @@ class Router:
         Whatever it raises is about this simulator alone: ``remove`` undoes all that it left.
         """
         ids = self._ids.get(tick.simulator, {})
+        waiting = 0
         for behavior_id, batch in tick.steps.items():
             declared, collector, deliver = ids[behavior_id]
             steps = BehaviorTick(tick.simulator, declared.team, batch, behavior_id, tick.messages)
             deliver(collector.observe(steps, tick.replaced.get(behavior_id, 0)))
             self._pending_replies.append((tick.simulator, behavior_id, collector))
+            waiting += len(batch) - batch.num_terminal
+        # Last, as the steps that use up the budget are learned from. A copy that begins anew by an exchange of its own
+        # (AutoresetMode.NEXT_STEP) asks for no action, and makes no step.
+        self.env_steps.taken += self._asked.get(tick.simulator, 0)
+        self._asked[tick.simulator] = min(tick.num_areas, int(waiting))
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
         """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
@@ -128,6 +139,7 @@ class Router:
         """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
         for collector in self._collectors.values():
             collector.drop(simulator)
+        self._asked.pop(simulator, None)
         self._pending_replies = [each for each in self._pending_replies if each[0] != simulator]
 
     def remove(self, simulator: int) -> None:

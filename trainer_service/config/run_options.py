@@ -113,7 +113,8 @@ class EnvironmentSettings(Section):
     ML-Agents counts from 5005."""
 
     num_envs: Annotated[PositiveCount, Argument("N")] = 1
-    """Number of simulators to start. With two or more, runs of one seed differ: the order of their messages counts."""
+    """Number of simulators to start. With two or more in processes of their own, runs of one seed differ, as the order
+    in which their messages arrive does; in the trainer's process (``isolate: false``) they repeat."""
 
     isolate: Annotated[Isolation, Argument(python="bool | str")] = "auto"
     """Whether simulators of ``sim:``, ``gym:``, ``pettingzoo:`` and objects run in separate processes. In the trainer's
@@ -134,7 +135,8 @@ class EnvironmentSettings(Section):
     """Seconds to wait for a simulator."""
 
     seed: Annotated[Seed, Argument("N")] = -1
-    """Seed of the run; −1 chooses one from 0 to 9999. On one CPU a run with one simulator repeats bit for bit."""
+    """Seed of the run; −1 chooses one from 0 to 9999. On one CPU a run repeats bit for bit if it has one
+    simulator, or if all run in the trainer's process; with two or more processes the order of arrival differs."""
 
     max_lifetime_restarts: Annotated[CountOrUnlimited, Argument("N")] = 10
     """How often one simulator may be restarted; −1 means without limit."""
@@ -286,6 +288,10 @@ class RunOptions(Section):
 
     evaluation: EvaluationSettings | None = None
     """Evaluations while the run goes on; null for none. An addition to ML-Agents."""
+
+    max_env_steps: Annotated[PositiveCount | None, Argument("N")] = None
+    """Environment steps after which the run ends, where ``max_steps`` are not used up before; null: however many. One
+    is one step of one copy of the task, with all of its agents (docs/running.md). An addition to ML-Agents."""
 
     stop: StopSettings | None = None
     """Rules that end the run before ``max_steps``; null for none. An addition to ML-Agents."""

@@ -121,6 +121,9 @@ class SampleResult:
     batches: Sequence[tuple[str, SampleBatch]] = ()
     """By behavior name; one for each of its team ids."""
 
+    env_steps: int = 0
+    """Environment steps of its simulators."""
+
     stats: Sequence[tuple[str, StatMessage]] = ()
     """Statistics of simulators, by behavior name."""
 
@@ -150,6 +153,7 @@ class SampleResult:
         return replace(
             results[-1],
             batches=[(name, SampleBatch.concatenate(part)) for (name, _), part in parts.items()],
+            env_steps=sum(result.env_steps for result in results),
             stats=[stat for result in results for stat in result.stats],
             log=[line for result in results for line in result.log],
         )

@@ -170,13 +170,18 @@ class RolloutWorkers:
                 self._take_in_all()
 
     def _take_in_all(self) -> None:
-        """Gives the behaviors every result that waits, by the workers' numbers."""
+        """Gives the behaviors every result that waits, by the workers' numbers.
+
+        Environment steps count last: what all workers collected for the end of the budget is learned from.
+        """
+        env_steps = sum(result.env_steps for worker in self._workers.values() for result in worker.results)
         for number, worker in sorted(self._workers.items()):
             results, worker.results = worker.results, []
             if results and not self.is_async:
                 results = [SampleResult.merged(results)]
             for result in results:
                 self._take_in(number, worker, result)
+        self._behaviors.env_steps.taken += env_steps
 
     def act(self) -> None:
         """Asks the workers for more, with the policies as they are now."""

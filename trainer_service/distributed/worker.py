@@ -172,12 +172,14 @@ class RolloutWorker:
         assert self._request is not None
         batches = [(name, SampleBatch.concatenate(parts)) for (name, _), parts in self._batches.items()]
         stats, self._stats, self._batches = self._stats, [], {}
+        env_steps, self._router.env_steps.taken = self._router.env_steps.taken, 0
         return SampleResult(
             number=self._request.number,
             versions={name: policy.published.version for name, policy in self._policies.items()},
             restarts=self._request.restarts,
             complete=complete,
             batches=batches,
+            env_steps=env_steps,
             stats=stats,
             declared=list(self._declared.values()),
             behavior_ids=self._router.behavior_ids(),

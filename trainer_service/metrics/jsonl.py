@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, Summary, histogram
 from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import SaveError, write_atomic
@@ -20,7 +22,7 @@ _CATEGORIES = ("Losses/", "Policy/", "Environment/", "Self-play/")
 """Prefixes of ML-Agents' tags that metrics.jsonl leaves out."""
 
 _NUMBERS = (
-    "step", "wall_s", "steps_per_s", "episodes",
+    "step", "env_steps", "wall_s", "steps_per_s", "episodes",
     "mean_return", "std_return", "mean_length", "mean_group_return", "score",
 )  # fmt: skip
 """Keys of numbers, or null, that a line may have, and that readers count on."""
@@ -33,6 +35,9 @@ STANDARD_KEYS: Mapping[str, type] = {
 """Keys of every line of metrics.jsonl in their order, with the types of their values."""
 
 _MOST_STEPS = 2**62
+
+_SMALLEST, _LARGEST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+"""The range in which a float32 has all of its digits."""
 
 _NO_JSON = "expected one JSON object"
 """What is wrong with a line that is torn, or no JSON at all."""
@@ -111,30 +116,38 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
-    """Returns the object of one line of metrics.jsonl. NaN and infinities become None: JSON lacks them."""
+    """Returns the object of one line of metrics.jsonl.
+
+    NaN and infinities become None: JSON lacks them. Other numbers have the digits of a float32, as far as they have any
+    beyond the point: 1.808 and not 1.8080000418424607.
+    """
     stats = summary.stats
-    own = {
+    own: dict[str, Any] = {
         "behavior": summary.behavior,
         "step": summary.step,
+        **({} if summary.env_steps is None else {"env_steps": summary.env_steps}),
         "wall_s": round(summary.wall_s, 3),
         "episodes": stats.episodes,
-        "mean_return": finite_or_none(stats.mean_return),
-        "std_return": finite_or_none(stats.std_return),
-        "mean_length": finite_or_none(stats.mean_length),
-        "mean_group_return": finite_or_none(stats.mean_group_return),
-        "steps_per_s": finite_or_none(summary.steps_per_s),
+        "mean_return": _number(stats.mean_return),
+        "std_return": _number(stats.std_return),
+        "mean_length": _number(stats.mean_length),
+        "mean_group_return": _number(stats.mean_group_return),
+        "steps_per_s": _number(summary.steps_per_s),
     }
     if summary.member_returns:
-        own["member_returns"] = {name: finite_or_none(mean) for name, mean in summary.member_returns.items()}
+        own["member_returns"] = {name: _number(mean) for name, mean in summary.member_returns.items()}
     if summary.lessons:
         own["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
     others: dict[str, Any] = {}
     for tag, series in summary.tagged().items():
         if tag not in EPISODE_TAGS and not tag.startswith(MEMBER_REWARD):
-            others[json_key(tag)] = finite_or_none(series.value)
+            others[json_key(tag)] = _number(series.value)
             if len(samples := series.histogram_samples):
                 counts, edges = histogram(samples)
-                others[f"{json_key(tag)}_hist"] = {"edges": edges.tolist(), "counts": counts.tolist()}
+                others[f"{json_key(tag)}_hist"] = {
+                    "edges": list(map(_number, edges.tolist())),
+                    "counts": counts.tolist(),
+                }
     return {**own, **{key: value for key, value in others.items() if key not in own}}
 
 
@@ -195,3 +208,11 @@ def _is_beyond(entry: dict[str, Any], behavior: str, step: int) -> bool:
 
 def finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float | None:
+    """The shortest number that is the same float32, where it is in the range of one; None for NaN and infinities."""
+    if value is None or not math.isfinite(value):
+        return None
+    is_float32 = _SMALLEST <= abs(value) <= _LARGEST and not float(value).is_integer()
+    return float(str(np.float32(value))) if is_float32 else value

@@ -20,6 +20,7 @@ MEMBER_REWARD = "Environment/Cumulative Reward/"
 """The beginning of the tags of a heterogeneous group's members, which end with their behaviors' names."""
 
 _LESSON = "Environment/Lesson Number/"
+_ENV_STEPS = "Environment/Env Steps"
 _REPLACED = "Environment/Replaced Values"
 
 EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
@@ -130,6 +131,9 @@ class Summary:
     step: int
     """Agent steps of the behavior."""
 
+    env_steps: int | None = None
+    """Environment steps of the run by then; None where they are not counted, as in evaluations."""
+
     wall_s: float
     """Seconds since the start of the run."""
 
@@ -169,6 +173,8 @@ class Summary:
                 tags[tag] = Series.of_samples(values)
         if len(stats.lengths):
             tags[_LENGTH] = Series(float(stats.lengths.sum()), len(stats.lengths), samples=stats.lengths)
+        if self.env_steps is not None:
+            tags[_ENV_STEPS] = Series.of(self.env_steps)
         if self.replaced_values:
             tags[_REPLACED] = Series(self.replaced_values, 1, is_sum=True)
         return tags

@@ -61,6 +61,8 @@ class Checkpoint:
     """Episodes of agents until then; 0 where an earlier version did not count them."""
     lessons: LessonState | None = None
     """Lessons of that moment; None without lessons, and where an earlier version did not write them down here."""
+    env_steps: int = 0
+    """Environment steps of the run until then; 0 where an earlier version did not count them."""
 
 
 class NotFiniteError(UserError):
@@ -161,6 +163,7 @@ def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "behavior": checkpoint.behavior,
         "step": checkpoint.step,
         "episodes": checkpoint.episodes,
+        "env_steps": checkpoint.env_steps,
         "spec": _plain_spec(checkpoint.spec),
         "settings": checkpoint.settings.model_dump(mode="json"),
         "algorithm": dict(checkpoint.algorithm),
@@ -235,6 +238,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
             episodes=_count("number of episodes", content.get("episodes", 0)),
             lessons=_lessons(content["lessons"]) if "lessons" in content else None,
+            env_steps=_count("number of environment steps", content.get("env_steps", 0)),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if missing := _missing_plugins(content):

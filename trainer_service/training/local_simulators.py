@@ -67,4 +67,4 @@ def simulators_of(
     """The simulators behind a bridge, whose experience goes to these behaviors."""
     learners = LocalLearners(behaviors, recorder, channels, bridge)
     on_step = None if callbacks is None else callbacks.listener("on_step")
-    return Simulators(bridge, Router(), channels, learners, timers, groups, on_step)
+    return Simulators(bridge, Router(behaviors.env_steps), channels, learners, timers, groups, on_step)

@@ -167,7 +167,7 @@ class ProgressLog(SummaryWriter):
         rate = self._rate(behavior, now)
         if rate is None or not behavior.training:
             return None
-        left_s = (behavior.settings.max_steps - behavior.step) / rate
+        left_s = behavior.steps_left / rate
         most, first = behavior.settings.max_episodes, self._first[behavior.name]
         if most is None or behavior.episodes == first.episodes:
             return left_s

@@ -23,6 +23,7 @@ from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.behaviors.saving import initialize, load_replay, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
@@ -165,6 +166,12 @@ class Run:
         """
         if self.stop.requested:
             _logger.info("Learning was interrupted. Saving what was learned.")
+        elif error is None and (env_steps := self.behaviors.env_steps).used_up:
+            _logger.info(
+                "The run ends after %d environment steps, of %d (max_env_steps).",
+                env_steps.taken,
+                env_steps.budget,
+            )
         end: RunEnd = "failed" if error is not None else "interrupted" if self.stop.signalled else "finished"
         self.recorder.finish(list(self.behaviors.values()), end, self._ended_by(error))
         if self.evaluator is not None:
@@ -178,7 +185,11 @@ class Run:
             return str(error) if told else f"{type(error).__name__}: {error}"
         if self.stop.requested:
             return self.stop.first_signal or "a callback"
-        return f"stop: {self.stop_rules.reason}" if self.stop_rules.reason else "its budget, which is used up"
+        if self.stop_rules.reason:
+            return f"stop: {self.stop_rules.reason}"
+        if self.behaviors.env_steps.used_up:
+            return "its budget of environment steps (max_env_steps), which is used up"
+        return "its budget, which is used up"
 
 
 @contextmanager
@@ -280,7 +291,9 @@ class RunFactory:
 
         def create(name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
             with memory_for(name, options.behavior_settings(name)):
-                behavior = self._behavior(name, spec, group_size, turn_scheduler, progress)
+                behavior = self._behavior(
+                    name, spec, group_size, turn_scheduler, progress, behaviors.env_steps
+                )
             self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers)
             behavior.prepare()
@@ -293,6 +306,7 @@ class RunFactory:
             absence_timeout_s=options.env_settings.timeout_wait,
             memory_need=lambda *declared: memory_need(*self._resolved(*declared)[:2]),
             available_memory=lambda: available_memory(self.device),
+            env_steps=self._env_steps(),
             source="worker" if options.distributed and options.distributed.num_workers else "simulator",
         )
         return Run(
@@ -355,6 +369,13 @@ class RunFactory:
         known = status.behaviors.items()
         return status.lessons, {name: each.lesson_history for name, each in known if name not in older}
 
+    def _env_steps(self) -> EnvSteps:
+        """The environment steps so far, as the checkpoints say that the run goes on from, and the budget."""
+        sources = [start.source for start in self.warm_starts.values() if start.is_resume]
+        taken = max((getattr(source, "env_steps", 0) for source in sources), default=0)
+        acts_only = self.options.checkpoint_settings.inference
+        return EnvSteps(None if acts_only else self.options.max_env_steps, taken)
+
     def _evaluator(self, writers: Sequence[SummaryWriter], progress: ProgressLog) -> PeriodicEvaluator | None:
         """The run's evaluator, where one is wanted and the simulator is a program."""
         settings = self.options.evaluation
@@ -379,6 +400,7 @@ class RunFactory:
         group_size: int,
         turn_scheduler: TurnScheduler,
         progress: ProgressLog,
+        env_steps: EnvSteps,
     ) -> Behavior:
         """A behavior that has learned nothing yet. group_size: as far as the first message shows it."""
         options = self.options
@@ -411,6 +433,7 @@ class RunFactory:
             callbacks=self.callbacks,
             turn_scheduler=turn_scheduler,
             fixed_opponents=opponents,
+            env_steps=env_steps,
             make_learner=make_learner if self.ranks is None else partial(self.ranks.make, name),
         )
 

@@ -186,7 +186,8 @@ class EventHandler:
                 self._note_first_step(connection)
                 connection.deadline = None
                 self._connections.note_tick(connection)
-                return [Tick(connection.number, new_specs, batches, messages, replaced)]
+                areas = connection.session.num_areas
+                return [Tick(connection.number, new_specs, batches, messages, replaced, areas)]
             case Reply(data):
                 call.answer(data)
                 connection.expect_message(self._timeout_s)

@@ -28,6 +28,9 @@ class Tick:
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Values that could not be used and became 0, of behaviors with any, by full id."""
 
+    num_areas: int = 1
+    """Copies of the task in the simulator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Departure:

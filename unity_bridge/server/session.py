@@ -127,7 +127,8 @@ class Session:
         self.capabilities: frozenset[str] = frozenset()
         """Names of the flags that the simulator set, such as ``trainingAnalytics``."""
         self._seed = seed
-        self._num_areas = num_areas
+        self.num_areas = num_areas
+        """Copies of the task in the simulator: as it says, or as it is asked for."""
         self._greeting = greeting
         self._refuse_unusable = refuse_unusable
         self._picture_layout = picture_layout
@@ -256,7 +257,10 @@ class Session:
         )
         self._read_descriptions(envelope)
         self.awaited = Awaited.CONFIRMATION
-        return Reply(self._initialization())
+        reply = Reply(self._initialization())
+        if output.num_areas > 0:
+            self.num_areas = output.num_areas
+        return reply
 
     def _initialization(self) -> bytes:
         message = _ok_message()
@@ -266,7 +270,7 @@ class Session:
         is_unity_1 = self.package_version.startswith("1.")
         initialization.package_version = _PACKAGE_VERSION_FOR_UNITY_1 if is_unity_1 else PACKAGE_VERSION
         initialization.capabilities.CopyFrom(_CAPABILITIES)
-        initialization.num_areas = self._num_areas
+        initialization.num_areas = self.num_areas
         return message.SerializeToString()
 
     def _step(self, envelope: Envelope) -> Step:

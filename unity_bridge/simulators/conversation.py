@@ -10,7 +10,7 @@ from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, en
 from unity_bridge.codec.protocol import API_VERSION, OK, STOP
 from unity_bridge.errors import WireError
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scene import Scene, copies_of
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, Actions, Steps
 from unity_bridge.wire.capabilities_pb2 import UnityRLCapabilitiesProto
@@ -92,7 +92,7 @@ def conversation(
         WireError: the trainer's reply breaks the protocol.
         SceneError: the scene went wrong.
     """
-    reply = _read((yield introduction()))
+    reply = _read((yield introduction(copies_of(scene))))
     if reply.header.status != OK:
         return "the trainer refused the introduction"
     if not reply.unity_input.HasField("rl_initialization_input"):
@@ -161,14 +161,15 @@ class StepSender:
         return message.SerializeToString()
 
 
-def introduction() -> bytes:
-    """The first message of all: version, name and capabilities of the simulator."""
+def introduction(copies: int = 1) -> bytes:
+    """The first message of all: version, name and capabilities of the simulator, and copies of its task."""
     message = _ok_message()
     output = message.unity_output.rl_initialization_output
     output.name = "AcademySingleton"
     output.package_version = PACKAGE_VERSION
     output.communication_version = API_VERSION
     output.capabilities.CopyFrom(_CAPABILITIES)
+    message.unity_output.num_areas = copies
     return message.SerializeToString()
 
 

@@ -81,6 +81,12 @@ class Demonstrator(Scene, Protocol):
         """
 
 
+def copies_of(scene: Scene) -> int:
+    """The number of environments in a scene, which all advance at each step: its attribute ``copies``, or 1."""
+    copies = getattr(scene, "copies", 1)
+    return copies if isinstance(copies, int) else 1
+
+
 def flag_of(option: str) -> str:
     """The flag of a scene's option on the command line."""
     return f"--{option.replace('_', '-')}"

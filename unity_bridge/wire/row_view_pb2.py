@@ -28,7 +28,7 @@ from unity_bridge.wire import unity_rl_initialization_input_pb2 as unity__bridge
 from unity_bridge.wire import unity_rl_initialization_output_pb2 as unity__bridge_dot_wire_dot_unity__rl__initialization__output__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n unity_bridge/wire/row_view.proto\x12\x14trainer_service.wire\x1a\x1funity_bridge/wire/command.proto\x1a\x1eunity_bridge/wire/header.proto\x1a\x35unity_bridge/wire/unity_rl_initialization_input.proto\x1a\x36unity_bridge/wire/unity_rl_initialization_output.proto\"\xb7\x01\n\x0eRowViewMessage\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.communicator_objects.HeaderProto\x12\x39\n\x0cunity_output\x18\x02 \x01(\x0b\x32#.trainer_service.wire.RowViewOutput\x12\x37\n\x0bunity_input\x18\x03 \x01(\x0b\x32\".trainer_service.wire.RowViewInput\"\xa3\x01\n\rRowViewOutput\x12\x38\n\trl_output\x18\x01 \x01(\x0b\x32%.trainer_service.wire.RowViewRLOutput\x12X\n\x18rl_initialization_output\x18\x02 \x01(\x0b\x32\x36.communicator_objects.UnityRLInitializationOutputProto\"\xc4\x01\n\x0fRowViewRLOutput\x12I\n\nagentInfos\x18\x02 \x03(\x0b\x32\x35.trainer_service.wire.RowViewRLOutput.AgentInfosEntry\x12\x14\n\x0cside_channel\x18\x03 \x01(\x0c\x1aP\n\x0f\x41gentInfosEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.trainer_service.wire.RowList:\x02\x38\x01\"\x18\n\x07RowList\x12\r\n\x05value\x18\x01 \x03(\x0c\"\x9e\x01\n\x0cRowViewInput\x12\x36\n\x08rl_input\x18\x01 \x01(\x0b\x32$.trainer_service.wire.RowViewRLInput\x12V\n\x17rl_initialization_input\x18\x02 \x01(\x0b\x32\x35.communicator_objects.UnityRLInitializationInputProto\"\xdf\x01\n\x0eRowViewRLInput\x12M\n\ragent_actions\x18\x01 \x03(\x0b\x32\x36.trainer_service.wire.RowViewRLInput.AgentActionsEntry\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0e\x32\".communicator_objects.CommandProto\x12\x14\n\x0cside_channel\x18\x05 \x01(\x0c\x1a\x33\n\x11\x41gentActionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"6\n\x0bRowViewPair\x12\x12\n\nagent_info\x18\x01 \x01(\x0c\x12\x13\n\x0b\x61\x63tion_info\x18\x02 \x01(\x0c\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n unity_bridge/wire/row_view.proto\x12\x14trainer_service.wire\x1a\x1funity_bridge/wire/command.proto\x1a\x1eunity_bridge/wire/header.proto\x1a\x35unity_bridge/wire/unity_rl_initialization_input.proto\x1a\x36unity_bridge/wire/unity_rl_initialization_output.proto\"\xb7\x01\n\x0eRowViewMessage\x12\x31\n\x06header\x18\x01 \x01(\x0b\x32!.communicator_objects.HeaderProto\x12\x39\n\x0cunity_output\x18\x02 \x01(\x0b\x32#.trainer_service.wire.RowViewOutput\x12\x37\n\x0bunity_input\x18\x03 \x01(\x0b\x32\".trainer_service.wire.RowViewInput\"\xb7\x01\n\rRowViewOutput\x12\x38\n\trl_output\x18\x01 \x01(\x0b\x32%.trainer_service.wire.RowViewRLOutput\x12X\n\x18rl_initialization_output\x18\x02 \x01(\x0b\x32\x36.communicator_objects.UnityRLInitializationOutputProto\x12\x12\n\tnum_areas\x18\xe8\x07 \x01(\x05\"\xc4\x01\n\x0fRowViewRLOutput\x12I\n\nagentInfos\x18\x02 \x03(\x0b\x32\x35.trainer_service.wire.RowViewRLOutput.AgentInfosEntry\x12\x14\n\x0cside_channel\x18\x03 \x01(\x0c\x1aP\n\x0f\x41gentInfosEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12,\n\x05value\x18\x02 \x01(\x0b\x32\x1d.trainer_service.wire.RowList:\x02\x38\x01\"\x18\n\x07RowList\x12\r\n\x05value\x18\x01 \x03(\x0c\"\x9e\x01\n\x0cRowViewInput\x12\x36\n\x08rl_input\x18\x01 \x01(\x0b\x32$.trainer_service.wire.RowViewRLInput\x12V\n\x17rl_initialization_input\x18\x02 \x01(\x0b\x32\x35.communicator_objects.UnityRLInitializationInputProto\"\xdf\x01\n\x0eRowViewRLInput\x12M\n\ragent_actions\x18\x01 \x03(\x0b\x32\x36.trainer_service.wire.RowViewRLInput.AgentActionsEntry\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0e\x32\".communicator_objects.CommandProto\x12\x14\n\x0cside_channel\x18\x05 \x01(\x0c\x1a\x33\n\x11\x41gentActionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"6\n\x0bRowViewPair\x12\x12\n\nagent_info\x18\x01 \x01(\x0c\x12\x13\n\x0b\x61\x63tion_info\x18\x02 \x01(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,19 +42,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ROWVIEWMESSAGE']._serialized_start=235
   _globals['_ROWVIEWMESSAGE']._serialized_end=418
   _globals['_ROWVIEWOUTPUT']._serialized_start=421
-  _globals['_ROWVIEWOUTPUT']._serialized_end=584
-  _globals['_ROWVIEWRLOUTPUT']._serialized_start=587
-  _globals['_ROWVIEWRLOUTPUT']._serialized_end=783
-  _globals['_ROWVIEWRLOUTPUT_AGENTINFOSENTRY']._serialized_start=703
-  _globals['_ROWVIEWRLOUTPUT_AGENTINFOSENTRY']._serialized_end=783
-  _globals['_ROWLIST']._serialized_start=785
-  _globals['_ROWLIST']._serialized_end=809
-  _globals['_ROWVIEWINPUT']._serialized_start=812
-  _globals['_ROWVIEWINPUT']._serialized_end=970
-  _globals['_ROWVIEWRLINPUT']._serialized_start=973
-  _globals['_ROWVIEWRLINPUT']._serialized_end=1196
-  _globals['_ROWVIEWRLINPUT_AGENTACTIONSENTRY']._serialized_start=1145
-  _globals['_ROWVIEWRLINPUT_AGENTACTIONSENTRY']._serialized_end=1196
-  _globals['_ROWVIEWPAIR']._serialized_start=1198
-  _globals['_ROWVIEWPAIR']._serialized_end=1252
+  _globals['_ROWVIEWOUTPUT']._serialized_end=604
+  _globals['_ROWVIEWRLOUTPUT']._serialized_start=607
+  _globals['_ROWVIEWRLOUTPUT']._serialized_end=803
+  _globals['_ROWVIEWRLOUTPUT_AGENTINFOSENTRY']._serialized_start=723
+  _globals['_ROWVIEWRLOUTPUT_AGENTINFOSENTRY']._serialized_end=803
+  _globals['_ROWLIST']._serialized_start=805
+  _globals['_ROWLIST']._serialized_end=829
+  _globals['_ROWVIEWINPUT']._serialized_start=832
+  _globals['_ROWVIEWINPUT']._serialized_end=990
+  _globals['_ROWVIEWRLINPUT']._serialized_start=993
+  _globals['_ROWVIEWRLINPUT']._serialized_end=1216
+  _globals['_ROWVIEWRLINPUT_AGENTACTIONSENTRY']._serialized_start=1165
+  _globals['_ROWVIEWRLINPUT_AGENTACTIONSENTRY']._serialized_end=1216
+  _globals['_ROWVIEWPAIR']._serialized_start=1218
+  _globals['_ROWVIEWPAIR']._serialized_end=1272
 # @@protoc_insertion_point(module_scope)

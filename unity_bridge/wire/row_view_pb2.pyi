@@ -70,6 +70,11 @@ class RowViewOutput(_message.Message):
 
     RL_OUTPUT_FIELD_NUMBER: _builtins.int
     RL_INITIALIZATION_OUTPUT_FIELD_NUMBER: _builtins.int
+    NUM_AREAS_FIELD_NUMBER: _builtins.int
+    num_areas: _builtins.int
+    """Not in UnityOutputProto, whose readers pass over it. First call of a bundled simulator only: copies of the
+    task, each of which makes one environment step per exchange.
+    """
     @_builtins.property
     def rl_output(self) -> Global___RowViewRLOutput:
         """As UnityOutputProto.rl_output."""
@@ -83,10 +88,11 @@ class RowViewOutput(_message.Message):
         *,
         rl_output: Global___RowViewRLOutput | None = ...,
         rl_initialization_output: _unity_rl_initialization_output_pb2.UnityRLInitializationOutputProto | None = ...,
+        num_areas: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rl_initialization_output", b"rl_initialization_output", "rl_output", b"rl_output"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rl_initialization_output", b"rl_initialization_output", "rl_output", b"rl_output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_areas", b"num_areas", "rl_initialization_output", b"rl_initialization_output", "rl_output", b"rl_output"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -116,3 +116,15 @@ def test_a_budget_of_episodes_ends_a_run_with_the_round_that_fills_it(tmp_path: 
         140,
         28,
     )  # a round is 7 episodes of 5 steps from each worker
+
+
+def test_environment_steps_of_workers_add_up_and_end_a_run_with_the_round_that_fills_them(
+    tmp_path: Path,
+) -> None:
+    options = options_of(
+        {"A": {**SMALL_PPO, "max_steps": 1000}}, distributed={"num_workers": 2}, max_env_steps=100
+    )
+    run = learn_in_process(options, walkers({"A?team=0": Walk(agents=2)}), tmp_path)
+    assert run.behaviors.env_steps.taken == run.behaviors["A"].step / 2
+    assert 100 <= run.behaviors.env_steps.taken < 140
+    assert run.behaviors["A"].updates == run.behaviors["A"].step // 64

@@ -465,3 +465,20 @@ def test_returns_are_written_with_significant_digits_at_any_scale(
     mean: float, deviation: float, written: str
 ) -> None:
     assert f"{format_return(mean, deviation)} {format_return(deviation, mean)}" == written
+
+
+def test_numbers_in_a_line_have_the_digits_of_a_float32(tmp_path: Path) -> None:
+    returns = EpisodeStats(np.array([float(np.float32(1.808))]), np.array([3.0]))
+    scalars = {
+        "Policy/Learning Rate": 0.1 + 0.2, "Goals": 16_777_217.0, "Tiny": 1e-300, "Huge": 1e300,
+        "Policy/Entropy": float(np.float32(-0.1)),
+    }  # fmt: skip
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.write(summary(stats=returns, scalars=scalars, env_steps=250, wall_s=123456.789))
+    text = (tmp_path / "metrics.jsonl").read_text()
+    [line] = entries(tmp_path / "metrics.jsonl")
+    assert '"mean_return": 1.808,' in text
+    assert (line["learning_rate"], line["entropy"]) == (0.3, -0.1)
+    assert (line["Goals"], line["Tiny"], line["Huge"]) == (16_777_217.0, 1e-300, 1e300)
+    assert (line["step"], line["env_steps"], line["wall_s"]) == (1000, 250, 123456.789)
+    assert np.float32(line["mean_return"]) == np.float32(returns.mean_return)

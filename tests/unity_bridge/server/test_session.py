@@ -34,6 +34,7 @@ from unity_bridge.side_channels import (
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.command_pb2 import RESET, STEP
+from unity_bridge.wire.row_view_pb2 import RowViewMessage
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BALL = "Ball?team=0"
@@ -531,3 +532,14 @@ def test_a_description_is_kept_without_the_message_that_it_came_in(session: Sess
     (kept,) = session._pending_descriptions.values()
     assert kept.brain_name == "Later"
     assert session.receive(messages.goodbye().SerializeToString())
+
+
+@pytest.mark.parametrize(("said", "areas"), [(0, 3), (12, 12), (-4, 3)])
+def test_a_simulator_has_as_many_copies_as_it_says_or_was_asked_for(
+    session: Session, messages: Any, said: int, areas: int
+) -> None:
+    introduction = RowViewMessage.FromString(messages.introduction().SerializeToString())
+    introduction.unity_output.num_areas = said
+    reply = answer(session, introduction)  # type: ignore[arg-type]
+    assert reply.unity_input.rl_initialization_input.num_areas == 3
+    assert session.num_areas == areas

@@ -50,6 +50,9 @@ class Learner(ABC):
     horizon: int
     """Steps after which the learner takes a trajectory that has not come to its end."""
 
+    schedule_lead: int = 0
+    """Agent steps that the next update's ``step`` is ahead of the behavior's own, as environment steps place it."""
+
     def prepare(self, step: int) -> None:
         """Begins to learn at ``step``: exploration is on, and files are read that it learns from. Raises UserError."""
         self.actor.explores = True

@@ -77,7 +77,8 @@ class ReplicatedLearner(Learner):
         """
         before = _copy(self._learner.state_dict())
         try:
-            self._send("update", step=step)
+            self._learner.schedule_lead = self.schedule_lead
+            self._send("update", step=step, schedule_lead=self.schedule_lead)
             return self._learner.update(step)
         except LearnerRankLost as error:
             self._learner.load_state_dict(before)
@@ -162,6 +163,11 @@ def _record(learner: Learner, message: Mapping[str, Any]) -> None:
         learner.record(from_tensors(chunk))
 
 
+def _update(learner: Learner, message: Mapping[str, Any]) -> None:
+    learner.schedule_lead = message["schedule_lead"]
+    learner.update(message["step"])
+
+
 def _load_replay_state(learner: Learner, message: Mapping[str, Any]) -> None:
     learner.load_replay_state({name: tensor.numpy() for name, tensor in message["state"].items()})
 
@@ -169,7 +175,7 @@ def _load_replay_state(learner: Learner, message: Mapping[str, Any]) -> None:
 _DOINGS: Mapping[str, Callable[[Learner, Mapping[str, Any]], object]] = {
     "prepare": lambda learner, message: learner.prepare(message["step"]),
     "record": _record,
-    "update": lambda learner, message: learner.update(message["step"]),
+    "update": _update,
     "load_state_dict": lambda learner, message: learner.load_state_dict(message["state"]),
     "load_weights": lambda learner, message: learner.load_weights(message["state"]),
     "load_replay_state": _load_replay_state,

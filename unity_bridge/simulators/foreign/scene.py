@@ -72,6 +72,11 @@ class ForeignScene:
         """Those that are to act, in the order of the last message's rows."""
 
     @property
+    def copies(self) -> int:
+        """N."""
+        return len(self._copies)
+
+    @property
     def frame_s(self) -> float:
         return 1 / (self._copies.description.metadata.get("render_fps") or _DEFAULT_FPS)
 

@@ -30,6 +30,11 @@ class ArrayScene(ABC):
         self._academy = academy or Academy()
         self._rng = np.random.default_rng()
 
+    @property
+    def copies(self) -> int:
+        """C."""
+        return self._copies
+
     @abstractmethod
     def _begin(self) -> Steps:
         """Starts every agent's episode anew, and asks for the first actions."""

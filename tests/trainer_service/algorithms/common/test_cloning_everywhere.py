@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly
+from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
 from short_episodes import DECISIONS, GROUP, ShortEpisodes
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
+from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -162,3 +163,32 @@ def test_it_learns_from_both_and_resumes_bit_for_bit(demo_of, tmp_path: Path, ca
     straight = assert_resumes_exactly(begin, world, tmp_path, 8 * DECISIONS, more=4 * DECISIONS)
     assert straight.updates > 0
     assert straight.summarize(0.0).series["Losses/Pretraining Loss"].value > 0.0
+
+
+@pytest.mark.parametrize("case", ["dqn", "mappo"])
+def test_its_own_steps_are_agent_steps_wherever_environment_steps_place_the_run(
+    demo_of, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    trainer_type, actions, _ = CASES[case]
+    settings = make(case, demo_of(actions), steps=10**4).settings
+    of_replay = {"buffer_init_steps": 0}
+    sizes = of_replay if HYPERPARAMETERS[trainer_type].learns_from_replay else {"buffer_size": 48}
+    settings = settings.model_copy(
+        update={"hyperparameters": settings.hyperparameters.model_copy(update=sizes)}
+    )
+    spec = BehaviorSpec((VECTOR,), actions)
+    behavior = Behavior("Probe", spec, settings, Compute(torch.device("cpu"), 1))
+    behavior.prepare()
+    behavior.env_steps = EnvSteps(budget=100, taken=50)
+    learner: Any = behavior.learner
+    places: list[int] = []
+
+    def update(step: int) -> dict[str, float]:
+        places.append(step)
+        assert learner.schedule_lead == 500_000 - behavior.step
+        return {}
+
+    monkeypatch.setattr(learner.cloning, "update", update)
+    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), 8 * DECISIONS)
+    assert places
+    assert 0 < max(places) <= behavior.step < 200

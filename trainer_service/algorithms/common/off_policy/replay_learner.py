@@ -170,7 +170,7 @@ class ReplayUpdate(Generic[BatchT]):
         for sample in self._replay.minibatches(self._rng):
             yield self._learner.minibatch(sample)
             if self._learner.cloning is not None:
-                self._cloned = self._learner.cloning.update(self._step)
+                self._cloned = self._learner.cloning.update(self._step - self._learner.schedule_lead)
 
     @property
     def share(self) -> float:

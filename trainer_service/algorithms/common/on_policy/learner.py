@@ -146,7 +146,7 @@ class OnPolicyLearner(Learner):
                 shard=self._shard,
             )
         if self.cloning is not None:
-            metrics |= self.cloning.update(step)
+            metrics |= self.cloning.update(step - self.schedule_lead)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
