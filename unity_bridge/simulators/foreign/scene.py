@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.foreign.copies import Copies, Row, Rows
-from unity_bridge.simulators.foreign.environment import Agent
+from unity_bridge.simulators.foreign.environment import Agent, Environment
 from unity_bridge.simulators.foreign.roles import Role, assign_roles
 from unity_bridge.simulators.foreign.spaces import float32
 from unity_bridge.simulators.foreign.state import State, state_of
@@ -70,6 +70,11 @@ class ForeignScene:
         """Those that are to act, by copy and in the environment's order."""
         self._waiting_by_behavior: dict[str, Rows] = {}
         """Those that are to act, in the order of the last message's rows."""
+
+    @property
+    def environment(self) -> Environment | None:
+        """Copy 0; None where copies are stepped together only."""
+        return self._copies.environment
 
     @property
     def frame_s(self) -> float:
