@@ -9,7 +9,7 @@ from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.scene import SceneError
 
 if TYPE_CHECKING:
-    from unity_bridge.simulators.foreign.goals import GoalEnvironment
+    from unity_bridge.simulators.goals import GoalEnvironment
 
 
 def open_goal_environment(command: Command) -> GoalEnvironment:
@@ -21,7 +21,6 @@ def open_goal_environment(command: Command) -> GoalEnvironment:
     if not command.is_bundled or command.env.partition(":")[0] not in ("gym", PROGRAM_SCHEME):
         raise SceneError(f"{command.env}: it has no compute_reward that the trainer could call")
     from unity_bridge.simulators import command as simulator  # imports every scene
-    from unity_bridge.simulators.foreign.goals import GoalEnvironment
     from unity_bridge.simulators.registry import open_scene
     from unity_bridge.simulators.third_party import ForeignCode
 
@@ -31,6 +30,8 @@ def open_goal_environment(command: Command) -> GoalEnvironment:
     opener = open_scene if command.environment is None else command.environment.open
     scene = simulator.open_for(arguments, simulator.academy_for(arguments), opener)
     try:
+        from unity_bridge.simulators.goals import GoalEnvironment  # Gymnasium, which is there now
+
         return GoalEnvironment(scene, ForeignCode(command.env))
     except BaseException:
         scene.close()

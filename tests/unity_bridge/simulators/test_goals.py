@@ -15,7 +15,7 @@ from gymnasium import spaces
 from unity_bridge.programs.executables import Command, bundled_command, resolve_program
 from unity_bridge.programs.goal_environment import open_goal_environment
 from unity_bridge.programs.program_environment import program_environment
-from unity_bridge.simulators.foreign.goals import GoalEnvironment
+from unity_bridge.simulators.goals import GoalEnvironment
 from unity_bridge.simulators.scene import SceneError
 
 
