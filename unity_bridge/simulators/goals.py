@@ -68,7 +68,8 @@ class GoalEnvironment:
         """Whether each of N steps ends the task; None where the environment does not say. Shapes as above."""
         if self._terminated is None:
             return None
-        return self._terminated(self._goals(achieved), self._goals(desired)) != 0.0
+        ended: Bools = self._terminated(self._goals(achieved), self._goals(desired)) != 0.0
+        return ended
 
     def close(self) -> None:
         """Closes the environment."""
