@@ -54,6 +54,9 @@ MOST_DIMENSIONS = 8
 GLOBAL_STATE = "global_state"
 """Name of the sensor by which a simulator tells a central critic what agents must not see: no policy gets it."""
 
+ACHIEVED_GOAL, DESIRED_GOAL = "achieved_goal", "desired_goal"
+"""Names of the sensors of Gymnasium's goal environments that show the achieved goal and the one to achieve."""
+
 
 @dataclass(frozen=True, slots=True)
 class ObservationSpec:

@@ -295,6 +295,11 @@ class TrainerSettings(Section):
         if list(self.reward_signals) != ["extrinsic"] and not hyper.supports_reward_models:
             alone = f"extrinsic alone, which is all that {name} learns from"
             yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
+        if list(self.reward_signals) != ["extrinsic"] and hyper.relabels_goals:
+            alone = (
+                "extrinsic alone, as replay of type hindsight computes the task's rewards anew and no others"
+            )
+            yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
         task = self.reward_signals.get("extrinsic")
         if isinstance(task, ExtrinsicSettings) and task.normalize_rewards and hyper.learns_from_replay:
             unscaled = f"false, as {name} learns from a replay buffer, which outlives any scale of returns"

@@ -28,7 +28,7 @@ _NUMBERS = (
 """Keys of numbers, or null, that a line may have, and that readers count on."""
 
 STANDARD_KEYS: Mapping[str, type] = {
-    "behavior": object, "step": int, "wall_s": float, "episodes": int,
+    "behavior": object, "step": int, "env_steps": int, "wall_s": float, "episodes": int,
     "mean_return": float, "std_return": float, "mean_length": float, "mean_group_return": float,
     "steps_per_s": float,
 }  # fmt: skip

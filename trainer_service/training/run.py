@@ -41,6 +41,7 @@ from trainer_service.metrics import (
 )
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
+from trainer_service.replay.hindsight import GoalTask
 from trainer_service.rollout.sensor_roles import SensorRole
 from trainer_service.runs.checkpoint import checkpoint_digest
 from trainer_service.runs.folder import RunFolder
@@ -248,6 +249,8 @@ class RunFactory:
 
     device: torch.device
     """The one that the user named, or the best one at hand, which a behavior need not take (see ``device_for``)."""
+    goal_task: GoalTask | None = None
+    """The task of the run's goal environment; None where no replay buffer replaces goals."""
     ranks: LearnerRanks | None = None
     """Learner ranks that share the updates; None for one learner."""
     export_model: ExportModel | None = None
@@ -427,6 +430,7 @@ class RunFactory:
                 decoupled=_is_async(options),
                 precision=options.torch_settings.precision,
                 behavior=name,
+                goal_task=self.goal_task,
             ),
             learns=not options.checkpoint_settings.inference,
             is_watched=name in self.curriculum.watched_behaviors,

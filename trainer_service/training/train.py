@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView, plugins_among
+from trainer_service.collection.goal_task import open_goal_task
 from trainer_service.collection.launching import are_isolated, command_of
 from trainer_service.config import (
     RunOptions,
@@ -129,6 +130,7 @@ def train(
     saved = options.checkpoint_settings
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
+        goal_task = open_goal_task(options, command, num_learners(options), stack)
         monitor = _monitor(options, stack)
         folder = stack.enter_context(_open_folder(options))
         console = console or stack.enter_context(
@@ -175,6 +177,7 @@ def train(
             opponents=opponents,
             writers=writers,
             device=device,
+            goal_task=goal_task,
             ranks=_learner_ranks(options, device, stack),
             export_model=export_policy,
         ).make(make_source)

@@ -64,6 +64,10 @@ ELSEWHERE: Mapping[str, str] = {
     "network_settings": "its keys are walked",
     "reward_signals": "its keys are walked",
     "hyperparameters.replay": "its keys are walked",
+    **{
+        f"hyperparameters.replay.{key}": "with hindsight, which takes a goal environment: test_hindsight"
+        for key in ("n_sampled_goal", "goal_selection_strategy")
+    },
 }
 """Settings with an effect that cannot be seen here, and why."""
 
@@ -125,6 +129,7 @@ VALUES: Mapping[str, Any] = {
     "hyperparameters.noise_final": 0.5,
     "hyperparameters.gumbel_temperature": 0.2,
     "hyperparameters.consensus_every": 3,
+    "hyperparameters.replay.type": "prioritized",
     "hyperparameters.replay.beta_updates": 3,
     "network_settings.vis_encode_type": "nature_cnn",
     "network_settings.memory": MEMORY,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from trainer_service.algorithms.common.actor import Actor
 from trainer_service.config.run_options import Precision
 from trainer_service.networks.shard import SINGLE_RANK, Shard
+from trainer_service.replay.hindsight import GoalTask
 from trainer_service.rollout.trajectories import Trajectories
 
 Metrics = Mapping[str, float]
@@ -36,6 +37,8 @@ class Compute:
     """The behavior's name, for the log; empty where nothing is to be logged."""
     precision: Precision = "float32"
     """The precision in which policies and critics encode pictures."""
+    goal_task: GoalTask | None = None
+    """The reward function of a goal environment, for replay of type ``hindsight``."""
 
 
 class Learner(ABC):

@@ -121,6 +121,11 @@ class Hyperparameters(Section):
     signals have none. Not in ML-Agents."""
 
     @property
+    def relabels_goals(self) -> bool:
+        """Whether the replay buffer replaces goals, which takes the environment's own reward function."""
+        return False
+
+    @property
     def num_agents(self) -> int:
         """Number of agents of a group that networks are built for; 1 where each agent learns for itself."""
         return 1

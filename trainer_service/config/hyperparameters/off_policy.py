@@ -47,8 +47,9 @@ class RandomSettings(Hyperparameters):
 class ReplaySettings(Section):
     """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
 
-    type: Literal["uniform", "prioritized"] = "uniform"
-    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016)."""
+    type: Literal["uniform", "prioritized", "hindsight"] = "uniform"
+    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016). ``hindsight`` replaces
+    goals by goals that the agent achieved later (Andrychowicz et al. 2017), for Gymnasium's goal environments."""
 
     alpha: UnitInterval = 0.6
     """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
@@ -58,6 +59,13 @@ class ReplaySettings(Section):
 
     beta_updates: Count = 5000
     """With ``prioritized``: updates over which beta rises to 1; 0 is there at once."""
+
+    n_sampled_goal: PositiveCount = 4
+    """With ``hindsight``: transitions with a replaced goal for each one that keeps its own."""
+
+    goal_selection_strategy: Literal["future", "final", "episode"] = "future"
+    """With ``hindsight``: the step of the same trajectory whose achieved goal is taken: a random one from the present
+    on, the last, or a random one of all. A trajectory is an episode, or a part of time_horizon steps."""
 
     @property
     def priority_exponent(self) -> float | None:
@@ -105,6 +113,10 @@ class ReplayHyperparameters(Hyperparameters):
     """Share of the networks that moves into their targets at each update."""
 
     @property
+    def relabels_goals(self) -> bool:
+        return self.replay.type == "hindsight"
+
+    @property
     def learning_starts(self) -> int:
         """Agent steps recorded before the first update."""
         # A batch of a group's learner is of joint steps, and each of them took a step of every agent.
@@ -121,6 +133,12 @@ class ReplayHyperparameters(Hyperparameters):
             longest = network.memory.sequence_length
             sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
             yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
+        if self.relabels_goals and network.memory is not None:
+            without = "nothing, as replay of type hindsight draws single transitions"
+            yield Contradiction(("network_settings", "memory"), without, "a memory")
+        if self.relabels_goals and self.target_steps > 1:
+            single = "1, as replay of type hindsight replaces the goals of single transitions"
+            yield Contradiction(("hyperparameters", "n_step"), single, self.target_steps)
 
 
 class SACSettings(ReplayHyperparameters):
@@ -255,6 +273,12 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     reward_mode: RewardMode = "individual"
     """``individual``: each agent learns from its own and its group's rewards. ``group_sum``, also
     called ``team_sum``: from everyone's."""
+
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
+        if self.relabels_goals:
+            others = "uniform or prioritized, as goals are replaced for agents that learn alone (ddpg, td3, sac, dqn)"
+            yield Contradiction(("hyperparameters", "replay", "type"), others, self.replay.type)
 
 
 class GroupQSettings(ActionValueSettings, GroupOffPolicySettings):

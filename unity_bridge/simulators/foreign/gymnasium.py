@@ -28,7 +28,8 @@ class GymnasiumEnvironment:
     """A ``gymnasium.Env`` behind the interface of ``Environment``."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], code: ForeignCode) -> None:
-        self._env = MaskInInfo.around(env)
+        self.env = MaskInInfo.around(env)
+        """The environment with its wrappers."""
         self._code = code
         self.description = single_agent(env.observation_space, env.action_space, env.metadata)
 
@@ -46,17 +47,17 @@ class GymnasiumEnvironment:
         raise NotImplementedError
 
     def render(self) -> Any:
-        return self._env.render()
+        return self.env.render()
 
     def close(self) -> None:
-        self._env.close()
+        self.env.close()
 
     def _reset(self, seed: int | None) -> AgentStep:
-        observation, info = _parts(self._env.reset(seed=seed), _RESET)
+        observation, info = _parts(self.env.reset(seed=seed), _RESET)
         return agent_step(AGENT, observation, mask_of_info(info, self._code))
 
     def _step(self, action: Any) -> AgentStep:
-        observation, reward, terminated, truncated, info = _parts(self._env.step(action), _STEP)
+        observation, reward, terminated, truncated, info = _parts(self.env.step(action), _STEP)
         if np.ndim(reward) == 1 and len(reward) > 1:
             raise TypeError(
                 f"expected a number as reward, got {len(reward)} of them; an environment of several agents has an "

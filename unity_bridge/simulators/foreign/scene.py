@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.foreign.copies import Copies, Row, Rows
-from unity_bridge.simulators.foreign.environment import Agent
+from unity_bridge.simulators.foreign.environment import Agent, Environment
 from unity_bridge.simulators.foreign.roles import Role, assign_roles
 from unity_bridge.simulators.foreign.spaces import float32
 from unity_bridge.simulators.foreign.state import State, state_of
@@ -75,6 +75,11 @@ class ForeignScene:
     def copies(self) -> int:
         """N."""
         return len(self._copies)
+
+    @property
+    def environment(self) -> Environment | None:
+        """Copy 0; None where copies are stepped together only."""
+        return self._copies.environment
 
     @property
     def frame_s(self) -> float:

@@ -246,6 +246,8 @@ def _horizon_of(settings: TrainerSettings) -> int:
     if memory is not None:
         # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
         return memory.sequence_length
+    if hyper.relabels_goals:
+        return settings.time_horizon  # goals are replaced by later ones of the same trajectory
     # The observation after a segment is stored a second time, so with 1 pictures would take twice the memory;
     # with hundreds, learning would lag behind. A segment's last targets look less far ahead: they shall be few.
     return min(settings.time_horizon, max(_HORIZON, 4 * hyper.target_steps))

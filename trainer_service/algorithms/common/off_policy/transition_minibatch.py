@@ -22,6 +22,7 @@ from trainer_service.config.hyperparameters.off_policy import ReplayHyperparamet
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import EncoderInput, Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.replay.hindsight import GoalTask, HindsightReplay
 from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.replay.transitions import Sample, SequencesOfSample, TransitionReplay
 from trainer_service.rewards import RewardSource
@@ -185,7 +186,7 @@ def transition_parts(
     steps = hyper.target_steps
     rewards = ReplayRewards(sources, settings, compute, target_steps=steps)
     replay = make_sampler(
-        _make_replay(spec, hyper, memory_size, steps, rewards.gamma),
+        _make_replay(spec, hyper, memory_size, steps, rewards.gamma, compute.goal_task),
         hyper,
         settings.network_settings.memory,
         compute,
@@ -205,10 +206,18 @@ def transition_parts(
 
 
 def _make_replay(
-    spec: BehaviorSpec, hyper: ReplayHyperparameters, memory_size: int, n_step: int, gamma: float
+    spec: BehaviorSpec,
+    hyper: ReplayHyperparameters,
+    memory_size: int,
+    n_step: int,
+    gamma: float,
+    goal_task: GoalTask | None,
 ) -> TransitionReplay:
     """An empty replay of transitions, or of sequences where networks remember so many floats."""
-    capacity, alpha = hyper.buffer_size, hyper.replay.priority_exponent
+    capacity, alpha, replay = hyper.buffer_size, hyper.replay.priority_exponent, hyper.replay
+    if hyper.relabels_goals:
+        number, strategy = replay.n_sampled_goal, replay.goal_selection_strategy
+        return HindsightReplay(spec, capacity, n_sampled_goal=number, strategy=strategy, task=goal_task)
     if not memory_size:
         return TransitionReplay(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)
     if alpha is None:

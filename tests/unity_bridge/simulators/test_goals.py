@@ -1,0 +1,190 @@
+"""Goal environments as the trainer calls their reward functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from goal_environments import BitFlipping, PointReach
+from gymnasium import spaces
+
+from unity_bridge.programs.executables import Command, bundled_command, resolve_program
+from unity_bridge.programs.goal_environment import open_goal_environment
+from unity_bridge.programs.program_environment import program_environment
+from unity_bridge.simulators.goals import GoalEnvironment
+from unity_bridge.simulators.scene import SceneError
+
+
+def command_of(make: Any, *arguments: str) -> Command:
+    given = program_environment(make)
+    return bundled_command(given.env, arguments, given)
+
+
+def opened(make: Any, *arguments: str) -> GoalEnvironment:
+    return open_goal_environment(command_of(make, *arguments))
+
+
+class Single(PointReach):
+    """A task whose functions take one pair of goals at a time, and count their calls."""
+
+    calls = 0
+
+    def is_achieved(self, achieved: Any, desired: Any) -> Any:
+        Single.calls += 1
+        return np.linalg.norm(achieved - desired) <= np.float64(self.tolerance)
+
+
+class Grid(PointReach):
+    """Goals of whole numbers, in two dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        goal = spaces.Box(-1, 1, (2, 1), np.int64)
+        self.observation_space = spaces.Dict(
+            {
+                "observation": spaces.Box(-1, 1, (2,), np.float32),
+                "achieved_goal": goal,
+                "desired_goal": goal,
+            }
+        )
+
+    def seen(self) -> dict[str, Any]:
+        goals = {"achieved_goal": self.position, "desired_goal": self.goal}
+        return {
+            "observation": self.position,
+            **{k: np.rint(v).astype(np.int64)[:, None] for k, v in goals.items()},
+        }
+
+    def step(self, action: Any) -> Any:
+        self.move(action)
+        seen = self.seen()
+        paid = float(self.compute_reward(seen["achieved_goal"], seen["desired_goal"], {}))
+        return seen, paid, False, False, {}
+
+    def is_achieved(self, achieved: Any, desired: Any) -> Any:
+        assert achieved.dtype == np.int64
+        return (achieved == desired).all(axis=(-2, -1))
+
+
+def goals(*rows: tuple[float, float]) -> np.ndarray:
+    return np.array(rows, np.float32)
+
+
+@pytest.mark.parametrize("make", [PointReach, Single, Grid])
+def test_rewards_are_those_of_the_environment(make: Callable[[], Any]) -> None:
+    task = opened(make)
+    achieved, desired = goals((0, 1), (0, 1), (1, 1)), goals((0, 1), (1, 0), (1, 1))
+    rewards = task.rewards(achieved, desired)
+    assert rewards.dtype == np.float32
+    assert rewards.tolist() == [0, -1, 0]
+    assert task.terminated(achieved, desired).tolist() == [True, False, True]
+    assert task.rewards(achieved[:0], desired[:0]).shape == (0,)
+    task.close()
+
+
+def test_a_function_of_one_pair_is_called_for_each_and_one_of_many_once() -> None:
+    task = opened(Single)
+    Single.calls = 0
+    task.rewards(np.zeros((50, 2), np.float32), np.zeros((50, 2), np.float32))
+    assert Single.calls == 50
+    counted = []
+    task = opened(lambda: Counting(counted))
+    counted.clear()
+    task.rewards(np.zeros((50, 2), np.float32), np.zeros((50, 2), np.float32))
+    assert len(counted) == 1
+
+
+class Counting(PointReach):
+    def __init__(self, calls: list[Any]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        self.calls.append(info)
+        return super().compute_reward(achieved_goal, desired_goal, info)
+
+
+def test_an_environment_need_not_say_when_it_is_done() -> None:
+    class Silent(PointReach):
+        compute_terminated = None
+
+        def step(self, action: Any) -> Any:
+            self.move(action)
+            return self.seen(), float(self.compute_reward(self.position, self.goal, {})), False, False, {}
+
+    assert opened(Silent).terminated(goals((0, 0)), goals((0, 0))) is None
+
+
+def test_arguments_and_copies_are_those_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        gymnasium.registry, "Reach-v0", gymnasium.envs.registration.EnvSpec("Reach-v0", PointReach)
+    )
+    for more in ((), ("--agents", "3"), ("--agents", "3", "--vector", "async")):
+        arguments = ["--env-kwargs", json.dumps({"tolerance": 0.5}), *more]
+        task = open_goal_environment(resolve_program("gym:Reach-v0", arguments))
+        assert task.rewards(goals((0, 0.4), (0, 0.6)), goals((0, 0), (0, 0))).tolist() == [0, -1]
+
+
+def test_an_object_is_copied() -> None:
+    env = BitFlipping(4)
+    env.reset(seed=3)
+    before = env.position.copy()
+    opened(env)
+    np.testing.assert_array_equal(env.position, before)
+    assert env.count == 0
+
+
+class Scaled(gymnasium.RewardWrapper[Any, Any]):
+    def reward(self, reward: Any) -> float:
+        return 0.5 * float(reward)
+
+
+class NeedsInfo(PointReach):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return info["cost"]
+
+
+class Vectors(PointReach):
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return np.zeros(3)
+
+    def step(self, action: Any) -> Any:
+        return self.seen(), 0.0, False, False, {}
+
+
+class WithoutReward(gymnasium.Env[Any, Any]):
+    action_space = spaces.Discrete(2)
+    observation_space = PointReach().observation_space
+
+
+class Choices(WithoutReward):
+    observation_space = spaces.Dict({"achieved_goal": spaces.Discrete(3), "desired_goal": spaces.Discrete(3)})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: gymnasium.make("CartPole-v1"), "expected observations in a Dict with 'achieved_goal' and"),
+        (Choices, "each a Box or a MultiBinary"),
+        (WithoutReward, "expected a method compute_reward"),
+        (lambda: Scaled(PointReach()), "to return what step() pays, got -1 where it paid -0.5"),
+        (NeedsInfo, "raised KeyError: 'cost'"),
+        (Vectors, "expected compute_reward to return a number, got shape (3,)"),
+        (lambda: gymnasium.make_vec("CartPole-v1", 2), "expected a gymnasium.Env with goals"),
+    ],
+)
+def test_what_is_no_goal_environment_is_refused_by_name(make: Any, said: str) -> None:
+    with pytest.raises(SceneError) as caught:
+        opened(make)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("python:")
+
+
+@pytest.mark.parametrize("env", ["sim:3dball", "gymma:Foraging-8x8-2p-3f-v3", "pettingzoo:mpe.simple_tag_v3"])
+def test_simulators_without_such_a_function_are_refused_unopened(env: str) -> None:
+    with pytest.raises(SceneError, match=f"{env}: it has no compute_reward"):
+        open_goal_environment(resolve_program(env))

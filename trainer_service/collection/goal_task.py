@@ -1,0 +1,50 @@
+"""The goal environment of a run, whose reward function replay buffers of type ``hindsight`` call."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from trainer_service.config import RunOptions
+from trainer_service.errors import ConfigError
+from trainer_service.replay.hindsight import GoalTask
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.goal_environment import open_goal_environment
+from unity_bridge.simulators.scene import SceneError
+
+_EXPECTED = (
+    "hyperparameters.replay.type: hindsight calls the environment's compute_reward in the trainer: expected a goal "
+    "environment of Gymnasium (--env gym:ID, or an environment passed to train())"
+)
+
+
+def open_goal_task(
+    options: RunOptions, command: Command | None, learners: int, stack: ExitStack
+) -> GoalTask | None:
+    """The task of the run's environment, of which one more is made; None where no behavior replaces goals.
+
+    Args:
+        options: of the run.
+        command: the simulator; None where simulators attach.
+        learners: learner ranks of the run.
+        stack: closes the environment.
+
+    Raises:
+        ConfigError: the simulator is no goal environment, or several learner ranks share the updates.
+    """
+    settings = [*options.behaviors.values(), options.default_settings]
+    relabels = any(each is not None and each.hyperparameters.relabels_goals for each in settings)
+    if options.checkpoint_settings.inference or not relabels:
+        return None
+    if learners > 1:
+        raise ConfigError(
+            "hyperparameters.replay.type: hindsight is for one learner, whose process hosts the environment of "
+            f"compute_reward: expected distributed.num_learners 1, got {learners}"
+        )
+    if command is None:
+        raise ConfigError(f"{_EXPECTED}, got simulators that attach")
+    try:
+        task = open_goal_environment(command)
+    except SceneError as error:
+        raise ConfigError(f"{_EXPECTED}; {error}") from error
+    stack.callback(task.close)
+    return task

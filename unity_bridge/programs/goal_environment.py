@@ -1,0 +1,38 @@
+"""One more copy of the environment that simulators host, for its reward function alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from unity_bridge.programs.executables import Command
+from unity_bridge.simulators import PROGRAM_SCHEME
+from unity_bridge.simulators.scene import SceneError
+
+if TYPE_CHECKING:
+    from unity_bridge.simulators.goals import GoalEnvironment
+
+
+def open_goal_environment(command: Command) -> GoalEnvironment:
+    """Opens the goal environment of a program, with its arguments and wrappers.
+
+    Raises:
+        SceneError: it is no goal environment of Gymnasium, or cannot be made.
+    """
+    if not command.is_bundled or command.env.partition(":")[0] not in ("gym", PROGRAM_SCHEME):
+        raise SceneError(f"{command.env}: it has no compute_reward that the trainer could call")
+    from unity_bridge.simulators import command as simulator  # imports every scene
+    from unity_bridge.simulators.registry import open_scene
+    from unity_bridge.simulators.third_party import ForeignCode
+
+    arguments = simulator.parse([command.env, *command.arguments])
+    # A single copy, stepped in this process and not filmed.
+    arguments.agents = arguments.vector = arguments.record = None
+    opener = open_scene if command.environment is None else command.environment.open
+    scene = simulator.open_for(arguments, simulator.academy_for(arguments), opener)
+    try:
+        from unity_bridge.simulators.goals import GoalEnvironment  # Gymnasium, which is there now
+
+        return GoalEnvironment(scene, ForeignCode(command.env))
+    except BaseException:
+        scene.close()
+        raise
