@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from unity_bridge.errors import PluginError
-from unity_bridge.plugins import PluginGroup, reason
+from unity_bridge.plugins import PluginGroup, reason, register
+
+__all__ = ["AlgorithmPlugin", "RewardSignalPlugin", "register"]
 
 PLUGIN_API = 2
 """Version of the interfaces that plugins are written for: ``Learner``, ``RewardSource``, encoders of pictures,

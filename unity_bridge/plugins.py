@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 SWITCH = "TRAINER_SERVICE_PLUGINS"
 """The environment variable that, at ``off``, lets nothing be offered by any other distribution."""
 
+_REGISTERED: dict[tuple[str, str], EntryPoint] = {}
+"""What ``register`` offers, by group and name."""
+
 _OFF = frozenset({"off", "0", "no", "false"})
 
 
@@ -45,7 +48,7 @@ class Plugin:
     @property
     def source(self) -> str:
         """The distribution and its version: ``my-plugins 0.1.0``."""
-        return f"{self.distribution} {self.version}"
+        return f"{self.distribution} {self.version}".strip()
 
     def __str__(self) -> str:
         return f"{self.kind} '{self.name}' of {self.source}"
@@ -111,7 +114,24 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """The entry points of a group, of all installed distributions."""
     from importlib import metadata  # takes 20 ms, which only those pay who name a plugin
 
-    return tuple(metadata.entry_points(group=group))
+    own = [entry for entry in _REGISTERED.values() if entry.group == group]
+    return (*metadata.entry_points(group=group), *own)
+
+
+def register(group: str, name: str, made: Any) -> None:
+    """Offers a class or function of this process under a name, as an entry point of an installed package does.
+
+    A second one of that name replaces the first. Other processes do not know it.
+
+    group: the group of entry points, such as ``trainer_service.observation_encoders``. Raises ValueError for what was
+    made within a function, which has no name in its module.
+    """
+    from importlib import metadata
+
+    if "<locals>" in made.__qualname__:
+        raise ValueError(f"register: expected a class or function at the top of its module, got {made!r}")
+    value = f"{made.__module__}:{made.__qualname__}"
+    _REGISTERED[group, name] = metadata.EntryPoint(name=name, value=value, group=group)
 
 
 def reason(error: BaseException) -> str:
@@ -125,5 +145,5 @@ def reason(error: BaseException) -> str:
 
 def _distribution(entry: EntryPoint) -> tuple[str, str]:
     if entry.dist is None:
-        return "an unknown distribution", "?"
+        return f"module {entry.module}", ""
     return entry.dist.name, entry.dist.version

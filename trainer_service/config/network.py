@@ -18,6 +18,19 @@ ENCODER_PLUGINS = PluginGroup("picture encoder", "trainer_service.encoders", fro
 """Encoders of other distributions: each a maker of a module from a shape and a number of features."""
 
 
+OBSERVATION_ENCODER_PLUGINS = PluginGroup("observation encoder", "trainer_service.observation_encoders")
+"""Encoders of all sensors together, of other distributions: each a maker of a module from the sensors' shapes."""
+
+
+def _known_observation_encoder(value: Any) -> str | None:
+    if value is None:
+        return None
+    offered = OBSERVATION_ENCODER_PLUGINS.offered()
+    if not offered:
+        raise expected("null, because no installed distribution offers an observation encoder", value)
+    return require_choice("observation encoder", value, offered)
+
+
 def _known_encoder(value: Any) -> str:
     if value in ENCODER_TYPES:
         return str(value)
@@ -97,6 +110,13 @@ class NetworkSettings(Section):
     vis_encode_type: EncoderType = "simple"
     """Encoder of picture observations."""
 
+    encoder: Annotated[str | None, BeforeValidator(_known_observation_encoder)] = None
+    """Encoder of all sensors together, by the name of a plugin; null: vectors pass unchanged, ``vis_encode_type``
+    encodes pictures. Not for learners of groups. Not in ML-Agents."""
+
+    encoder_kwargs: dict[str, Any] = {}
+    """Keyword arguments of ``encoder``."""
+
     goal_conditioning_type: Literal["hyper", "none"] = "hyper"
     """How goal observations act: ``hyper`` lets them generate weights, ``none`` treats them as any input. Always
     ``none`` for maddpg, for learners that communicate and, among value learners of groups, with ``share: none``."""
@@ -128,6 +148,8 @@ class NetworkSettings(Section):
         """Yields settings that are accepted but have no effect or another one."""
         if not self.keep_scale and not self.layer_norm:
             yield Remark(("keep_scale",), "has no effect without layer_norm")
+        if self.encoder_kwargs and self.encoder is None:
+            yield Remark(("encoder_kwargs",), "has no effect without encoder")
 
     @field_validator("layer_norm")
     @classmethod

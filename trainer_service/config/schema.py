@@ -19,7 +19,7 @@ from trainer_service.config.hyperparameters.registry import (
     HYPERPARAMETERS,
     hyperparameters_of,
 )
-from trainer_service.config.network import ENCODER_PLUGINS, NetworkSettings
+from trainer_service.config.network import ENCODER_PLUGINS, OBSERVATION_ENCODER_PLUGINS, NetworkSettings
 from trainer_service.config.reading.legacy import (
     EMPTY_MEANS_DEFAULTS,
     EMPTY_MEANS_DEFAULTS_ON_TOP,
@@ -68,9 +68,9 @@ def json_schema(*, plugins: bool = False) -> dict[str, Any]:
     if plugins:
         settings_of |= _of_plugins(ALGORITHM_PLUGINS, hyperparameters_of, definitions)
         signal_of |= _of_plugins(REWARD_SIGNAL_PLUGINS, reward_signal_settings, definitions)
-        definitions["NetworkSettings"]["properties"]["vis_encode_type"]["enum"] += [
-            *ENCODER_PLUGINS.offered()
-        ]
+        network = definitions["NetworkSettings"]["properties"]
+        network["vis_encode_type"]["enum"] += [*ENCODER_PLUGINS.offered()]
+        network["encoder"]["enum"] = [None, *OBSERVATION_ENCODER_PLUGINS.offered()]
     _choose_by_sibling(trainer, "trainer_type", "hyperparameters", settings_of)
     _choose_by_sibling(sampler, "sampler_type", "sampler_parameters", _references(_samplers_by_any_name()))
     trainer["properties"]["reward_signals"] |= {"properties": signal_of, "additionalProperties": False}

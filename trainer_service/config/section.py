@@ -145,7 +145,8 @@ def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "
     if isinstance(word, str) and word in choices:
         return word
     hint = did_you_mean(word, choices)
-    raise problem(f"expected a {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}{remark}")
+    article = "an" if kind[0] in "aeiou" else "a"
+    raise problem(f"expected {article} {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}{remark}")
 
 
 def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:

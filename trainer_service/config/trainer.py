@@ -314,6 +314,9 @@ class TrainerSettings(Section):
         if network.layer_norm and not hyper.supports_layer_norm:
             plain = f"false, as networks of {name} have no such form"
             yield Contradiction(("network_settings", "layer_norm"), plain, "true")
+        if network.encoder is not None and hyper.learns_by_group:
+            alone = f"null, as networks of {name} have encoders of a whole group"
+            yield Contradiction(("network_settings", "encoder"), alone, network.encoder)
         if network.activation != "swish" and hyper.communicates:
             own = f"nothing, as networks of {name} have their own"
             yield Contradiction(("network_settings", "activation"), own, network.activation)

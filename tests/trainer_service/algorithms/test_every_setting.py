@@ -60,6 +60,11 @@ ELSEWHERE: Mapping[str, str] = {
         f"reward_signals.{signal}.network_settings.memory": "reading takes it away with a warning: test_legacy"
         for signal in ("extrinsic", "curiosity", "rnd")
     },
+    **{
+        f"{section}network_settings.{key}": "needs a plugin: test_observation_encoders"
+        for section in ("", "reward_signals.extrinsic.", "reward_signals.curiosity.", "reward_signals.rnd.")
+        for key in ("encoder", "encoder_kwargs")
+    },
     "hyperparameters": "its keys are walked",
     "network_settings": "its keys are walked",
     "reward_signals": "its keys are walked",

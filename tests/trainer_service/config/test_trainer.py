@@ -87,6 +87,8 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
             "layer_norm": False,
             "keep_scale": True,
             "vis_encode_type": "simple",
+            "encoder": None,
+            "encoder_kwargs": {},
             "goal_conditioning_type": "hyper",
             "deterministic": False,
             "memory": None,

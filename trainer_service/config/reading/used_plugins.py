@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
-from trainer_service.config.network import ENCODER_PLUGINS
+from trainer_service.config.network import ENCODER_PLUGINS, OBSERVATION_ENCODER_PLUGINS, NetworkSettings
 from trainer_service.config.reading.document import Problem, read_document
 from trainer_service.config.rewards import REWARD_SIGNAL_PLUGINS
 from trainer_service.config.run.tracking import SUMMARY_WRITER_PLUGINS
@@ -21,6 +21,7 @@ from unity_bridge.simulators import SIMULATOR_PLUGINS
 PLUGIN_GROUPS = (
     ALGORITHM_PLUGINS,
     ENCODER_PLUGINS,
+    OBSERVATION_ENCODER_PLUGINS,
     REWARD_SIGNAL_PLUGINS,
     SIMULATOR_PLUGINS,
     SUMMARY_WRITER_PLUGINS,
@@ -84,10 +85,16 @@ def changed_versions(options: RunOptions) -> Iterator[Problem]:
 
 def _names_in(settings: TrainerSettings) -> Iterator[tuple[PluginGroup, str]]:
     yield ALGORITHM_PLUGINS, settings.trainer_type
-    yield ENCODER_PLUGINS, settings.network_settings.vis_encode_type
+    yield from _encoders_in(settings.network_settings)
     for name, signal in settings.reward_signals.items():
         yield REWARD_SIGNAL_PLUGINS, name
-        yield ENCODER_PLUGINS, signal.network_settings.vis_encode_type
+        yield from _encoders_in(signal.network_settings)
+
+
+def _encoders_in(network: NetworkSettings) -> Iterator[tuple[PluginGroup, str]]:
+    yield ENCODER_PLUGINS, network.vis_encode_type
+    if network.encoder is not None:
+        yield OBSERVATION_ENCODER_PLUGINS, network.encoder
 
 
 def _all_names_in(options: RunOptions) -> Iterator[tuple[PluginGroup, str]]:

@@ -22,6 +22,7 @@ from trainer_service.networks.encoders.layers import (
     observations_as_floats,
 )
 from trainer_service.networks.encoders.memory import EncoderInput, Sequences, make_memory
+from trainer_service.networks.encoders.own_encoder import OwnEncoder
 from trainer_service.networks.encoders.pictures import picture_encoder
 from trainer_service.networks.encoders.precision import chosen_precision, encode_pictures
 from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
@@ -38,12 +39,18 @@ class ObservationEncoder(nn.Module):
         super().__init__()
         if not sensors:
             raise ValueError("the behavior has no sensors: there is nothing to decide from")
+        self.own: OwnEncoder | None = None
+        if settings.encoder is not None:
+            self.own = OwnEncoder(sensors, settings.encoder, settings.encoder_kwargs)
+            self.output_size = self.own.output_size
+            self.vector_sizes, self.goal_columns, self.goals_are_seen = (), [], True
+            return
         self.sensors = nn.ModuleList(_sensor_module(sensor, settings) for sensor in sensors)
         self._pictures = [sensor.is_picture for sensor in sensors]
         self.precision = chosen_precision()
         """The precision in which pictures are encoded."""
         self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
-        self.vector_sizes = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
+        self.vector_sizes: tuple[int, ...] = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
         """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
         self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
         self._others = [i for i, sensor in enumerate(sensors) if not sensor.is_entities]
@@ -53,7 +60,7 @@ class ObservationEncoder(nn.Module):
             EntityAttention([sensors[i] for i in self._entities], context) if self._entities else None
         )
         self.output_size = context + (self.attention.output_size if self.attention else 0)
-        self.goal_columns = [
+        self.goal_columns: list[slice] = [
             slice(end - size, end)
             for i, size, end in zip(self._others, sizes, itertools.accumulate(sizes), strict=True)
             if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
@@ -66,6 +73,8 @@ class ObservationEncoder(nn.Module):
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
         """One float tensor [B, *shape] per sensor to [B, output_size]."""
+        if self.own is not None:
+            return self.own.forward(observations)
         if self._only_vectors:
             return observations[0] if len(observations) == 1 else torch.cat(list(observations), dim=-1)
         encoded = [
