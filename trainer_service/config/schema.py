@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
+from trainer_service.config.hyperparameters.common import OPTIMIZER_PLUGINS
 from trainer_service.config.hyperparameters.off_policy import SACSettings
 from trainer_service.config.hyperparameters.registry import (
     ALGORITHM_PLUGINS,
@@ -68,6 +69,9 @@ def json_schema(*, plugins: bool = False) -> dict[str, Any]:
     if plugins:
         settings_of |= _of_plugins(ALGORITHM_PLUGINS, hyperparameters_of, definitions)
         signal_of |= _of_plugins(REWARD_SIGNAL_PLUGINS, reward_signal_settings, definitions)
+        for definition in definitions.values():
+            if "optimizer" in definition.get("properties", {}):
+                definition["properties"]["optimizer"]["enum"] += [*OPTIMIZER_PLUGINS.offered()]
         network = definitions["NetworkSettings"]["properties"]
         network["vis_encode_type"]["enum"] += [*ENCODER_PLUGINS.offered()]
         network["encoder"]["enum"] = [None, *OBSERVATION_ENCODER_PLUGINS.offered()]

@@ -72,7 +72,7 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | No
 
     Classes derived from the network or its parts may do something else, so they have no kernel.
     """
-    parts = (optimizer, optimizer.parameters, optimizer.adam)
+    parts = (optimizer, optimizer.parameters, optimizer.rule)
     if not fast_paths_allowed() or tuple(map(type, parts)) != (FlatOptimizer, FlatParameters, FlatAdam):
         return None
     if optimizer.parameters.vector.device.type != "cpu":

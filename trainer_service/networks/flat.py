@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -127,8 +127,21 @@ class FlatAdam:
         self.square.copy_(torch.as_tensor(square))
 
 
+class UpdateRule(Protocol):
+    """What makes steps of parameters against their gradient, with a state of its own."""
+
+    def step(self, learning_rate: float) -> None:
+        """Moves the parameters against the gradient that they have."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as tensors and plain values."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
+
+
 class FlatOptimizer:
-    """Parameters as one vector, with their Adam, for a learner that has several of them."""
+    """Parameters as one vector, with what makes their steps, for a learner that has several of them."""
 
     def __init__(
         self,
@@ -137,11 +150,27 @@ class FlatOptimizer:
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
         shard: Shard = SINGLE_RANK,
+        make_rule: Callable[[list[nn.Parameter]], UpdateRule] | None = None,
     ) -> None:
-        """epsilon, weight_decay: as for ``FlatAdam``. shard: as for ``FlatParameters``."""
+        """epsilon, weight_decay: as for ``FlatAdam``. shard: as for ``FlatParameters``.
+
+        make_rule: makes another rule than Adam's, of the parameters in their vector.
+        """
         self._list = list(parameters)
         self.parameters = FlatParameters(self._list, shard)
-        self.adam = FlatAdam(self.parameters, epsilon=epsilon, weight_decay=weight_decay)
+        self.rule: UpdateRule = (
+            FlatAdam(self.parameters, epsilon=epsilon, weight_decay=weight_decay)
+            if make_rule is None
+            else make_rule(self._list)
+        )
+        """What makes the steps."""
+
+    @property
+    def adam(self) -> FlatAdam:
+        """The rule, for code that works with Adam's moments. Raises TypeError where it is another one."""
+        if not isinstance(self.rule, FlatAdam):
+            raise TypeError(f"expected Adam, got {self.rule!r}")
+        return self.rule
 
     def minimize(self, loss: Tensor, rate: float, max_norm: float | None, share: float = 1.0) -> None:
         """Makes one step against the gradient of ``loss`` by these parameters, and by no others.
@@ -153,7 +182,7 @@ class FlatOptimizer:
         self.parameters.reduce_gradient(share)
         if max_norm is not None:
             self.parameters.clip_gradient(max_norm)
-        self.adam.step(rate)
+        self.rule.step(rate)
 
     @contextmanager
     def held_still(self) -> Iterator[None]:
@@ -170,7 +199,7 @@ class FlatOptimizer:
         """Makes one step against a gradient that is known. share: as for ``minimize``."""
         self.parameters.gradient.copy_(gradient)
         self.parameters.reduce_gradient(share)
-        self.adam.step(rate)
+        self.rule.step(rate)
 
 
 class TargetNetwork(Generic[Network]):

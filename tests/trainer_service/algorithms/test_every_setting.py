@@ -88,6 +88,7 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = {
 COMPANIONS: Mapping[str, Mapping[str, Any]] = {
     "hyperparameters.epsilon": {"hyperparameters.learning_rate": 0.03},
     "hyperparameters.epsilon_schedule": {"hyperparameters.learning_rate": 0.03, "max_steps": 170},
+    "hyperparameters.optimizer": {"hyperparameters.weight_decay": 0.5},
     "hyperparameters.group_size": {"hyperparameters.share": "none"},
     "hyperparameters.clip_value": {"hyperparameters.epsilon": 1e-3, "hyperparameters.learning_rate": 0.03},
     "hyperparameters.value_loss": {"hyperparameters.huber_delta": 0.01},
@@ -115,6 +116,7 @@ VALUES: Mapping[str, Any] = {
     "hyperparameters.max_grad_norm": 1e-3,
     "hyperparameters.lambd": 0.5,
     "hyperparameters.num_epoch": 2,
+    "hyperparameters.optimizer": "adamw",
     "hyperparameters.learning_rate_schedule": "linear",
     "hyperparameters.beta_schedule": "linear",
     "hyperparameters.epsilon_schedule": "exponential",

@@ -26,7 +26,8 @@ from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.flat import TargetNetwork
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import QNetwork
 from trainer_service.networks.random_streams import seeded
@@ -53,7 +54,7 @@ class DQN(ReplayLearner[TransitionMinibatch]):
             network = QNetwork(spec, network_settings, dueling=hyper.dueling).to(device)
             sources = make_reward_sources(spec, settings, device, compute.shard)
         target = TargetNetwork(network)
-        optimizer = FlatOptimizer(network.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard)
+        optimizer = make_optimizer(network.parameters(), hyper, compute.shard)
         normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
         normalizer.to(device)
         self._hyper = hyper

@@ -26,9 +26,10 @@ from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwo
 from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import MADDPGSettings
-from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.flat import TargetNetwork
 from trainer_service.networks.groups.member_actor_critic import make_actors, make_critics
 from trainer_service.networks.members import actions_of_agents, continuous_of_agents
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.random_streams import random_stream, seeded
 from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
@@ -61,8 +62,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
             sources = make_reward_sources(agent_spec, settings, device, shard)
         self._target_actors, self._target_critics = TargetNetwork(self._actors), TargetNetwork(self._critics)
         self._actor_optimizer, self._critic_optimizer = (
-            FlatOptimizer(networks.parameters(), weight_decay=hyper.weight_decay, shard=shard)
-            for networks in (self._actors, self._critics)
+            make_optimizer(networks.parameters(), hyper, shard) for networks in (self._actors, self._critics)
         )
         self._hyper = hyper
         self._branches = agent_spec.action_spec.discrete_branches

@@ -31,6 +31,7 @@ from trainer_service.algorithms.common.policy_network import SquashedPolicyNetwo
 from trainer_service.config import SACSettings, TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.policies.deterministic_actor import RememberingActor
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.soft_actor import SoftActor, SoftCritics
@@ -101,9 +102,8 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         self._target_critics = TargetNetwork(self._critics)
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
-        decay = hyper.weight_decay
-        self._policy_optimizer = FlatOptimizer(self._policy.parameters(), weight_decay=decay, shard=shard)
-        self._critic_optimizer = FlatOptimizer(self._critics.parameters(), weight_decay=decay, shard=shard)
+        self._policy_optimizer = make_optimizer(self._policy.parameters(), hyper, shard)
+        self._critic_optimizer = make_optimizer(self._critics.parameters(), hyper, shard)
         self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
         return sources
 

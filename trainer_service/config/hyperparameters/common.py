@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, WithJsonSchema
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Location, Remark, Section
+from trainer_service.config.section import Location, Remark, Section, require_choice
 from trainer_service.config.values import (
     Flag,
     NonNegative,
@@ -16,6 +16,7 @@ from trainer_service.config.values import (
     PositiveCount,
     ShapesWeights,
 )
+from unity_bridge.plugins import PluginGroup
 
 Schedule = Literal["constant", "linear", "exponential"]
 """``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays; ``exponential``, which
@@ -43,6 +44,25 @@ SummedRewards = Annotated[
     WithJsonSchema({"type": "string", "enum": ["group_sum", "team_sum"]}),
     BeforeValidator(_as_reward_mode),
 ]
+
+
+OPTIMIZER_TYPES = ("adam", "adamw")
+"""The built-in optimizers."""
+
+OPTIMIZER_PLUGINS = PluginGroup("optimizer", "trainer_service.optimizers", frozenset(OPTIMIZER_TYPES))
+"""Optimizers of other distributions: each makes a ``torch.optim.Optimizer`` of parameters."""
+
+
+def _known_optimizer(value: Any) -> str:
+    if value in OPTIMIZER_TYPES:
+        return str(value)
+    return require_choice("optimizer", value, [*OPTIMIZER_TYPES, *OPTIMIZER_PLUGINS.offered()])
+
+
+OptimizerName = Annotated[
+    str, WithJsonSchema({"type": "string", "enum": list(OPTIMIZER_TYPES)}), BeforeValidator(_known_optimizer)
+]
+"""The name of an optimizer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 
 class Contradiction(NamedTuple):
@@ -119,6 +139,10 @@ class Hyperparameters(Section):
     weight_decay: NonNegative = 0.0
     """Factor of the weights that is added to their gradient, an L2 penalty as in torch's Adam; networks of reward
     signals have none. Not in ML-Agents."""
+
+    optimizer: ShapesWeights[OptimizerName] = "adam"
+    """Optimizer of the policy's and critic's networks. ``adamw`` subtracts weight_decay from the weights themselves
+    (Loshchilov and Hutter 2019). Reward signals, cloning and sac's temperature have Adam. Not in ML-Agents."""
 
     @property
     def relabels_goals(self) -> bool:

@@ -349,6 +349,12 @@ class ConsensusSettings(ShareSettings):
     consensus_every: PositiveCount = 100
     """Joint steps of groups after which value heads are averaged."""
 
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
+        if self.optimizer != "adam":
+            moments = "adam, whose moments are averaged with the value heads"
+            yield Contradiction(("hyperparameters", "optimizer"), moments, self.optimizer)
+
 
 class SICSettings(CommunicatingSettings):
     """Deep Q-learning of groups with messages between agents."""

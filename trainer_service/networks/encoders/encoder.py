@@ -50,7 +50,9 @@ class ObservationEncoder(nn.Module):
         self.precision = chosen_precision()
         """The precision in which pictures are encoded."""
         self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
-        self.vector_sizes: tuple[int, ...] = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
+        self.vector_sizes: tuple[int, ...] = (
+            tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
+        )
         """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
         self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
         self._others = [i for i, sensor in enumerate(sensors) if not sensor.is_entities]

@@ -18,6 +18,7 @@ from trainer_service.config.hyperparameters.off_policy import DDPGSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.policies.deterministic_actor import (
     ActionCritic,
     DeterministicActor,
@@ -70,10 +71,7 @@ def deterministic_parts(
         critic,
         TargetNetwork(policy),
         TargetNetwork(critic),
-        *(
-            FlatOptimizer(network.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard)
-            for network in (policy, critic)
-        ),
+        *(make_optimizer(network.parameters(), hyper, compute.shard) for network in (policy, critic)),
     )
     normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize).to(
         device

@@ -27,13 +27,14 @@ from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
-from trainer_service.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.networks.flat import TargetNetwork
 from trainer_service.networks.groups.group_q_network import (
     GroupQNetwork,
     MemberQNetworks,
     SeparateQNetworks,
     SharedQNetwork,
 )
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.random_streams import seeded
 from trainer_service.ops.q_learning import (
     advantage_targets,
@@ -102,9 +103,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
             self._online = GroupNetworks(network, mixer).to(device)
             sources = make_reward_sources(view.agent_spec, settings, device, compute.shard)
         self._target = TargetNetwork(self._online)
-        self._optimizer = FlatOptimizer(
-            self._online.parameters(), weight_decay=hyper.weight_decay, shard=compute.shard
-        )
+        self._optimizer = make_optimizer(self._online.parameters(), hyper, compute.shard)
         self._mixer_state = mixer_state
         self._consensus = None
         if consensus_every is not None:

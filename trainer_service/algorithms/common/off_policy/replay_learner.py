@@ -111,7 +111,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
         """Everything but the replay buffer: see ``replay_state``."""
         return {
             **{key: network.state_dict() for key, network in self.networks.items()},
-            **{key: optimizer.adam.state_dict() for key, optimizer in self.optimizers.items()},
+            **{key: optimizer.rule.state_dict() for key, optimizer in self.optimizers.items()},
             "normalizer": self.actor.normalizer.state_dict(),
             **{key: stream.get_state() for key, stream in self._streams.items()},
             "exploration": self.actor.exploration.state_dict(),
@@ -128,7 +128,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
         self.load_weights(state)
         reward_models.load_state_dict(self.rewards.sources, self.cloning, state)
         for key, optimizer in self.optimizers.items():
-            optimizer.adam.load_state_dict(state[key])
+            optimizer.rule.load_state_dict(state[key])
         restore_streams(self._streams, state)
         self.actor.exploration.load_state_dict(state.get("exploration", {}))
         self.replay.load_state_dict(state)

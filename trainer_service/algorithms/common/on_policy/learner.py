@@ -155,7 +155,7 @@ class OnPolicyLearner(Learner):
         return {
             **{key: network.state_dict() for key, network in self.networks.items()},
             "normalizer": self.actor.normalizer.state_dict(),
-            **{key: optimizer.adam.state_dict() for key, optimizer in self.optimizers.items()},
+            **{key: optimizer.rule.state_dict() for key, optimizer in self.optimizers.items()},
             "acting": self.actor.stream.get_state(),
             "shuffling": self._shuffling.get_state(),
             **reward_models.state_dict(self.rewards, self.cloning),
@@ -169,7 +169,7 @@ class OnPolicyLearner(Learner):
         self.load_weights(state)
         reward_models.load_state_dict(self.rewards, self.cloning, state)
         for key, optimizer in self.optimizers.items():
-            optimizer.adam.load_state_dict(state[key])
+            optimizer.rule.load_state_dict(state[key])
         restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
         if "episode_rewards" in state:  # those of earlier versions have none
             self._episode_rewards.load_state_dict(state["episode_rewards"])

@@ -27,6 +27,7 @@ from trainer_service.config.hyperparameters.on_policy import GroupOnPolicySettin
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.members import sensors_of_agents
+from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.policies.action_heads import set_log_std
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
@@ -160,10 +161,7 @@ def _started(policy: Policy, settings: TrainerSettings, device: torch.device) ->
 def _optimizer(
     network: nn.Module, settings: TrainerSettings, compute: Compute, *, epsilon: float
 ) -> FlatOptimizer:
-    weight_decay = settings.hyperparameters.weight_decay
-    return FlatOptimizer(
-        network.parameters(), epsilon=epsilon, weight_decay=weight_decay, shard=compute.shard
-    )
+    return make_optimizer(network.parameters(), settings.hyperparameters, compute.shard, epsilon=epsilon)
 
 
 def _actor(

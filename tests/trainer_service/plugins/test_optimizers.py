@@ -1,0 +1,150 @@
+"""Other optimizers than Adam, built-in and of plugins: ``hyperparameters.optimizer``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from every_trainer import scene_of, settings_of
+from installed_plugins import install_example
+from torch import nn
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.config.hyperparameters.on_policy import PPOSettings
+from trainer_service.kernels.choice import kernel_for
+from trainer_service.networks.flat import FlatAdam
+from trainer_service.networks.optimizers import TorchRule, make_optimizer
+from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.plugins import register
+from trainer_service.runs.checkpoint import read_content
+from unity_bridge import plugins
+from unity_bridge.errors import PluginError
+from unity_bridge.simulators.registry import open_scene
+
+PPO: Mapping[str, Any] = {
+    "trainer_type": "ppo",
+    "network_settings": {"hidden_units": 16, "num_layers": 1},
+    "time_horizon": 16,
+    "summary_freq": 200,
+    "checkpoint_interval": 10**6,
+}
+SMALL = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
+LEARNERS = [name for name in ALGORITHMS if name != "random"]
+Learn = Callable[..., Any]
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    register("trainer_service.optimizers", "rms", torch.optim.RMSprop)
+    register("trainer_service.optimizers", "layer", nn.Linear)
+    yield
+    plugins._REGISTERED.clear()
+
+
+@pytest.fixture
+def learn(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+) -> Learn:
+    treadmill = program("treadmill")
+
+    def run(run_id: str, steps: int, optimizer: str, *flags: str, **more: Any) -> Any:
+        hyper = {**SMALL, "optimizer": optimizer, **more}
+        configure("Treadmill", **{**PPO, "hyperparameters": hyper, "max_steps": steps})
+        return mlagents_style(
+            "learn", "config.yaml", f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags
+        )
+
+    return run
+
+
+def algorithm_of(run_id: str) -> Any:
+    return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))["algorithm"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lion"])
+def test_a_run_resumes_bit_for_bit(site: Path, learn: Learn, optimizer: str) -> None:
+    install_example(site)
+    for run_id, steps, *flags in (("straight", 432), ("parted", 216), ("parted", 432, "--resume")):
+        said = learn(run_id, steps, optimizer, *flags)
+        assert said.code == 0, said.err
+    straight, parted = algorithm_of("straight"), algorithm_of("parted")
+    assert all(torch.equal(straight["network"][key], parted["network"][key]) for key in straight["network"])
+    assert parted["optimizer"]["name"] == {"adamw": "AdamW", "lion": "Lion"}[optimizer]
+    written = yaml.safe_load(Path("results/parted/configuration.yaml").read_text())
+    used = {"optimizers.lion": "example-plugin 0.1.0"} if optimizer == "lion" else {}
+    assert written.get("plugins", {}) == used
+    assert Path("results/parted/Treadmill.onnx").is_file()
+
+
+def test_a_run_does_not_resume_with_another_optimizer(learn: Learn) -> None:
+    assert learn("run", 216, "adam").code == 0
+    said = learn("run", 432, "adamw", "--resume")
+    assert said.code == 2
+    assert "hyperparameters.optimizer was adam, now adamw" in said.err
+
+
+@pytest.mark.parametrize("trainer_type", LEARNERS)
+def test_every_trainer_type_learns_with_it_or_refuses_it(trainer_type: str, registered: None) -> None:
+    values = settings_of(trainer_type)
+    values["hyperparameters"]["optimizer"] = "rms"
+    if trainer_type == "dqn_consensus":
+        with pytest.raises(ValueError, match="expected adam, whose moments are averaged"):
+            TrainerSettings.model_validate(values)
+        return
+    scene, _ = scene_of(trainer_type)
+    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
+    settings = TrainerSettings.model_validate(values)
+    learner: Any = ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
+    rules = {key: optimizer.rule for key, optimizer in learner.optimizers.items()}
+    assert isinstance(
+        rules.pop("alpha_optimizer", FlatAdam(next(iter(learner.optimizers.values())).parameters)), FlatAdam
+    )
+    assert all(repr(rule) == "RMSprop" for rule in rules.values())
+
+
+def test_steps_are_those_of_torch() -> None:
+    plain, ours = nn.Linear(3, 2), nn.Linear(3, 2)
+    ours.load_state_dict(plain.state_dict())
+    hyper = PPOSettings(optimizer="adamw", weight_decay=0.1)
+    optimizer = make_optimizer(ours.parameters(), hyper)
+    theirs = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.1)
+    for number in range(3):
+        seen = torch.full((4, 3), float(number + 1))
+        optimizer.minimize(ours(seen).square().mean(), 0.01, None)
+        theirs.zero_grad()
+        plain(seen).square().mean().backward()
+        theirs.step()
+    for mine, other in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
+    assert torch.equal(optimizer.parameters.vector[:6].view(2, 3), ours.weight)
+
+
+def test_a_resumed_run_has_the_weight_decay_of_its_configuration() -> None:
+    def rule(decay: float) -> Any:
+        return make_optimizer(
+            nn.Linear(2, 1).parameters(), PPOSettings(optimizer="adamw", weight_decay=decay)
+        ).rule
+
+    before, after = rule(0.1), rule(0.3)
+    after.load_state_dict(before.state_dict())
+    assert isinstance(after, TorchRule)
+    assert after.state_dict()["param_groups"][0]["weight_decay"] == 0.3
+
+
+def test_the_compiled_kernel_has_adam_alone() -> None:
+    (spec,) = open_scene("sim:basic").behaviors.values()
+    settings = TrainerSettings.model_validate({"network_settings": PPO["network_settings"]})
+    network = ActorCritic(spec, settings.network_settings, value_heads=1, shared_critic=False)
+    assert kernel_for(network, make_optimizer(network.parameters(), PPOSettings(optimizer="adamw"))) is None
+
+
+def test_what_is_no_optimizer_is_refused_by_name(registered: None) -> None:
+    with pytest.raises(PluginError, match=r"optimizer 'layer' of module .* failed: TypeError"):
+        make_optimizer(nn.Linear(2, 1).parameters(), HYPERPARAMETERS["ppo"](optimizer="layer"))
+    with pytest.raises(ValueError, match="expected an optimizer, one of adam, adamw, rms, layer, got 'sgdd'"):
+        PPOSettings(optimizer="sgdd")
