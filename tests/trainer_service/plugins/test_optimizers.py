@@ -101,9 +101,8 @@ def test_every_trainer_type_learns_with_it_or_refuses_it(trainer_type: str, regi
     settings = TrainerSettings.model_validate(values)
     learner: Any = ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
     rules = {key: optimizer.rule for key, optimizer in learner.optimizers.items()}
-    assert isinstance(
-        rules.pop("alpha_optimizer", FlatAdam(next(iter(learner.optimizers.values())).parameters)), FlatAdam
-    )
+    if trainer_type == "sac":
+        assert isinstance(rules.pop("alpha_optimizer"), FlatAdam)
     assert all(repr(rule) == "RMSprop" for rule in rules.values())
 
 
@@ -146,5 +145,5 @@ def test_the_compiled_kernel_has_adam_alone() -> None:
 def test_what_is_no_optimizer_is_refused_by_name(registered: None) -> None:
     with pytest.raises(PluginError, match=r"optimizer 'layer' of module .* failed: TypeError"):
         make_optimizer(nn.Linear(2, 1).parameters(), HYPERPARAMETERS["ppo"](optimizer="layer"))
-    with pytest.raises(ValueError, match="expected an optimizer, one of adam, adamw, rms, layer, got 'sgdd'"):
+    with pytest.raises(ValueError, match="expected an optimizer, one of adam, adamw, layer, rms, got 'sgdd'"):
         PPOSettings(optimizer="sgdd")

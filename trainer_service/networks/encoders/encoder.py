@@ -31,8 +31,15 @@ from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 class ObservationEncoder(nn.Module):
     """Vectors and encoded pictures side by side in sensor order, then features of all entities by attention.
 
-    Sensors of any other shape are laid out flat, as if they were vectors.
+    Sensors of any other shape are laid out flat, as if they were vectors. A plugin's encoder takes the place of all.
     """
+
+    vector_sizes: tuple[int, ...]
+    """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
+
+    goal_columns: list[slice]
+    """Columns of the goals among the features. Entities never count: no body is conditioned on them. None stand among
+    those of a plugin's encoder."""
 
     def __init__(self, sensors: Sequence[ObservationSpec], settings: NetworkSettings) -> None:
         """Raises ValueError, naming the sensor, for pictures that are too small for their encoder."""
@@ -50,10 +57,7 @@ class ObservationEncoder(nn.Module):
         self.precision = chosen_precision()
         """The precision in which pictures are encoded."""
         self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
-        self.vector_sizes: tuple[int, ...] = (
-            tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
-        )
-        """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
+        self.vector_sizes = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
         self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
         self._others = [i for i, sensor in enumerate(sensors) if not sensor.is_entities]
         sizes = [settings.hidden_units if sensors[i].is_picture else sensors[i].size for i in self._others]
@@ -62,12 +66,11 @@ class ObservationEncoder(nn.Module):
             EntityAttention([sensors[i] for i in self._entities], context) if self._entities else None
         )
         self.output_size = context + (self.attention.output_size if self.attention else 0)
-        self.goal_columns: list[slice] = [
+        self.goal_columns = [
             slice(end - size, end)
             for i, size, end in zip(self._others, sizes, itertools.accumulate(sizes), strict=True)
             if sensors[i].observation_type is ObservationType.GOAL_SIGNAL
         ]
-        """Columns of the goals among the features. Entities never count: no body is conditioned on them."""
         self.goals_are_seen = not any(
             sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
         )
