@@ -254,6 +254,7 @@ def test_yaml_on_pages_is_valid() -> None:
 
 def test_python_on_pages_imports_what_exists() -> None:
     found = [block for page in PAGES for block in blocks(page, "python")]
+    saved = {name.removesuffix(".py") for page in PORTS for name, _ in programs(page)}
     assert found
     for block in found:
         for node in ast.walk(ast.parse(block)):
@@ -261,6 +262,7 @@ def test_python_on_pages_imports_what_exists() -> None:
                 isinstance(node, ast.ImportFrom)
                 and node.module
                 and not node.module.startswith("mlagents_envs")
+                and node.module not in saved
             ):
                 assert all(resolves(f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
@@ -333,6 +335,44 @@ def test_loops_over_pettingzoo_run_as_they_are_printed(
     assert min(names["outcome"].steps.values()) >= 200
     assert names["actions"].keys() == set(names["env"].possible_agents)
     assert all(names["env"].action_space(agent).contains(each) for agent, each in names["actions"].items())
+
+
+PORTS = sorted((REPOSITORY / "docs").glob("coming-from-*.md"))
+"""Pages whose programs run one after the other, in one folder."""
+
+SAVED_AS = re.compile(r"ave(?:d| this) as `(?P<name>\w+\.py)`[^`]*\Z")
+
+
+def programs(page: Path) -> Iterator[tuple[str, str]]:
+    """The Python programs of a page in its order, each with its file name; a number where the page gives none."""
+    text = text_of(page)
+    for number, match in enumerate(FENCE.finditer(text)):
+        if match["language"] == "python":
+            name = SAVED_AS.search(text[: match.start()])
+            yield (name["name"] if name else f"program_{number}.py"), match["text"]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("page", PORTS, ids=label)
+def test_programs_on_pages_for_newcomers_run(page: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    for name, text in programs(page):
+        short = re.sub(r'("(?:max_steps|every_steps)": )[\d_]+', r"\g<1>1_000", text)
+        (tmp_path / name).write_text(short)
+        done = subprocess.run(
+            [sys.executable, name],
+            cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+    assert list((tmp_path / "results").glob("*/*.onnx"))
+
+
+@pytest.mark.parametrize("page", PORTS, ids=label)
+def test_programs_that_are_ported_are_python(page: Path) -> None:
+    theirs = blocks(page, "py")
+    assert theirs
+    for text in theirs:
+        compile(text, label(page), "exec")
 
 
 @pytest.mark.process
