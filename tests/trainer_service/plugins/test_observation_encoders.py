@@ -16,7 +16,8 @@ from installed_plugins import install_example
 from torch import Tensor, nn
 
 from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings, missing_plugins, parse_run_options
+from trainer_service.config.reading.used_plugins import plugins_in
 from trainer_service.networks.encoders.own_encoder import OwnEncoder
 from trainer_service.plugins import register
 from trainer_service.policy import load_policy
@@ -150,6 +151,17 @@ def test_what_is_no_encoder_is_refused_by_name(sides: None) -> None:
 def test_without_a_plugin_there_is_no_choice() -> None:
     with pytest.raises(ValueError, match="expected null, because no installed distribution offers"):
         TrainerSettings.model_validate({"network_settings": {"encoder": "sides"}})
+
+
+def test_what_is_not_registered_again_is_named(sides: None) -> None:
+    options = parse_run_options({"behaviors": {"Ball": {"network_settings": {"encoder": "sides"}}}}).options
+    used = plugins_in(options)
+    assert used == {"observation_encoders.sides": f"module {__name__}"}
+    plugins._REGISTERED.clear()
+    assert missing_plugins(used) == {
+        "observation_encoders.sides": f"is of module {__name__}, which this program has not registered "
+        "(trainer_service.plugins.register)"
+    }
 
 
 def test_register_takes_names_of_modules_alone() -> None:

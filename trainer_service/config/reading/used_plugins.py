@@ -64,8 +64,9 @@ def refused_plugins(options: RunOptions) -> list[str]:
 def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
     """Plugins that ``plugins_of`` once returned and that are not offered any more, with the reason in words."""
     why = "which is not installed here" if plugins_are_on() else "and plugins are switched off"
+    unregistered = "which this program has not registered (trainer_service.plugins.register)"
     return {
-        key: f"is of {source}, {why}"
+        key: f"is of {source}, {unregistered if source.startswith('module ') else why}"
         for key, source in remembered.items()
         if _offered(key) is None and not key.startswith(_OBSERVERS)
     }
