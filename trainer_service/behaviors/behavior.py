@@ -192,10 +192,10 @@ class Behavior:
         Raises:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
-        schedule_step = max(self.step, int(self.env_steps.share * self.settings.max_steps))
-        self.learner.schedule_lead = schedule_step - self.step
+        if self.env_steps.budget is not None:
+            self.learner.schedule_lead = max(0, int(self.env_steps.share * self.settings.max_steps) - self.step)
         with nullcontext() if self.threads is None else self.threads.for_update():
-            metrics = self.learner.update(schedule_step)
+            metrics = self.learner.update(self.step + self.learner.schedule_lead)
         self.updates += 1
         broken = [tag for tag, value in metrics.items() if not math.isfinite(value)]
         if broken:

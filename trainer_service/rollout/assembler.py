@@ -250,7 +250,7 @@ class TrajectoryAssembler:
         self._untouched = False
         if self._spec.action_spec.continuous_size:
             self._continuous[cells] = decisions.continuous_actions
-        if self._spec.action_spec.discrete_size:
+        if self._spec.action_spec.discrete_branches:
             self._discrete[cells] = decisions.discrete_actions
             self._allowed[cells] = allowed_actions
         self._log_probs[cells] = decisions.log_probs
