@@ -193,7 +193,9 @@ class Behavior:
             UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
         """
         if self.env_steps.budget is not None:
-            self.learner.schedule_lead = max(0, int(self.env_steps.share * self.settings.max_steps) - self.step)
+            self.learner.schedule_lead = max(
+                0, int(self.env_steps.share * self.settings.max_steps) - self.step
+            )
         with nullcontext() if self.threads is None else self.threads.for_update():
             metrics = self.learner.update(self.step + self.learner.schedule_lead)
         self.updates += 1
