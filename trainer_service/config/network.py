@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
 from trainer_service.config.section import Remark, Section, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
@@ -114,7 +114,7 @@ class NetworkSettings(Section):
     """Encoder of all sensors together, by the name of a plugin; null: vectors pass unchanged, ``vis_encode_type``
     encodes pictures. Not for learners of groups. Not in ML-Agents."""
 
-    encoder_kwargs: dict[str, Any] = Field(default_factory=dict)
+    encoder_kwargs: dict[str, Any] | None = None
     """Keyword arguments of ``encoder``."""
 
     goal_conditioning_type: Literal["hyper", "none"] = "hyper"

@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.hyperparameters.common import OPTIMIZER_PLUGINS
-from trainer_service.config.hyperparameters.off_policy import SACSettings
+from trainer_service.config.hyperparameters.off_policy import REPLAY_PLUGINS, SACSettings
 from trainer_service.config.hyperparameters.registry import (
     ALGORITHM_PLUGINS,
     HYPERPARAMETERS,
@@ -74,7 +74,9 @@ def json_schema(*, plugins: bool = False) -> dict[str, Any]:
                 definition["properties"]["optimizer"]["enum"] += [*OPTIMIZER_PLUGINS.offered()]
         network = definitions["NetworkSettings"]["properties"]
         network["vis_encode_type"]["enum"] += [*ENCODER_PLUGINS.offered()]
-        network["encoder"]["enum"] = [None, *OBSERVATION_ENCODER_PLUGINS.offered()]
+        if encoders := OBSERVATION_ENCODER_PLUGINS.offered():
+            network["encoder"]["enum"] = [None, *encoders]
+        definitions["ReplaySettings"]["properties"]["type"]["enum"] += [*REPLAY_PLUGINS.offered()]
     _choose_by_sibling(trainer, "trainer_type", "hyperparameters", settings_of)
     _choose_by_sibling(sampler, "sampler_type", "sampler_parameters", _references(_samplers_by_any_name()))
     trainer["properties"]["reward_signals"] |= {"properties": signal_of, "additionalProperties": False}

@@ -83,7 +83,7 @@ class HindsightReplay(TransitionReplay):
         else:
             begin = self._age(rows) if self._strategy == "future" else first
             found = rng.integers(begin, end)
-        goal_rows: Rows = (self._oldest + found) % self.capacity
+        goal_rows: Rows = (self.oldest + found) % self.capacity
         return goal_rows
 
     def _trajectories_of(self, rows: Rows) -> tuple[Rows, Rows]:
@@ -91,19 +91,14 @@ class HindsightReplay(TransitionReplay):
         segments = self._steps["segment"]
         wanted = segments[rows]
         # Trajectories are numbered in the order of time. Where the ring closes, both parts are sorted by themselves.
-        parts = segments[self._oldest : self._size], segments[: self._oldest]
+        parts = segments[self.oldest : self._size], segments[: self.oldest]
         first = sum(np.searchsorted(part, wanted, "left") for part in parts)
         end = sum(np.searchsorted(part, wanted, "right") for part in parts)
         return np.asarray(first), np.asarray(end)
 
-    @property
-    def _oldest(self) -> int:
-        """The row that was written first of those that are left."""
-        return self._head if self._size == self.capacity else 0
-
     def _age(self, rows: Rows) -> Rows:
         """How many rows are older than each. Shape kept."""
-        ages: Rows = (rows - self._oldest) % self.capacity
+        ages: Rows = (rows - self.oldest) % self.capacity
         return ages
 
     def _achieved_after(self, rows: Rows) -> Floats32:

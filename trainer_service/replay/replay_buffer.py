@@ -48,9 +48,18 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
 
         beta: how far the weights of prioritized rows correct for the bias; 1 is all of it.
         """
+        return self._gather(*self.draw(count, rng, beta))
+
+    def draw(
+        self, count: int, rng: np.random.Generator, beta: float
+    ) -> tuple[Rows, NDArray[np.float32] | None]:
+        """Chooses the rows of a sample, and their weights where some rows are likelier than others. Shapes [count].
+
+        Raises ValueError where there are no rows. A plugin's buffer may choose otherwise.
+        """
         if self._row_priorities is None:
-            return self._gather(rng.integers(self._size, size=count), None)
-        return self._gather(*self._row_priorities.sample(count, len(self), rng, beta))
+            return rng.integers(self._size, size=count), None
+        return self._row_priorities.sample(count, len(self), rng, beta)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """Sets the priorities of a sample's rows by the critic's errors: |δ|, unweighted. Shapes [B]."""

@@ -55,6 +55,11 @@ class Ring:
         return self._size
 
     @property
+    def oldest(self) -> int:
+        """The row that was written first of those that are left."""
+        return self._head if self._size == self.capacity else 0
+
+    @property
     def bytes(self) -> int:
         """Memory that the arrays take now."""
         return sum(column.nbytes for columns in (self._steps, self._finals) for column in columns.values())
@@ -146,7 +151,7 @@ class Ring:
         """Number of the oldest trajectory of which a row is left."""
         if not self._size:
             return self._segments
-        return self._segment_of(self._head if self._size == self.capacity else 0)
+        return self._segment_of(self.oldest)
 
     def _segment_of(self, row: int) -> int:
         """Number of the oldest trajectory that this row, or any after it, needs."""

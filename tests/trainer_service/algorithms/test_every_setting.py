@@ -69,6 +69,7 @@ ELSEWHERE: Mapping[str, str] = {
     "network_settings": "its keys are walked",
     "reward_signals": "its keys are walked",
     "hyperparameters.replay": "its keys are walked",
+    "hyperparameters.replay.kwargs": "needs a plugin: test_replay_buffers",
     **{
         f"hyperparameters.replay.{key}": "with hindsight, which takes a goal environment: test_hindsight"
         for key in ("n_sampled_goal", "goal_selection_strategy")

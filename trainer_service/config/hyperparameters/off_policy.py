@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from trainer_service.config.hyperparameters.common import (
     Contradiction,
@@ -17,7 +17,7 @@ from trainer_service.config.hyperparameters.common import (
     SummedRewards,
 )
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Section
+from trainer_service.config.section import Section, require_choice
 from trainer_service.config.values import (
     Count,
     Flag,
@@ -27,6 +27,7 @@ from trainer_service.config.values import (
     ShapesWeights,
     UnitInterval,
 )
+from unity_bridge.plugins import PluginGroup
 
 
 class RandomSettings(Hyperparameters):
@@ -44,12 +45,32 @@ class RandomSettings(Hyperparameters):
     supports_stale_rollouts: ClassVar[bool] = True
 
 
+REPLAY_TYPES = ("uniform", "prioritized", "hindsight")
+"""The built-in replay buffers."""
+
+REPLAY_PLUGINS = PluginGroup("replay buffer", "trainer_service.replay_buffers", frozenset(REPLAY_TYPES))
+"""Replay buffers of other distributions: each a class derived from ``TransitionReplay``."""
+
+
+def _known_replay(value: Any) -> str:
+    if value in REPLAY_TYPES:
+        return str(value)
+    return require_choice("replay buffer", value, [*REPLAY_TYPES, *REPLAY_PLUGINS.offered()])
+
+
+ReplayType = Annotated[
+    str, WithJsonSchema({"type": "string", "enum": list(REPLAY_TYPES)}), BeforeValidator(_known_replay)
+]
+"""The name of a replay buffer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
+
+
 class ReplaySettings(Section):
     """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
 
-    type: Literal["uniform", "prioritized", "hindsight"] = "uniform"
+    type: ReplayType = "uniform"
     """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016). ``hindsight`` replaces
-    goals by goals that the agent achieved later (Andrychowicz et al. 2017), for Gymnasium's goal environments."""
+    goals by goals that the agent achieved later (Andrychowicz et al. 2017), for Gymnasium's goal environments. The
+    name of a plugin's buffer, too."""
 
     alpha: UnitInterval = 0.6
     """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""
@@ -66,6 +87,14 @@ class ReplaySettings(Section):
     goal_selection_strategy: Literal["future", "final", "episode"] = "future"
     """With ``hindsight``: the step of the same trajectory whose achieved goal is taken: a random one from the present
     on, the last, or a random one of all. A trajectory is an episode, or a part of time_horizon steps."""
+
+    kwargs: dict[str, Any] | None = None
+    """Keyword arguments of a plugin's buffer."""
+
+    @property
+    def draws_single_transitions(self) -> bool:
+        """Whether it neither draws sequences and sums of n rewards, nor joint transitions of groups."""
+        return self.type not in ("uniform", "prioritized")
 
     @property
     def priority_exponent(self) -> float | None:
@@ -133,12 +162,11 @@ class ReplayHyperparameters(Hyperparameters):
             longest = network.memory.sequence_length
             sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
             yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
-        if self.relabels_goals and network.memory is not None:
-            without = "nothing, as replay of type hindsight draws single transitions"
-            yield Contradiction(("network_settings", "memory"), without, "a memory")
-        if self.relabels_goals and self.target_steps > 1:
-            single = "1, as replay of type hindsight replaces the goals of single transitions"
-            yield Contradiction(("hyperparameters", "n_step"), single, self.target_steps)
+        reason = f"as replay of type {self.replay.type} draws single transitions"
+        if self.replay.draws_single_transitions and network.memory is not None:
+            yield Contradiction(("network_settings", "memory"), f"nothing, {reason}", "a memory")
+        if self.replay.draws_single_transitions and self.target_steps > 1:
+            yield Contradiction(("hyperparameters", "n_step"), f"1, {reason}", self.target_steps)
 
 
 class SACSettings(ReplayHyperparameters):
@@ -276,8 +304,8 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         yield from super().contradictions(network)
-        if self.relabels_goals:
-            others = "uniform or prioritized, as goals are replaced for agents that learn alone (ddpg, td3, sac, dqn)"
+        if self.replay.draws_single_transitions:
+            others = "uniform or prioritized, as others are for agents that learn alone (ddpg, td3, sac, dqn)"
             yield Contradiction(("hyperparameters", "replay", "type"), others, self.replay.type)
 
 

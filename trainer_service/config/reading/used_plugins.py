@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.config.hyperparameters.common import OPTIMIZER_PLUGINS
+from trainer_service.config.hyperparameters.off_policy import REPLAY_PLUGINS, ReplayHyperparameters
 from trainer_service.config.hyperparameters.registry import ALGORITHM_PLUGINS
 from trainer_service.config.network import ENCODER_PLUGINS, OBSERVATION_ENCODER_PLUGINS, NetworkSettings
 from trainer_service.config.reading.document import Problem, read_document
@@ -24,6 +25,7 @@ PLUGIN_GROUPS = (
     ENCODER_PLUGINS,
     OBSERVATION_ENCODER_PLUGINS,
     OPTIMIZER_PLUGINS,
+    REPLAY_PLUGINS,
     REWARD_SIGNAL_PLUGINS,
     SIMULATOR_PLUGINS,
     SUMMARY_WRITER_PLUGINS,
@@ -88,7 +90,10 @@ def changed_versions(options: RunOptions) -> Iterator[Problem]:
 
 def _names_in(settings: TrainerSettings) -> Iterator[tuple[PluginGroup, str]]:
     yield ALGORITHM_PLUGINS, settings.trainer_type
-    yield OPTIMIZER_PLUGINS, settings.hyperparameters.optimizer
+    hyper = settings.hyperparameters
+    yield OPTIMIZER_PLUGINS, hyper.optimizer
+    if isinstance(hyper, ReplayHyperparameters):
+        yield REPLAY_PLUGINS, hyper.replay.type
     yield from _encoders_in(settings.network_settings)
     for name, signal in settings.reward_signals.items():
         yield REWARD_SIGNAL_PLUGINS, name

@@ -48,7 +48,7 @@ class ObservationEncoder(nn.Module):
             raise ValueError("the behavior has no sensors: there is nothing to decide from")
         self.own: OwnEncoder | None = None
         if settings.encoder is not None:
-            self.own = OwnEncoder(sensors, settings.encoder, settings.encoder_kwargs)
+            self.own = OwnEncoder(sensors, settings.encoder, settings.encoder_kwargs or {})
             self.output_size = self.own.output_size
             self.vector_sizes, self.goal_columns, self.goals_are_seen = (), [], True
             return

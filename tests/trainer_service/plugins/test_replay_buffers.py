@@ -1,0 +1,140 @@
+"""Replay buffers of plugins: ``hyperparameters.replay.type``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from behavior_worlds import assert_equal_states, flat
+from every_trainer import scene_of, settings_of
+from installed_plugins import install_example
+
+from trainer_service.algorithms import ALGORITHMS, Compute
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.config.hyperparameters.off_policy import GroupSettings, ReplayHyperparameters
+from trainer_service.plugins import register
+from trainer_service.replay.transitions import TransitionReplay
+from trainer_service.runs.checkpoint import read_content
+from trainer_service.runs.replay_file import ReplayFile
+from unity_bridge import plugins
+from unity_bridge.arrays import Rows
+from unity_bridge.errors import PluginError
+from unity_bridge.simulators.registry import open_scene
+
+SINGLE = ("sac", "dqn", "ddpg", "td3")
+FROM_REPLAY = [name for name, kind in HYPERPARAMETERS.items() if issubclass(kind, ReplayHyperparameters)]
+
+
+class Newest(TransitionReplay):
+    """Draws the newest row alone."""
+
+    def __init__(self, *arguments: Any, loud: bool = False) -> None:
+        super().__init__(*arguments)
+        self.loud = loud
+
+    def draw(self, count: int, rng: np.random.Generator, beta: float) -> tuple[Rows, None]:
+        return np.full(count, (self.oldest + len(self) - 1) % self.capacity), None
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    register("trainer_service.replay_buffers", "newest", Newest)
+    register("trainer_service.replay_buffers", "list", list)
+    yield
+    plugins._REGISTERED.clear()
+
+
+def learner(trainer_type: str, **replay: Any) -> Any:
+    values = settings_of(trainer_type)
+    values["hyperparameters"] |= (
+        {"replay": replay, "n_step": 1} if trainer_type != "sac" else {"replay": replay}
+    )
+    scene, _ = scene_of(trainer_type)
+    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
+    settings = TrainerSettings.model_validate(values)
+    return ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
+
+
+@pytest.mark.parametrize("trainer_type", FROM_REPLAY)
+def test_learners_of_single_agents_take_one_and_others_refuse_it(trainer_type: str, registered: None) -> None:
+    if trainer_type in SINGLE:
+        made = learner(trainer_type, type="newest", kwargs={"loud": True})
+        assert isinstance(made.replay.buffer, Newest)
+        assert made.replay.buffer.loud
+        return
+    assert issubclass(HYPERPARAMETERS[trainer_type], GroupSettings)
+    with pytest.raises(ValueError, match=r"expected uniform or prioritized, .* got newest"):
+        learner(trainer_type, type="newest")
+
+
+def test_memory_and_n_steps_are_refused(registered: None) -> None:
+    hyper = {"replay": {"type": "newest"}, "n_step": 3}
+    with pytest.raises(ValueError, match="as replay of type newest draws single transitions"):
+        TrainerSettings.model_validate({"trainer_type": "dqn", "hyperparameters": hyper})
+    network = {"memory": {"memory_size": 4, "sequence_length": 4}}
+    hyper = {"replay": {"type": "newest"}}
+    with pytest.raises(ValueError, match="as replay of type newest draws single transitions"):
+        TrainerSettings.model_validate(
+            {"trainer_type": "sac", "hyperparameters": hyper, "network_settings": network}
+        )
+
+
+def test_what_is_no_replay_buffer_is_refused_by_name(registered: None) -> None:
+    with pytest.raises(PluginError, match=r"replay buffer 'list' of module .* failed: TypeError"):
+        learner("sac", type="list")
+    with pytest.raises(PluginError, match=r"replay buffer 'newest' of module .* failed: TypeError.*'quiet'"):
+        learner("sac", type="newest", kwargs={"quiet": True})
+    with pytest.raises(
+        ValueError,
+        match=r"one of uniform, prioritized, hindsight, list, newest, got 'newset'",
+    ):
+        learner("sac", type="newset")
+
+
+def test_the_templates_buffer_draws_young_rows_more_often(site: Path) -> None:
+    install_example(site)
+    buffer = learner("sac", type="recent", kwargs={"power": 3.0}).replay.buffer
+    buffer._size = buffer.capacity
+    buffer._head = oldest = 7
+    rows, weights = buffer.draw(4000, np.random.default_rng(1), 1.0)
+    ages = buffer.capacity - 1 - (rows - oldest) % buffer.capacity
+    # The mean of u³ is a quarter.
+    assert ages.mean() == pytest.approx(buffer.capacity / 4, rel=0.05)
+    assert (ages.min(), weights) == (0, None)
+
+
+def test_a_run_resumes_bit_for_bit(
+    site: Path,
+    mlagents_style: Callable[..., Any],
+    configure: Callable[..., Path],
+    program: Callable[..., Path],
+) -> None:
+    install_example(site)
+    treadmill = program("treadmill")
+    hyper = {
+        "batch_size": 16, "buffer_size": 120, "buffer_init_steps": 36, "steps_per_update": 6,
+        "save_replay_buffer": True, "replay": {"type": "recent", "kwargs": {"power": 3.0}},
+    }  # fmt: skip
+    network = {"hidden_units": 8, "num_layers": 1}
+    for run_id, steps, *flags in (("straight", 432), ("parted", 216), ("parted", 432, "--resume")):
+        configure(
+            "Treadmill", trainer_type="sac", hyperparameters=hyper, network_settings=network,
+            max_steps=steps, time_horizon=6, summary_freq=200, checkpoint_interval=10**6,
+        )  # fmt: skip
+        said = mlagents_style(
+            "learn", "config.yaml", f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags
+        )
+        assert said.code == 0, said.err
+    straight, parted = (Path("results", run_id, "Treadmill") for run_id in ("straight", "parted"))
+    states = [read_content(run / "checkpoint.safetensors")["algorithm"] for run in (straight, parted)]
+    assert_equal_states(*map(flat, states))
+    rows: dict[str, Any] = {}
+    ReplayFile(parted / "replay.npz").load(rows.update)
+    assert len(rows["steps.task_rewards"]) == 120
+    written = yaml.safe_load(Path("results/parted/configuration.yaml").read_text())
+    assert written["plugins"] == {"replay_buffers.recent": "example-plugin 0.1.0"}
