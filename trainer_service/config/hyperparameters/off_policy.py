@@ -305,7 +305,7 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         yield from super().contradictions(network)
         if self.replay.draws_single_transitions:
-            others = "uniform or prioritized, as others are for agents that learn alone (ddpg, td3, sac, dqn)"
+            others = "uniform or prioritized, as other buffers are for agents that learn alone (ddpg, td3, sac, dqn)"
             yield Contradiction(("hyperparameters", "replay", "type"), others, self.replay.type)
 
 

@@ -93,8 +93,8 @@ def test_a_trajectory_with_other_goals_is_as_long_as_time_horizon(kind: str, ste
         ("td3", {"hyperparameters": {"n_step": 3}}, "n_step"),
         ("sac", {"reward_signals": {"extrinsic": {}, "rnd": {}}}, "expected extrinsic alone"),
         ("dqn", {"reward_signals": {"rnd": {}}}, "expected extrinsic alone"),
-        ("idqn", {}, "goals are replaced for agents that learn alone"),
-        ("maddpg", {}, "goals are replaced for agents that learn alone"),
+        ("idqn", {}, "other buffers are for agents that learn alone"),
+        ("maddpg", {}, "other buffers are for agents that learn alone"),
         ("ppo", {}, "unknown key"),
         (
             "dqn",
