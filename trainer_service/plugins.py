@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import PluginGroup, reason, register
+
+_Part = TypeVar("_Part")
 
 __all__ = ["AlgorithmPlugin", "RewardSignalPlugin", "register"]
 
@@ -93,6 +95,30 @@ def guarded(factory: Callable[..., Any], plugin: str) -> Callable[..., Any]:
             raise PluginError(f"{plugin} failed: {reason(error)}") from error
 
     return make
+
+
+def make_part(
+    group: PluginGroup, name: str, kind: type[_Part], make: Callable[[Callable[..., Any]], Any]
+) -> _Part:
+    """Makes a part of a learner that a plugin offers.
+
+    Args:
+        group: of the plugin.
+        name: under which it is offered.
+        kind: the class that the part derives from.
+        make: calls the plugin's object with its arguments.
+
+    Raises:
+        ValueError: the plugin refuses its arguments.
+        PluginError: it is not there, failed, or made something else.
+    """
+    plugin = group.offered().get(name)
+    if plugin is None:
+        raise PluginError(f"no {group.kind} '{name}': what offered it is not installed")
+    made = guarded(make, str(plugin))(plugin.load())
+    if not isinstance(made, kind):
+        raise PluginError(f"{plugin}: expected a {kind.__name__}, got {made!r}")
+    return made
 
 
 def _load(

@@ -12,8 +12,7 @@ from torch import nn
 from trainer_service.config.hyperparameters.common import OPTIMIZER_PLUGINS, Hyperparameters
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.shard import SINGLE_RANK, Shard
-from trainer_service.plugins import guarded
-from unity_bridge.errors import PluginError
+from trainer_service.plugins import make_part
 
 TorchOptimizer = torch.optim.Optimizer
 
@@ -73,12 +72,11 @@ class TorchRule:
 
 def _of_plugin(hyper: Hyperparameters, parameters: list[nn.Parameter]) -> TorchRule:
     """The rule of an optimizer that another distribution offers. Raises PluginError."""
-    plugin = OPTIMIZER_PLUGINS.offered().get(hyper.optimizer)
-    if plugin is None:
-        raise PluginError(f"no optimizer '{hyper.optimizer}': what offered it is not installed")
     decay = {"weight_decay": hyper.weight_decay} if hyper.weight_decay else {}
-    make = plugin.load()
-    made = guarded(lambda: make(parameters, lr=hyper.learning_rate, **decay), str(plugin))()
-    if not isinstance(made, TorchOptimizer):
-        raise PluginError(f"{plugin}: expected a torch.optim.Optimizer, got {made!r}")
+    made = make_part(
+        OPTIMIZER_PLUGINS,
+        hyper.optimizer,
+        TorchOptimizer,
+        lambda make: make(parameters, lr=hyper.learning_rate, **decay),
+    )
     return TorchRule(made, hyper.weight_decay)

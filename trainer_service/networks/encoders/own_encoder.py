@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer_service.config.network import OBSERVATION_ENCODER_PLUGINS
-from trainer_service.plugins import guarded
-from unity_bridge.errors import PluginError
+from trainer_service.plugins import guarded, make_part
 from unity_bridge.specs import ObservationSpec
 
 _ROWS = 2
@@ -34,14 +33,10 @@ class OwnEncoder(nn.Module):
                 f"network_settings.encoder: {name} gets observations by sensor name, and two sensors are called "
                 f"'{twice}'"
             )
-        plugin = OBSERVATION_ENCODER_PLUGINS.offered().get(name)
-        if plugin is None:
-            raise PluginError(f"no observation encoder '{name}': what offered it is not installed")
-        make, shapes = plugin.load(), {sensor.name: sensor.shape for sensor in sensors}
-        self.module = guarded(lambda: make(shapes, **arguments), str(plugin))()
-        if not isinstance(self.module, nn.Module):
-            raise PluginError(f"{plugin}: expected a torch.nn.Module, got {self.module!r}")
-        self.output_size = guarded(self._number_of_features, str(plugin))(sensors)
+        shapes = {sensor.name: sensor.shape for sensor in sensors}
+        group = OBSERVATION_ENCODER_PLUGINS
+        self.module = make_part(group, name, nn.Module, lambda make: make(shapes, **arguments))
+        self.output_size = guarded(self._number_of_features, str(group.offered()[name]))(sensors)
         # How many rows go through at once depends on it.
         self.widest = int(getattr(self.module, "widest", max(math.prod(sensor.shape) for sensor in sensors)))
 

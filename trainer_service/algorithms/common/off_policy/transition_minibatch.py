@@ -21,17 +21,15 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import (
     REPLAY_PLUGINS,
     ReplayHyperparameters,
-    ReplaySettings,
 )
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import EncoderInput, Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.plugins import guarded
+from trainer_service.plugins import make_part
 from trainer_service.replay.hindsight import GoalTask, HindsightReplay
 from trainer_service.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
 from trainer_service.replay.transitions import Sample, SequencesOfSample, TransitionReplay
 from trainer_service.rewards import RewardSource
-from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -225,21 +223,12 @@ def _make_replay(
         number, strategy = replay.n_sampled_goal, replay.goal_selection_strategy
         return HindsightReplay(spec, capacity, n_sampled_goal=number, strategy=strategy, task=goal_task)
     if replay.draws_single_transitions:
-        return _of_plugin(spec, capacity, replay)
+        arguments = replay.kwargs or {}
+        return make_part(
+            REPLAY_PLUGINS, replay.type, TransitionReplay, lambda make: make(spec, capacity, **arguments)
+        )
     if not memory_size:
         return TransitionReplay(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)
     if alpha is None:
         return SequenceReplay(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
     return PrioritizedSequenceReplay(spec, capacity, memory_size, alpha, n_step=n_step, gamma=gamma)
-
-
-def _of_plugin(spec: BehaviorSpec, capacity: int, settings: ReplaySettings) -> TransitionReplay:
-    """An empty replay buffer that another distribution offers. Raises PluginError."""
-    plugin = REPLAY_PLUGINS.offered().get(settings.type)
-    if plugin is None:
-        raise PluginError(f"no replay buffer '{settings.type}': what offered it is not installed")
-    make = plugin.load()
-    made = guarded(lambda: make(spec, capacity, **(settings.kwargs or {})), str(plugin))()
-    if not isinstance(made, TransitionReplay):
-        raise PluginError(f"{plugin}: expected a TransitionReplay, got {made!r}")
-    return made
