@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from trainer_service.config.section import Remark, Section, require_choice
+from trainer_service.config.section import Remark, Section, name_in, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
 from unity_bridge.plugins import PluginGroup
 
@@ -31,14 +31,10 @@ def _known_observation_encoder(value: Any) -> str | None:
     return require_choice("observation encoder", value, offered)
 
 
-def _known_encoder(value: Any) -> str:
-    if value in ENCODER_TYPES:
-        return str(value)
-    return require_choice("picture encoder", value, [*ENCODER_TYPES, *ENCODER_PLUGINS.offered()])
-
-
 EncoderType = Annotated[
-    str, WithJsonSchema({"type": "string", "enum": list(ENCODER_TYPES)}), BeforeValidator(_known_encoder)
+    str,
+    WithJsonSchema({"type": "string", "enum": list(ENCODER_TYPES)}),
+    BeforeValidator(name_in(ENCODER_PLUGINS, ENCODER_TYPES)),
 ]
 """The name of an encoder. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 

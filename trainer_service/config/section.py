@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from trainer_service.config.values import expected, problem, shown
 from unity_bridge.names import did_you_mean, nearest_choice
+from unity_bridge.plugins import PluginGroup
 
 Location = tuple[str | int, ...]
 """Keys and list positions from the top of a configuration down to a value."""
@@ -147,6 +148,20 @@ def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "
     hint = did_you_mean(word, choices)
     article = "an" if kind[0] in "aeiou" else "a"
     raise problem(f"expected {article} {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}{remark}")
+
+
+def name_in(group: PluginGroup, built_in: Sequence[str]) -> Callable[[Any], str]:
+    """A validator of names: those of ``built_in``, and those that plugins of the group offer.
+
+    A plugin's is known by its distribution's metadata: nothing is imported.
+    """
+
+    def require(value: Any) -> str:
+        if value in built_in:
+            return str(value)
+        return require_choice(group.kind, value, [*built_in, *group.offered()])
+
+    return require
 
 
 def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:

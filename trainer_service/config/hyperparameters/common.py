@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, WithJsonSchema
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Location, Remark, Section, require_choice
+from trainer_service.config.section import Location, Remark, Section, name_in
 from trainer_service.config.values import (
     Flag,
     NonNegative,
@@ -53,14 +53,10 @@ OPTIMIZER_PLUGINS = PluginGroup("optimizer", "trainer_service.optimizers", froze
 """Optimizers of other distributions: each makes a ``torch.optim.Optimizer`` of parameters."""
 
 
-def _known_optimizer(value: Any) -> str:
-    if value in OPTIMIZER_TYPES:
-        return str(value)
-    return require_choice("optimizer", value, [*OPTIMIZER_TYPES, *OPTIMIZER_PLUGINS.offered()])
-
-
 OptimizerName = Annotated[
-    str, WithJsonSchema({"type": "string", "enum": list(OPTIMIZER_TYPES)}), BeforeValidator(_known_optimizer)
+    str,
+    WithJsonSchema({"type": "string", "enum": list(OPTIMIZER_TYPES)}),
+    BeforeValidator(name_in(OPTIMIZER_PLUGINS, OPTIMIZER_TYPES)),
 ]
 """The name of an optimizer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 

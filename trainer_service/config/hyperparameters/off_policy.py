@@ -17,7 +17,7 @@ from trainer_service.config.hyperparameters.common import (
     SummedRewards,
 )
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Section, require_choice
+from trainer_service.config.section import Section, name_in
 from trainer_service.config.values import (
     Count,
     Flag,
@@ -52,14 +52,10 @@ REPLAY_PLUGINS = PluginGroup("replay buffer", "trainer_service.replay_buffers", 
 """Replay buffers of other distributions: each a class derived from ``TransitionReplay``."""
 
 
-def _known_replay(value: Any) -> str:
-    if value in REPLAY_TYPES:
-        return str(value)
-    return require_choice("replay buffer", value, [*REPLAY_TYPES, *REPLAY_PLUGINS.offered()])
-
-
 ReplayType = Annotated[
-    str, WithJsonSchema({"type": "string", "enum": list(REPLAY_TYPES)}), BeforeValidator(_known_replay)
+    str,
+    WithJsonSchema({"type": "string", "enum": list(REPLAY_TYPES)}),
+    BeforeValidator(name_in(REPLAY_PLUGINS, REPLAY_TYPES)),
 ]
 """The name of a replay buffer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
