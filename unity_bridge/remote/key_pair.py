@@ -141,7 +141,8 @@ def make_key_pair(key_pem: bytes | None = None) -> bytes:
     except ImportError as error:
         raise RemoteError(
             "to make a certificate the package cryptography is needed, which is not installed "
-            f"({first_line(error)}): pip install 'trainer-service[remote]', or give --tls-cert and --tls-key"
+            f"({first_line(error)}): pip install 'trainer-service[remote]', give --tls-cert and --tls-key, or say "
+            "--insecure-listen in a network that you trust"
         ) from error
     key: Any = (
         ec.generate_private_key(ec.SECP256R1())
