@@ -33,12 +33,16 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 5000),  # the time that an attempt may take
-    # A call waits as long as the trainer learns: pings tell whether the line still stands.
+    # Two clients of one process must not share a connection: the trainer tells simulators apart by it.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+KEEPALIVE = (
+    # A call waits as long as the trainer learns: pings tell whether the line still stands. Only for lines over a
+    # network: on one machine they would tell nothing but that the trainer is stopped, and other servers forbid them.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Two clients of one process must not share a connection: the trainer tells simulators apart by it.
-    ("grpc.use_local_subchannel_pool", 1),
 )
 
 
@@ -64,7 +68,7 @@ class PinnedAddress:
         return grpc.secure_channel(
             self.address,
             grpc.ssl_channel_credentials(self.certificate.pem.encode()),
-            options=[*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", self.name)],
+            options=[*CHANNEL_OPTIONS, *KEEPALIVE, ("grpc.ssl_target_name_override", self.name)],
         )
 
 
