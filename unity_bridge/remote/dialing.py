@@ -164,7 +164,7 @@ class TrainerConnection:
         return self._call
 
 
-def _pin(address: str, fingerprint: bytes, timeout_s: float) -> PinnedAddress:
+def _pin(address: str, fingerprint: bytes, timeout_s: float, *, again: bool = True) -> PinnedAddress:
     """Reads the certificate at an address and compares it with a fingerprint."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below
@@ -183,7 +183,12 @@ def _pin(address: str, fingerprint: bytes, timeout_s: float) -> PinnedAddress:
     trusting.check_hostname = False
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # also one that an authority has signed
     trusting.load_verify_locations(cadata=certificate.der)
-    _, name = _handshake(address, trusting, timeout_s)
+    try:
+        _, name = _handshake(address, trusting, timeout_s)
+    except CertificateMismatch:
+        if not again:
+            raise
+        return _pin(address, fingerprint, timeout_s, again=False)  # it was renewed between the two
     return PinnedAddress(address, certificate, name)
 
 

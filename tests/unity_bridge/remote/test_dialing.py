@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from secured_ports import SecuredPort, impostor, secured_port
 
 from unity_bridge.errors import RemoteError
-from unity_bridge.remote import key_pair
+from unity_bridge.remote import dialing, key_pair
 from unity_bridge.remote.access import RemoteAccess
 from unity_bridge.remote.dialing import (
     EXCHANGE,
@@ -145,6 +146,24 @@ def test_a_certificate_that_has_ended_is_refused(
             f"127.0.0.1:{ended.port}",
         )
     assert ended.received == []
+
+
+def test_a_certificate_that_is_renewed_during_the_check(
+    port: SecuredPort, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handshake, path = dialing._handshake, user / "remote" / "trainer.pem"
+    before = find_trainer(port.code).certificate
+
+    def renew_after_the_first(*given: Any) -> tuple[bytes, str]:
+        monkeypatch.undo()
+        read = handshake(*given)
+        path.write_bytes(make_key_pair(path.read_bytes()))
+        while handshake(*given)[0] == before.der:
+            time.sleep(0.01)
+        return read
+
+    monkeypatch.setattr(dialing, "_handshake", renew_after_the_first)
+    assert find_trainer(port.code).certificate != before
 
 
 def test_a_connection_that_broke_is_made_anew(user: Path, certificates: None) -> None:
