@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_service.api.environments import Environment, environment_for
 from trainer_service.api.evaluate import EVALUATION_SEED
@@ -13,9 +13,6 @@ from trainer_service.config import PlayerName, load_run_options, parse_player
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
 from trainer_service.runs.folder import RunFolder
-
-if TYPE_CHECKING:
-    from trainer_service.watching.sources import Acting
 
 
 def watch(
@@ -77,7 +74,6 @@ def watch_player(
     port: int = 0,
     browser: bool = True,
     say: Callable[[str], None] = print,
-    until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Serves the page for a run's policies, or another player's; see ``watch``.
 
@@ -87,41 +83,33 @@ def watch_player(
         deterministic, checkpoint, follow, seed, port, browser: as for ``watch``. A run that is followed need not have
             saved yet: random actions are shown until it has.
         say: told the address.
-        until: ends the page once it returns true.
     """
     from trainer_service.runs.status import read_lessons
     from trainer_service.watching.insight import insight_of
-    from trainer_service.watching.scene_player import ScenePlayer
+    from trainer_service.watching.playing import EndlessPlay, about
     from trainer_service.watching.server import serve
+    from trainer_service.watching.shown_scene import ShownScene
     from trainer_service.watching.sources import RunSource, opened_scene, player_source
     from trainer_service.watching.stage import Stage
 
-    run, lessons, run_id = None, {}, "watch"
+    run, lessons, run_id, options = None, {}, "watch", load_run_options(None, {}).options
     if isinstance(player, RunFolder):
         run = RunSource(player.path, deterministic=deterministic, seed=seed)
         options, lessons, run_id = options_of(player), read_lessons(player.status), player.path.name
-    else:
-        if environment.env_path is None:
-            raise UserError("env: expected an environment to watch, got none")
-        options = load_run_options(None, {}).options
+    elif environment.env_path is None:
+        raise UserError("env: expected an environment to watch, got none")
     with one_thread(), opened_scene(environment, options, lessons, run_id, seed) as scene:
-        if scene is None and run is None:
-            raise UserError(f"'{environment.env_path}' is a program that shows itself; only its run can be watched")
-        acting: Acting | None = None
-        if run is not None and not follow:
-            acting = run.load(checkpoint)
-        elif scene is not None:
-            acting = player_source(parse_player(RANDOM) if run is not None else player, scene, seed)  # type: ignore[arg-type]
-        shown: list[Acting] = [] if acting is None else [acting]
-        scene_player = None
-        if scene is not None and acting is not None:
-            insight = insight_of(lambda behavior_id: shown[-1].policy_of(behavior_id))
-            scene_player = ScenePlayer(scene, acting.actors, insight, seed)
-
-        def use(new: Acting) -> None:
-            if scene_player is not None:
-                scene_player.set_actors(new.actors)
-            shown[:] = [new]
-
-        stage = Stage(scene_player, run, name="" if acting is None else acting.name, use=use, follows=follow)
-        serve(stage, port=port, browser=browser, say=say, until=until)
+        if run is None and scene is None:
+            raise UserError(
+                f"'{environment.env_path}' is a program that shows itself: expected a bundled environment"
+            )
+        others = parse_player(RANDOM) if isinstance(player, RunFolder) else player
+        stage = Stage(follows=follow)
+        stage.about = about(scene, None, has_run=run is not None)
+        acting = (
+            run.load(checkpoint) if run is not None and not follow else player_source(others, scene, seed)
+        )
+        endless = EndlessPlay(stage, acting, run)
+        insight = insight_of(endless.policy_of)
+        shown = None if scene is None else ShownScene(scene, stage, seed, insight=insight)
+        serve(stage, lambda: endless.play(shown, scene), port=port, browser=browser, say=say)

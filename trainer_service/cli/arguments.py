@@ -352,12 +352,19 @@ def _add_watch(commands: Any) -> None:
     watch.add_argument("--random", action="store_true", help="random actions in ENV (the default there)")
     watch.add_argument("--expert", action="store_true", help="the scene's own expert in ENV")
     watch.add_argument(
-        "--checkpoint", default="last", metavar="WHICH", help="of the run: last, best or a step (default last)"
+        "--checkpoint",
+        default="last",
+        metavar="WHICH",
+        help="of the run: last, best or a step (default last)",
     )
-    watch.add_argument("--follow", action="store_true", help="show every policy that the run saves from now on")
+    watch.add_argument(
+        "--follow", action="store_true", help="show every policy that the run saves from now on"
+    )
     watch.add_argument("--begun-after", type=float, default=0.0, help=argparse.SUPPRESS)
     watch.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    watch.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws")
+    watch.add_argument(
+        "--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws"
+    )
     _add_page(watch)
     watch.add_argument("--results-dir", default="results", metavar="DIR")
     watch.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
@@ -375,9 +382,14 @@ def _add_demo(commands: Any) -> None:
 
 def _add_page(command: Any) -> None:
     """The flags of the local page."""
-    command.add_argument("--port", type=int, default=0, metavar="PORT", help="of the page (default: a free one)")
     command.add_argument(
-        "--no-browser", dest="browser", action="store_false", help="print the page's address without opening it"
+        "--port", type=int, default=0, metavar="PORT", help="of the page (default: a free one)"
+    )
+    command.add_argument(
+        "--no-browser",
+        dest="browser",
+        action="store_false",
+        help="print the page's address without opening it",
     )
 
 

@@ -47,8 +47,10 @@ def watch(parsed: argparse.Namespace) -> int:
         if parsed.random and parsed.expert:
             raise UserError("--random and --expert: give one of them")
         if env is not None:
-            raise UserError(f"--env: of no use with --{'random' if parsed.random else 'expert'}: the first argument is "
-                            "the environment")
+            raise UserError(
+                f"--env: of no use with --{'random' if parsed.random else 'expert'}: the first argument is "
+                "the environment"
+            )
         player, env = parse_player(EXPERT if parsed.expert else RANDOM), target
     elif _is_environment(target):
         player, env = parse_player(RANDOM), target
@@ -115,7 +117,9 @@ def _child(arguments: Sequence[str], log: Path | None) -> Iterator[subprocess.Po
     else:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stream:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+            )
     try:
         yield process
     finally:

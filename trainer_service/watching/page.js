@@ -96,7 +96,7 @@ at("follow").onchange = () => send({ do: "follow", value: at("follow").checked }
 at("control").onclick = () => { send({ do: "control", value: !state.control }); lastInput = ""; at("control").blur(); };
 document.addEventListener("keydown", (event) => {
   if (event.target.tagName === "INPUT" || event.ctrlKey || event.metaKey || event.altKey) return;
-  const bound = about && about.keys.some((each) => each.key === event.code);
+  const bound = about && about.keys.some((each) => each[0] === event.code);
   if (state.control && bound) { event.preventDefault(); pressed.add(event.code); input(); return; }
   if (event.code === "KeyP") at("play").click();
   if (event.code === "KeyN") at("step").click();
@@ -112,7 +112,7 @@ fetch("/about").then((answer) => answer.json()).then((found) => {
   at("speed").value = 1;
   at("checkpoints").hidden = !found.has_run; at("scene").hidden = !found.has_scene;
   at("actions-title").textContent = found.branches.length ? "Action probabilities" : "Actions: mean and deviation";
-  at("keys").querySelector("ul").replaceChildren(...found.keys.map((each) => Object.assign(document.createElement("li"), { textContent: each.text })));
+  at("keys").querySelector("ul").replaceChildren(...found.keys.map((each) => Object.assign(document.createElement("li"), { textContent: each[1] })));
   const source = new EventSource("/events");
   source.onmessage = (event) => show(JSON.parse(event.data));
   source.onerror = () => { at("note").textContent = "watch has ended, or the connection broke"; };

@@ -10,11 +10,11 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from dataclasses import asdict
 from importlib.resources import files
 
 from trainer_service.errors import UserError
-from trainer_service.watching.stage import Stage
+from trainer_service.watching.stage import SPEEDS, Stage
 
 HOST = "127.0.0.1"
 _COOKIE = "watch_session"
@@ -50,16 +50,23 @@ class Access:
 
 def serve(
     stage: Stage,
+    play: Callable[[], None],
     *,
     port: int = 0,
     browser: bool = True,
     say: Callable[[str], None] = print,
-    until: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Serves the page until Ctrl-C, or until ``until`` returns true. The stage plays meanwhile.
+    """Serves the page while something plays for it: until Ctrl-C, or until ``play`` returns.
+
+    Args:
+        stage: what the page shows and controls.
+        play: called in this thread; the page is served by another one.
+        port: 0 for a free one.
+        browser: whether to open the page.
+        say: told the address.
 
     Raises:
-        UserError: starlette or uvicorn is missing, or the port is taken.
+        UserError: starlette or uvicorn is missing, or the port is taken; or as ``play``.
     """
     try:
         import uvicorn
@@ -73,21 +80,24 @@ def serve(
         except OSError as error:
             raise UserError(f"--port: {HOST}:{port} cannot be used: {error.strerror or error}") from None
         address = f"http://{HOST}:{listening.getsockname()[1]}"
-        config = uvicorn.Config(application(stage, access), log_level="warning", access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            application(stage, access), log_level="warning", access_log=False, lifespan="off"
+        )
         server = uvicorn.Server(config)
         url = f"{address}/?token={access.token}"
         say(f"Watch at {url}\nThe address opens once, in one browser of this machine. Ctrl-C ends it.")
         if browser:
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
-        over = threading.Event()
-        threading.Thread(target=_end_when, args=(server, until, over), daemon=True).start()
-        stage.start()
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        serving.start()
         try:
-            with suppress(KeyboardInterrupt):
-                server.run(sockets=[listening])
+            stage.run(play)
+        except KeyboardInterrupt:
+            return
         finally:
-            over.set()
-            stage.stop()
+            stage.close()
+            server.should_exit = server.force_exit = True
+            serving.join(timeout=5)
 
 
 def application(stage: Stage, access: Access) -> object:
@@ -107,7 +117,9 @@ def application(stage: Stage, access: Access) -> object:
         if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return PlainTextResponse("another site\n", 403)
         if not access.admits(request.cookies.get(_COOKIE, "")):
-            return PlainTextResponse("the address is used already, or its token is wrong; start watch again\n", 403)
+            return PlainTextResponse(
+                "the address is used already, or its token is wrong; start watch again\n", 403
+            )
         return None
 
     async def page(request: Request) -> Response:
@@ -125,10 +137,12 @@ def application(stage: Stage, access: Access) -> object:
         return refusal(request) or _file(name, _FILES[name])
 
     async def about(request: Request) -> Response:
-        return refusal(request) or Response(json.dumps(stage.about()), media_type="application/json", headers=_HEADERS)
+        content = json.dumps({**asdict(stage.about), "speeds": SPEEDS})
+        return refusal(request) or Response(content, media_type="application/json", headers=_HEADERS)
 
     async def events(request: Request) -> Response:
-        return refusal(request) or StreamingResponse(_frames(stage, request), media_type="text/event-stream", headers=_HEADERS)
+        frames = _frames(stage, request)
+        return refusal(request) or StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
 
     async def control(request: Request) -> Response:
         if refused := refusal(request):
@@ -170,10 +184,3 @@ async def _frames(stage: Stage, request: object) -> AsyncIterator[str]:
             curve = frame["curve"]
         yield f"data: {json.dumps(frame)}\n\n"
         await asyncio.sleep(_POLL_S)
-
-
-def _end_when(server: object, until: Callable[[], bool], over: threading.Event) -> None:
-    while not over.wait(0.5):
-        if until():
-            server.should_exit = server.force_exit = True  # type: ignore[attr-defined]
-            return

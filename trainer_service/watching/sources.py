@@ -18,6 +18,7 @@ from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.players import actors_of, load_player
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.runs.layout import RunLayout
+from trainer_service.watching.shown_scene import SceneExpertActors
 from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records, parameter_records
 from unity_bridge.simulators.scene import Demonstrator, Scene
@@ -30,8 +31,7 @@ POINTS_OF_CURVE = 400
 class Acting:
     """Policies in a form that acts."""
 
-    actors: PolicyActors | None
-    """None for a scene's own expert."""
+    actors: PolicyActors
 
     policies: Mapping[str, Policy]
     """By behavior name; empty for ``random`` and ``expert``."""
@@ -98,12 +98,12 @@ class RunSource:
         return points[::stride]
 
 
-def player_source(name: PlayerName, scene: Scene, seed: int) -> Acting:
+def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
     """``random`` or ``expert`` as they act. Raises UserError for an expert that the scene does not have."""
     if name.is_expert:
         if not isinstance(scene, Demonstrator):
             raise UserError("--expert: this environment has no expert of its own; try --random")
-        return Acting(None, {}, "expert")
+        return Acting(SceneExpertActors(scene), {}, "expert")
     return Acting(actors_of(load_player(name, "", seed=seed), deterministic=False), {}, "random actions")
 
 
