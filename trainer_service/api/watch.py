@@ -92,7 +92,8 @@ def watch_player(
     from trainer_service.watching.sources import RunSource, opened_scene, player_source
     from trainer_service.watching.stage import Stage
 
-    run, lessons, run_id, options = None, {}, "watch", load_run_options(None, {}).options
+    run, run_id, options = None, "watch", load_run_options(None, {}).options
+    lessons: Mapping[str, int] = {}
     if isinstance(player, RunFolder):
         run = RunSource(player.path, deterministic=deterministic, seed=seed)
         options, lessons, run_id = options_of(player), read_lessons(player.status), player.path.name

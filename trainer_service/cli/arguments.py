@@ -209,8 +209,10 @@ def _add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument(
         "--against", nargs="+", metavar="PLAYER",
-        help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random or expert (the scene's own)",
+        help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random, expert (the scene's own) or "
+        "human (you, by keyboard or gamepad on a local page)",
     )  # fmt: skip
+    _add_page(evaluate.add_argument_group("the page of --against human"))
     evaluate.add_argument(
         "--side", metavar="SIDE",
         help="with --against: play this team or behavior only (default: all sides in turn)",
@@ -402,9 +404,10 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument(
         "--policy",
         required=True,
-        metavar="RUN_ID|heuristic",
-        help="who plays: a run, or the scene's own expert",
+        metavar="RUN_ID|heuristic|keyboard",
+        help="the demonstrator: a run, the scene's own expert, or you on a local page",
     )
+    _add_page(record.add_argument_group("the page of --policy keyboard"))
     record.add_argument(
         "--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)"
     )

@@ -17,6 +17,7 @@ from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
+    from trainer_service.config import PlayerName
     from trainer_service.runs.folder import RunFolder
 
 WATCHED_AUTOSAVE_S = 5
@@ -42,7 +43,7 @@ def watch(parsed: argparse.Namespace) -> int:
     from trainer_service.runs.folder import RunFolder
 
     target, env = parsed.target, parsed.env
-    player: object
+    player: RunFolder | PlayerName
     if parsed.random or parsed.expert:
         if parsed.random and parsed.expert:
             raise UserError("--random and --expert: give one of them")
@@ -59,7 +60,7 @@ def watch(parsed: argparse.Namespace) -> int:
         begun_after = parsed.begun_after
         player = _begun(results, target, begun_after) if begun_after else RunFolder.read(results, target)
     watch_player(
-        player,  # type: ignore[arg-type]
+        player,
         environment_for(env, env_args=parsed.env_args),
         deterministic=not parsed.stochastic,
         checkpoint=parsed.checkpoint,

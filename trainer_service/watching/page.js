@@ -5,7 +5,8 @@ let about = null, state = {}, curve = [], lastInput = "";
 
 function send(command) {
   return fetch("/control", { method: "POST", body: JSON.stringify(command) })
-    .then((answer) => answer.ok ? "" : answer.text().then((text) => { at("note").textContent = text; }));
+    .then((answer) => answer.ok ? "" : answer.text().then((text) => { at("note").textContent = text; }))
+    .catch(() => { at("note").textContent = "The program behind this page has ended."; });
 }
 const number = (value) => value === null || value === undefined ? "–" : Math.abs(value) >= 1000 ? value.toFixed(0) : value.toFixed(3);
 
@@ -114,6 +115,11 @@ fetch("/about").then((answer) => answer.json()).then((found) => {
   at("actions-title").textContent = found.branches.length ? "Action probabilities" : "Actions: mean and deviation";
   at("keys").querySelector("ul").replaceChildren(...found.keys.map((each) => Object.assign(document.createElement("li"), { textContent: each[1] })));
   const source = new EventSource("/events");
-  source.onmessage = (event) => show(JSON.parse(event.data));
-  source.onerror = () => { at("note").textContent = "watch has ended, or the connection broke"; };
+  const end = (text) => { source.close(); state.control = false; at("note").textContent = text; };
+  source.onmessage = (event) => {
+    const frame = JSON.parse(event.data);
+    show(frame);
+    if (frame.over) end(frame.error || "This has ended; its result is in the terminal.");
+  };
+  source.onerror = () => end("The program behind this page has ended.");
 });

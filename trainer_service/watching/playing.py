@@ -60,8 +60,7 @@ class EndlessPlay:
         """Lets others act from now on. Raises UserError where they do not fit."""
         if self._shown is not None:
             groups = HeterogeneousGroups(acting.actors.groups)
-            keys = KeyMap(self._specs[self._shown.behavior_id].action_spec)
-            actors = PersonActors(acting.actors, self._stage.person, self._shown, keys)
+            actors = PersonActors(acting.actors, self._stage.person, self._shown)
             actors.declare(groups.merge(Tick(0, self._specs, {})))
             self._actors, self._groups = actors, groups
         self.acting = acting

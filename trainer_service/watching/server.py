@@ -8,10 +8,12 @@ import json
 import secrets
 import socket
 import threading
+import time
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from importlib.resources import files
+from typing import Any
 
 from trainer_service.errors import UserError
 from trainer_service.watching.stage import SPEEDS, Stage
@@ -81,7 +83,7 @@ def serve(
             raise UserError(f"--port: {HOST}:{port} cannot be used: {error.strerror or error}") from None
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         config = uvicorn.Config(
-            application(stage, access), log_level="warning", access_log=False, lifespan="off"
+            application(stage, access), log_level="error", access_log=False, lifespan="off"
         )
         server = uvicorn.Server(config)
         url = f"{address}/?token={access.token}"
@@ -96,11 +98,12 @@ def serve(
             return
         finally:
             stage.close()
-            server.should_exit = server.force_exit = True
+            time.sleep(5 * _POLL_S)  # for the page to hear of it
+            server.should_exit = True
             serving.join(timeout=5)
 
 
-def application(stage: Stage, access: Access) -> object:
+def application(stage: Stage, access: Access) -> Callable[..., Any]:
     """The ASGI application. Raises UserError where starlette is missing."""
     try:
         from starlette.applications import Starlette
@@ -175,6 +178,8 @@ async def _frames(stage: Stage, request: object) -> AsyncIterator[str]:
     while not await request.is_disconnected():  # type: ignore[attr-defined]
         frame = dict(stage.frame)
         if frame["number"] == sent:
+            if stage.closed:
+                return
             await asyncio.sleep(_POLL_S)
             continue
         sent = frame["number"]

@@ -16,8 +16,8 @@ from trainer_service.watching.keys import KeyMap
 from trainer_service.watching.stage import Person, Stage
 from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.simulators.scene import Scene
-from unity_bridge.specs import MemberSpec
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.specs import ActionSpec, MemberSpec
+from unity_bridge.steps import ActionBatch, StepBatch, first_allowed
 
 Insight = Callable[[str, StepBatch, int], Mapping[str, Any]]
 """Figures on the decision of a behavior's agent in a row, as JSON can say them."""
@@ -67,6 +67,12 @@ class ShownScene:
         self._episode = _Episode()
         self._total = 0
 
+    @property
+    def num_waiting(self) -> int:
+        """Number of agents of the watched behavior that wait for an action."""
+        batch = self._steps.get(self.behavior_id)
+        return 0 if batch is None else len(batch) - batch.num_terminal
+
     def receive(self, timeout_s: float) -> Sequence[Tick | Departure]:
         """The scene's tick, when the page wants the next step. Raises StageClosed where it wants none any more."""
         self._stage.wait(self._scene.frame_s)
@@ -90,6 +96,12 @@ class ShownScene:
         """Lets all agents begin new episodes."""
         self._steps = self._scene.reset()
         self._agent, self._episode = None, _Episode(self._episode.number + 1, returns=self._episode.returns)
+
+    def watch(self, behavior_id: str) -> None:
+        """Watches an agent of another behavior id from now on."""
+        if behavior_id != self.behavior_id:
+            self.behavior_id, self._agent = behavior_id, None
+            self._episode = _Episode(self._episode.number, returns=self._episode.returns)
 
     def picture(self) -> bytes:
         """The scene as it stands, as a JPEG."""
@@ -138,16 +150,28 @@ class ShownScene:
 class PersonActors(PolicyActors):
     """Actors of which a person replaces the watched agent's while in control."""
 
-    def __init__(self, actors: PolicyActors, person: Person, shown: ShownScene, keys: KeyMap) -> None:
-        """actors: act for all other agents, and for this one while the person is not in control."""
+    def __init__(
+        self, actors: PolicyActors, person: Person, shown: ShownScene, *, takes_side: bool = False
+    ) -> None:
+        """
+        Args:
+            actors: act for all other agents, and for the watched one while the person is not in control.
+            person: at the page.
+            shown: the scene; says which agent is watched.
+            takes_side: whether to watch the first behavior id that is declared here: the person's side of a game.
+        """
         self._inner = actors
         self._person = person
         self._shown = shown
-        self._keys = keys
+        self._takes_side = takes_side
+        self._keys: dict[str, KeyMap] = {}
 
     def declare(self, tick: Tick) -> None:
         """Takes in the behaviors that a tick declares."""
         self._inner.declare(tick)
+        self._keys |= {behavior_id: KeyMap(spec.action_spec) for behavior_id, spec in tick.new_specs.items()}
+        if self._takes_side and tick.new_specs:
+            self._shown.watch(next(iter(tick.new_specs)))
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
@@ -168,7 +192,8 @@ class PersonActors(PolicyActors):
         row = self._shown.watched_row(batch) if behavior_id == self._shown.behavior_id else None
         if row is None or not self._person.has_control:
             return actions
-        given = self._keys.action(self._person.pressed, self._person.axes, batch.allowed_actions[row])
+        pressed, axes = self._person.pressed, self._person.axes
+        given = self._keys[behavior_id].action(pressed, axes, batch.allowed_actions[row])
         continuous, discrete = actions.continuous.copy(), actions.discrete.copy()
         continuous[row - batch.num_terminal] = given.continuous[0]
         discrete[row - batch.num_terminal] = given.discrete[0]
@@ -177,6 +202,26 @@ class PersonActors(PolicyActors):
     def drop(self, simulator: int) -> None:
         """As the actors."""
         self._inner.drop(simulator)
+
+
+class IdleActors(PolicyActors):
+    """Actors that do nothing: zeros, and the first choice that is allowed."""
+
+    def __init__(self) -> None:
+        super().__init__({}, deterministic=True)
+        self._specs: dict[str, ActionSpec] = {}
+
+    def declare(self, tick: Tick) -> None:
+        """Takes in the behaviors that a tick declares."""
+        self._specs |= {behavior_id: spec.action_spec for behavior_id, spec in tick.new_specs.items()}
+
+    def policy_of(self, behavior_id: str) -> str:
+        """The behavior id itself."""
+        return behavior_id
+
+    def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
+        """Zeros."""
+        return first_allowed(tick.steps[behavior_id], self._specs[behavior_id])
 
 
 class SceneExpertActors(PolicyActors):

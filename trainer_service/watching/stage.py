@@ -63,13 +63,17 @@ class About:
 class Stage:
     """Controls that the page sets, and the newest picture and figures for it."""
 
-    def __init__(self, *, follows: bool = False) -> None:
-        """follows: whether every checkpoint that a run saves is wanted."""
+    def __init__(self, *, follows: bool = False, person_plays: bool = False) -> None:
+        """
+        Args:
+            follows: whether every checkpoint that a run saves is wanted.
+            person_plays: whether the person is in control from the beginning; then it begins paused.
+        """
         self.about = About()
-        self.person = Person()
+        self.person = Person(person_plays)
         self.follows = follows
         self._changed = threading.Condition()
-        self._closed = self._paused = False
+        self._closed, self._paused = False, person_plays
         self._steps_due = 0
         self._speed = 1.0
         self._due = time.monotonic()
@@ -84,8 +88,14 @@ class Stage:
         """The newest picture and figures, as JSON can say them; ``number`` grows with each."""
         return self._frame
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing follows."""
+        return self._closed
+
     def close(self) -> None:
         """Ends what plays, at its next step."""
+        self.show({"over": True})
         with self._changed:
             self._closed = True
             self._changed.notify_all()
