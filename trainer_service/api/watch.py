@@ -99,7 +99,7 @@ def watch_player(
         options, lessons, run_id = options_of(player), read_lessons(player.status), player.path.name
     elif environment.env_path is None:
         raise UserError("env: expected an environment to watch, got none")
-    with one_thread(), opened_scene(environment, options, lessons, run_id, seed) as scene:
+    with one_thread(), opened_scene(environment.program(options, run_id), options, lessons, seed) as scene:
         if run is None and scene is None:
             raise UserError(
                 f"'{environment.env_path}' is a program that shows itself: expected a bundled environment"

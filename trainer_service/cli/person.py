@@ -54,7 +54,7 @@ def play_person(
         UserError: nobody to play against, a program that shows itself, or a page that was closed before the last game.
     """
     from trainer_service.evaluation.loop import EpisodeLoop
-    from trainer_service.evaluation.match import play_match
+    from trainer_service.evaluation.match import play_match, sides_of
     from trainer_service.evaluation.players import Player
     from trainer_service.runs.status import read_lessons
     from trainer_service.watching.server import serve
@@ -64,7 +64,8 @@ def play_person(
             raise UserError(f"--{flag.replace('_', '-')}: of no use with {HUMAN}")
     lessons = {} if folder is None else read_lessons(folder.status)
     played: dict[str, Games] = {}
-    with _stage(env, env_args, options, lessons, parsed.seed) as (stage, shown, _, person):
+    with _stage(env, env_args, options, lessons, parsed.seed) as (stage, shown, scene, person):
+        sides_of(scene.behaviors, parsed.side, options.teams)  # is said before anybody plays
         human = Player(PlayerName(HUMAN), own_actors=person)
 
         def games() -> None:
@@ -129,7 +130,8 @@ def _stage(
     from trainer_service.watching.stage import Stage
 
     environment = environment_for(env, env_args=[*env_args, *_one_copy(env, env_args)])
-    with one_thread(), opened_scene(environment, options, lessons, "human", seed) as scene:
+    command = environment.program(options, HUMAN)
+    with one_thread(), opened_scene(command, options, lessons, seed) as scene:
         if scene is None:
             raise UserError(f"'{env}' is a program of its own: a person plays in bundled environments only")
         stage = Stage(person_plays=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_service.api.environments import Environment
 from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
@@ -109,18 +108,21 @@ def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
 
 @contextmanager
 def opened_scene(
-    environment: Environment, options: RunOptions, lessons: Mapping[str, int], run_id: str, seed: int
+    command: Command, options: RunOptions, lessons: Mapping[str, int], seed: int
 ) -> Iterator[Scene | None]:
-    """The environment as a scene of this process that can be rendered; None for a program, such as a Unity build.
+    """An environment as a scene of this process that can be rendered; None for a program, such as a Unity build.
+
+    Args:
+        command: starts the environment.
+        options, lessons: environment parameters, and the number of the lesson that each is in.
+        seed: of the parameters' samplers.
 
     Raises:
-        UserError: there is none to open.
         SceneError: it cannot be opened.
     """
     from unity_bridge.simulators import command as simulator
     from unity_bridge.simulators.registry import open_scene
 
-    command: Command = environment.program(options, run_id)
     if not command.is_bundled:
         yield None
         return
