@@ -79,6 +79,7 @@ def serve(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
+            listening.listen()  # a browser may come before the server runs
         except OSError as error:
             raise UserError(f"--port: {HOST}:{port} cannot be used: {error.strerror or error}") from None
         address = f"http://{HOST}:{listening.getsockname()[1]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from trainer_service.runs.layout import RunLayout
 from trainer_service.watching.shown_scene import SceneExpertActors
 from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records, parameter_records
-from unity_bridge.simulators.scene import Demonstrator, Scene
+from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
 
 POINTS_OF_CURVE = 400
 """Summaries that the page draws at most."""
@@ -118,7 +118,7 @@ def opened_scene(
         seed: of the parameters' samplers.
 
     Raises:
-        SceneError: it cannot be opened.
+        UserError: it cannot be opened.
     """
     from unity_bridge.simulators import command as simulator
     from unity_bridge.simulators.registry import open_scene
@@ -126,14 +126,15 @@ def opened_scene(
     if not command.is_bundled:
         yield None
         return
-    arguments = simulator.parse([command.env, *command.arguments])
-    academy = simulator.academy_for(arguments)
     curriculum = Curriculum(with_sampler_seeds(options.environment_parameters or {}, seed, anew=True))
     curriculum.resume(lessons, {})
-    academy.receive(pack_records(parameter_records(curriculum.messages())))
     opener: Callable[..., Scene] = open_scene if command.environment is None else command.environment.open
-    scene = simulator.open_for(arguments, academy, opener, rendered=True)
     try:
+        arguments = simulator.parse([command.env, *command.arguments])
+        academy = simulator.academy_for(arguments)
+        academy.receive(pack_records(parameter_records(curriculum.messages())))
+        scene = simulator.open_for(arguments, academy, opener, rendered=True)
+    except SceneError as error:
+        raise UserError(str(error)) from None
+    with closing(scene):
         yield scene
-    finally:
-        scene.close()

@@ -7,15 +7,22 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.process
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    cookie: str
 
 
 class Page:
@@ -37,32 +44,33 @@ class Page:
             raise AssertionError(self.said)
         self.cookie = ""
 
-    def ask(
-        self, path: str, method: str = "GET", body: str | None = None, **headers: str
-    ) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        headers = {"Cookie": self.cookie, **{key.replace("_", "-"): value for key, value in headers.items()}}
-        connection.request(method, path, body, headers)
-        return connection.getresponse()
+    def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            own = {key.replace("_", "-"): value for key, value in headers.items()}
+            connection.request(method, path, body, {"Cookie": self.cookie, **own})
+            with connection.getresponse() as found:
+                return Answer(found.status, found.read(), found.getheader("Set-Cookie") or "")
 
     def enter(self) -> None:
         answer = self.ask(f"/?token={self.token}")
         assert answer.status == 303
-        self.cookie = (answer.getheader("Set-Cookie") or "").partition(";")[0]
+        self.cookie = answer.cookie.partition(";")[0]
 
-    def frames(self) -> Iterator[dict]:
-        answer = self.ask("/events")
-        assert answer.status == 200
-        while line := answer.readline():
-            if line.startswith(b"data: "):
-                yield json.loads(line[6:])
+    @contextmanager
+    def frames(self) -> Iterator[Iterator[dict]]:
+        """What the page is sent, for as long as the context lasts."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request("GET", "/events", headers={"Cookie": self.cookie})
+            with connection.getresponse() as answer:
+                assert answer.status == 200
+                yield (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
 
     def do(self, **command: object) -> int:
         return self.ask("/control", "POST", json.dumps(command)).status
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=30)
+        self.process.communicate(timeout=30)
 
 
 @pytest.fixture
@@ -87,27 +95,27 @@ def test_the_token_opens_the_page_once(opened: list[Page], tmp_path: Path) -> No
     assert page.ask("/server.py").status == 404
     assert page.ask("/", Host="evil.example:80").status == 403
     assert page.ask("/control", "POST", '{"do": "pause"}', Sec_Fetch_Site="cross-site").status == 403
-    again = Page.__new__(Page)
-    again.port, again.cookie = page.port, ""
-    assert again.ask(f"/?token={page.token}").status == 403
+    page.cookie = ""
+    assert page.ask(f"/?token={page.token}").status == 403
 
 
 def test_the_page_shows_and_controls_a_scene(opened: list[Page], tmp_path: Path) -> None:
     page = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
     opened.append(page)
     page.enter()
-    about = json.loads(page.ask("/about").read())
+    about = json.loads(page.ask("/about").body)
     assert about["branches"] == [3]
     assert [key for key, _ in about["keys"]] == ["ArrowLeft", "ArrowRight"]
-    frames = page.frames()
-    first = next(frame for frame in frames if frame.get("picture"))
-    assert first["policy"] == "expert"
-    assert page.do(do="speed", value=16.0) == 204
-    assert next(frame for frame in frames if frame["returns"])["returns"][0] == pytest.approx(0.93)
-    assert page.do(do="pause") == 204
-    paused = next(frame for frame in frames if frame["paused"])
-    assert page.do(do="step") == 204
-    assert next(frame for frame in frames if frame["step"] > paused["step"])["paused"]
+    with page.frames() as frames:
+        first = next(frame for frame in frames if frame.get("picture"))
+        assert first["policy"] == "expert"
+        assert page.do(do="speed", value=16.0) == 204
+        returned = next(frame for frame in frames if frame["returns"])
+        assert returned["returns"][0] == pytest.approx(0.93)
+        assert page.do(do="pause") == 204
+        paused = next(frame for frame in frames if frame["paused"])
+        assert page.do(do="step") == 204
+        assert next(frame for frame in frames if frame["step"] > paused["step"])["paused"]
     assert page.do(do="fly") == 400
     assert page.ask("/control", "POST", "no json").status == 400
 
@@ -120,8 +128,9 @@ def test_a_demonstration_is_recorded_by_keys(opened: list[Page], tmp_path: Path)
     page.enter()
     assert page.do(do="input", pressed=["ArrowRight"], axes=[]) == 204
     assert page.do(do="speed", value=16.0) == 204
-    assert page.do(do="play") == 204
-    *_, last = page.frames()
+    with page.frames() as frames:
+        assert page.do(do="play") == 204
+        *_, last = frames
     assert last["over"]
     out, _ = page.process.communicate(timeout=60)
     assert "Recorded 2 episodes of Basic" in out
@@ -132,13 +141,13 @@ def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_pa
     page = Page("demo", cwd=tmp_path)
     opened.append(page)
     page.enter()
-    ends = time.monotonic() + 120
-    for frame in page.frames():
-        assert time.monotonic() < ends, frame
-        if frame["policy"].startswith("demo at step") and "value" in frame:
-            break
+    curve = []
+    with page.frames() as frames:
+        for frame in frames:
+            curve = frame.get("curve") or curve
+            if frame["policy"].startswith("demo at step") and "value" in frame and curve:
+                break
     assert frame["picture"]
-    curve = next(each["curve"] for each in page.frames() if each.get("curve"))
     assert curve[0]["behavior"] == "3DBall"
 
 

@@ -116,7 +116,7 @@ def test_a_person_plays_either_side_of_games() -> None:
         {"do": "fly"},
         {"do": "speed", "value": 3.3},
         {"do": "checkpoint", "value": "best"},
-        {"do": "input", "pressed": "x"},
+        {"do": "follow", "value": True},
     ],
 )
 def test_a_command_that_is_none_is_refused(given: dict[str, Any]) -> None:
