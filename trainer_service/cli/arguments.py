@@ -154,6 +154,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument(
         "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
     )
+    learn.add_argument("--w", dest="width", type=int, help=argparse.SUPPRESS)
     for flag in ("--torch", "--tensorflow"):
         learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
 
