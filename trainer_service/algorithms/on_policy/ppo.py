@@ -77,7 +77,7 @@ class PPO(OnPolicyLearner):
         if self._decoupled:
             rollout = decouple(rollout, self._policy)
         losses, minibatch_count = torch.zeros(5, device=self._device), 0
-        targets, control = self.estimate_advantages(rollout), self._kl_control
+        targets, control, rate = self.estimate_advantages(rollout), self._kl_control, scheduled.learning_rate
         values = targets.old_value.cpu().numpy()
         if control is not None:
             control.begin(rollout, rollout.sampler)
@@ -86,7 +86,7 @@ class PPO(OnPolicyLearner):
                 targets = self.estimate_advantages(rollout)
             order, minibatches = rollout.sampler.shuffle(self._shuffling)
             steps = PPOSteps(
-                learning_rate=scheduled.learning_rate if control is None else control.rate,
+                learning_rate=rate if control is None else control.learning_rate(rate),
                 clip_epsilon=scheduled.epsilon,
                 value_clip_range=scheduled.epsilon * return_range(targets),
                 value_coefficient=_VALUE_COEFFICIENT,

@@ -45,8 +45,7 @@ class KLControl:
     def __init__(self, hyper: OnPolicyHyperparameters, policy: ActingNetwork) -> None:
         self._hyper = hyper
         self._policy = policy
-        self.rate = hyper.learning_rate
-        """The policy's learning rate; changes with ``adaptive`` only."""
+        self._adapted = hyper.learning_rate
         self.sampler: MinibatchSampler | None = None
         """Draws the minibatches that the policy learns from; None between updates."""
         self._rollout: Rollout
@@ -66,6 +65,10 @@ class KLControl:
         ]
         self._epochs.append(_Epochs())
 
+    def learning_rate(self, scheduled: float) -> float:
+        """The adapted learning rate, or the scheduled one where the rate follows a schedule."""
+        return scheduled if self._hyper.adapted_kl is None else self._adapted
+
     @property
     def ended(self) -> bool:
         """Whether the divergence ended the policy's epochs."""
@@ -77,30 +80,29 @@ class KLControl:
         ended = target is not None and divergence > _TOLERANCE * target
         self._epochs[-1] = _Epochs(self._epochs[-1].number + 1, divergence, ended)
         if desired is not None and divergence > 2.0 * desired:
-            self.rate = max(self.rate / _FACTOR, MIN_ADAPTED_RATE)
+            self._adapted = max(self._adapted / _FACTOR, MIN_ADAPTED_RATE)
         elif desired is not None and 0.0 < divergence < 0.5 * desired:
-            self.rate = min(self.rate * _FACTOR, MAX_ADAPTED_RATE)
+            self._adapted = min(self._adapted * _FACTOR, MAX_ADAPTED_RATE)
 
-    def finish(self) -> dict[str, float]:
+    def finish(self, scheduled: float) -> dict[str, float]:
         """Ends an update, and returns its metrics by tag; means where several policies learned in turn.
 
-        The divergence is that after the last epoch, the learning rate that of the next update.
+        The divergence is that after the last epoch, an adapted learning rate that of the next update.
         """
         epochs, self._epochs, self._old, self.sampler = self._epochs, [], [], None
         return {
-            "Policy/Learning Rate": self.rate,
+            "Policy/Learning Rate": self.learning_rate(scheduled),
             "Policy/Exact KL Divergence": sum(each.divergence for each in epochs) / len(epochs),
             "Policy/Epochs": sum(each.number for each in epochs) / len(epochs),
         }
 
     def state_dict(self) -> dict[str, float]:
         """The adapted learning rate."""
-        return {"learning_rate": self.rate}
+        return {"learning_rate": self._adapted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with the adapted learning rate, unless this run does not adapt it."""
-        if self._hyper.adapted_kl is not None:
-            self.rate = float(state["learning_rate"])
+        """Continues with the adapted learning rate."""
+        self._adapted = float(state["learning_rate"])
 
     def _divergence(self) -> float:
         """Mean KL(π_old ‖ π) over the steps."""

@@ -142,7 +142,7 @@ class OnPolicyLearner(Learner):
         if "epsilon" in self._hyper.unused:
             del metrics["Policy/Epsilon"]
         if self._kl_control is not None:
-            metrics |= self._kl_control.finish()
+            metrics |= self._kl_control.finish(scheduled.learning_rate)
         if rollout.weights is not None:
             metrics |= weight_metrics(rollout.weights)
         if learning := [source for source in self.rewards if source.learns]:

@@ -74,7 +74,7 @@ class GroupEpochs:
                 control.begin(self.rollout, sampler, rows)
             if control.ended:
                 return
-            rate = control.rate
+            rate = control.learning_rate(rate)
         steps, minibatches = sampler.shuffle(self.generator)
         steps = steps if rows is None else rows[steps]
         for minibatch, share, sequences in self._announced(minibatches, epoch, of):
