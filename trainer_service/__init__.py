@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
+    from trainer_service.api.suggest import suggest
     from trainer_service.api.train import train
     from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
@@ -67,6 +68,7 @@ __all__ = [
     "play",
     "record",
     "report",
+    "suggest",
     "train",
     "watch",
 ]
@@ -96,6 +98,7 @@ _HOME = {
     "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
+    "suggest": "api.suggest",
     "train": "api.train",
     "watch": "api.watch",
 }

@@ -63,6 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"trainer-service {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_learn(commands)
+    _add_suggest(commands)
     _add_check(commands)
     _add_configs(commands)
     _add_evaluate(commands)
@@ -103,6 +104,10 @@ def _add_learn(commands: Any) -> None:
         help="a file, or the name of a bundled configuration: 3dball",
     )  # fmt: skip
     _add_settings(learn, "env_path")
+    learn.add_argument(
+        "--suggest", action=argparse.BooleanOptionalAction,
+        help="without CONFIG.yaml: look at the environment and choose settings for it (default: if there is --env)",
+    )  # fmt: skip
     run = learn.add_argument_group("run")
     _add_settings(
         run, "run_id", "resume", "autosave_interval_s", "force", "initialize_from", "inference", "results_dir"
@@ -196,6 +201,20 @@ def _add_settings(group: Any, *names: str) -> None:
         if setting.metavar:
             shape["metavar"] = setting.metavar
         group.add_argument(setting.flag, dest=name, help=setting.help.replace("%", "%%"), **shape)
+
+
+def _add_suggest(commands: Any) -> None:
+    suggest = _command(
+        commands, "suggest", help="print a configuration for an environment", argument_default=argparse.SUPPRESS,
+        description="Plays an environment at random for a moment, and prints a configuration that suits it: the reason "
+        "for each value is a comment. Without --env a simulator may attach.",
+    )  # fmt: skip
+    _add_settings(suggest, "env_path")
+    suggest.add_argument("--host", metavar="ADDRESS", help="where a simulator attaches (default 127.0.0.1)")
+    suggest.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
+    _add_settings(
+        suggest, "num_areas", "isolate", "picture_layout", "timeout_wait", "time_scale", "no_graphics", "env_args"
+    )
 
 
 def _add_check(commands: Any) -> None:

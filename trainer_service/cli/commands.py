@@ -130,16 +130,19 @@ def _learn(parsed: argparse.Namespace) -> int:
             Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
         ):
             _log_warnings(loaded)
+            if given.get("trainer_config_path") is None:
+                options, recorders = _without_configuration(options, given)
+                callbacks = [*callbacks, *recorders]
             outcome = train(
-                loaded.options,
+                options,
                 console=console,
                 **{name: given[name] for name in _ATTACH_PORT if name in given},
                 callbacks=callbacks,
                 stop=stop,
             )
-            results = (loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
-            writes = not loaded.options.checkpoint_settings.inference
-            is_json = loaded.options.log_format == "json"
+            results = (options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            writes = not options.checkpoint_settings.inference
+            is_json = options.log_format == "json"
             if writes and is_json:
                 console.log("\n".join(result_lines(*results)).strip())
         if writes and not is_json and verbose > 1:
@@ -155,6 +158,15 @@ def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextMa
 
     saved = options.checkpoint_settings
     return watched(saved.results_dir, saved.run_id, browser=not given.get("no_browser"))
+
+
+def _without_configuration(options: RunOptions, given: Mapping[str, Any]) -> tuple[RunOptions, list[Callback]]:
+    """The options of a run without a configuration file, and what records where they come from."""
+    from trainer_service.api.suggest import without_configuration
+    from trainer_service.collection.attach_port import AttachPort
+
+    attach_port = AttachPort(**{name: given[name] for name in _ATTACH_PORT if name in given})
+    return without_configuration(options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port)
 
 
 def _callbacks(names: Sequence[str]) -> list[Callback]:
@@ -372,6 +384,7 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
+    "suggest": _elsewhere("suggest:print_suggestion"),
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,

@@ -24,7 +24,9 @@ _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html")
+_ROOT_FILES = (
+    "configuration.yaml", "suggested.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html",
+)  # fmt: skip
 _FILM = re.compile(r"film-(\d+)\.gif")
 OLDER_LOGS = 3
 """Log files of the trainer that are kept beside the newest."""
@@ -68,6 +70,7 @@ class RunLayout:
 
         <results-dir>/<run-id>/
           configuration.yaml                        all options of the run
+          suggested.yaml                            what was suggested for a run without a configuration
           metrics.jsonl                             one line per summary and behavior
           evaluations.jsonl                         one line per evaluation and behavior
           film-<step>.gif                           the best episode of an evaluation
@@ -96,6 +99,8 @@ class RunLayout:
         """The file that the writing process keeps locked."""
         self.configuration = self.path / "configuration.yaml"
         """All options of the run, YAML."""
+        self.suggestion = self.path / "suggested.yaml"
+        """The settings that were suggested for a run without a configuration, with their reasons."""
         self.metrics = self.path / "metrics.jsonl"
         """One JSON object per line: a summary of one behavior."""
         self.evaluations = self.path / "evaluations.jsonl"
