@@ -17,9 +17,6 @@ from trainer_service.suggestions.features import BehaviorFeatures, EnvironmentFe
 HIDDEN_STATE = 0.25
 """The share of open reward variance from which on a policy gets memory."""
 
-SMALL_PICTURE = 20
-"""The longest side of a picture, in pixels, for the small encoder."""
-
 DENSE = 0.5
 """The share of decisions with a reward of their own from which on rewards count as dense."""
 
@@ -138,7 +135,7 @@ def ppo(behavior: BehaviorFeatures) -> Iterator[Choice]:
         beta = 0.02 if sparse else 0.005
         yield _hyper("beta", beta, "rewards are rare: explore more" if sparse else "discrete actions: explore")
     yield _hyper("epsilon_schedule", "constant", "PPO's usual value")
-    if behavior.picture_size > SMALL_PICTURE:
+    if behavior.picture_size:
         yield _hyper("shared_critic", True, "one convolutional network for policy and critic")
 
 
@@ -194,9 +191,8 @@ def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
     else:
         normalize, reason = needs_normalization(behavior)
         yield _net("normalize", normalize, reason)
-    large_picture = behavior.picture_size > SMALL_PICTURE
     wide = behavior.vector_size > 128 or behavior.actions.continuous_size >= 6
-    units = 512 if large_picture else 256 if wide else 128
+    units = 256 if wide else 128
     yield _net(
         "hidden_units",
         units,
@@ -204,9 +200,8 @@ def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
         if behavior.picture_size
         else f"{behavior.vector_size} numbers, {_actions_text(behavior)}",
     )
-    if large_picture:
+    if behavior.picture_size:
         yield _net("num_layers", 1, "the convolutions carry most of the network")
-        yield _net("vis_encode_type", "nature_cnn", f"pictures of {behavior.picture_size} pixels")
     if behavior.aliased > HIDDEN_STATE and not behavior.has_global_state:
         yield from _memory(behavior, grouped)
 
@@ -262,8 +257,8 @@ def discount(behavior: BehaviorFeatures) -> tuple[float, str]:
 
 def choose_budget(behavior: BehaviorFeatures) -> Choice:
     """The agent steps after which training ends."""
-    if behavior.picture_size > SMALL_PICTURE:
-        return Choice("max_steps", 5_000_000, f"pictures of {behavior.picture_size} pixels")
+    if behavior.picture_size:
+        return Choice("max_steps", 1_000_000, f"pictures of {behavior.picture_size} pixels")
     if len(behavior.team_ids) > 1:
         return Choice("max_steps", 1_000_000, "opponents improve, too")
     if behavior.group_size > 1:
