@@ -157,10 +157,11 @@ def _report(tasks: Sequence[Task], folder: Path) -> None:
             continue
         for seed, score in found["suggested"].items():
             chance, tuned = found["chance"][0], statistics.mean(found["tuned"].values())
-            ratio = (score - chance) / (tuned - chance)
-            rows.append({"task": task.config, "seed": seed, "chance": chance, "tuned": tuned, "score": score, "ratio": ratio})  # fmt: skip
+            row = {"task": task.config, "seed": seed, "chance": chance, "tuned": tuned, "score": score}
+            rows.append({**row, "ratio": (score - chance) / (tuned - chance)})
     for row in rows:
-        say("{task:22} seed {seed}: chance {chance:9.2f} tuned {tuned:9.2f} score {score:9.2f} ratio {ratio:5.2f}".format(**row))  # fmt: skip
+        shown = "  ".join(f"{name} {row[name]:9.2f}" for name in ("chance", "tuned", "score", "ratio"))
+        say(f"{row['task']:22} seed {row['seed']}: {shown}")
     (folder / "suggested_scores.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
 
 
@@ -168,7 +169,9 @@ def _mean_scores(task: Task, kind: str, folder: Path) -> dict[int, float]:
     """The mean over behaviors or sides of each seed's scores."""
     paths = sorted(folder.glob(f"{task.config}-{kind}-*.json"))
     return {
-        int(path.stem.rpartition("-")[2]): statistics.mean(json.loads(path.read_text(encoding="utf-8")).values())
+        int(path.stem.rpartition("-")[2]): statistics.mean(
+            json.loads(path.read_text(encoding="utf-8")).values()
+        )
         for path in paths
     }
 

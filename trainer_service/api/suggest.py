@@ -114,10 +114,13 @@ def without_configuration(
         return options, []
     earlier = RunLayout(Path(saved.results_dir, saved.run_id)).suggestion
     if saved.resume or saved.inference:
-        return (_from_text(earlier.read_text("utf-8"), options, overrides) if earlier.is_file() else options), []
+        return (
+            _from_text(earlier.read_text("utf-8"), options, overrides) if earlier.is_file() else options
+        ), []
     if not (is_started or wanted):
         _logger.info(
-            "No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest to look at one first."
+            "No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest to look at one "
+            "first."
         )
         return options, []
     found = look_at(options, given, attaching)

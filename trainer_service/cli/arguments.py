@@ -213,7 +213,14 @@ def _add_suggest(commands: Any) -> None:
     suggest.add_argument("--host", metavar="ADDRESS", help="where a simulator attaches (default 127.0.0.1)")
     suggest.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     _add_settings(
-        suggest, "num_areas", "isolate", "picture_layout", "timeout_wait", "time_scale", "no_graphics", "env_args"
+        suggest,
+        "num_areas",
+        "isolate",
+        "picture_layout",
+        "timeout_wait",
+        "time_scale",
+        "no_graphics",
+        "env_args",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SINGLE_AGENT_COPIES, GROUP_COPIES = 8, 16
-"""Copies of environments of one agent, and of several. More copies make a rollout more varied, and its steps cheaper."""
+"""Copies of environments of one agent, and of several. More copies make a rollout more varied and its steps cheaper."""
 
 _FLAGS = ("--agents", "--copies", "--vector")
 

@@ -11,7 +11,7 @@ import numpy as np
 from trainer_service.collection.launching import bridge_settings
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
-from trainer_service.suggestions.features import BehaviorFeatures, EnvironmentFeatures
+from trainer_service.suggestions.features import EnvironmentFeatures
 from trainer_service.suggestions.tally import Tally
 from unity_bridge.errors import BridgeError
 from unity_bridge.server.bridge import Bridge, Departure, Tick

@@ -35,7 +35,7 @@ class Choice:
 def suggest_settings(environment: EnvironmentFeatures) -> dict[str, list[Choice]]:
     """The choices for each behavior, and for each group of several behaviors, by name."""
     chosen: dict[str, list[Choice]] = {}
-    members = set()
+    members: set[str] = set()
     for name, team in heterogeneous_groups(environment).items():
         members |= team.keys()
         chosen[name] = team_settings([each for each in environment.behaviors if each.name in team])
@@ -99,7 +99,9 @@ def choose_learner(behavior: BehaviorFeatures, *, mixed: bool) -> Choice:
     if behavior.group_size > 1:
         if behavior.members_leave and behavior.shared_rewards > 0.99:
             return _learner("poca", "rewards are the group's, and agents leave before they are paid")
-        return _learner("mappo", f"{behavior.group_size} agents in a group: a central critic sees all of them")
+        return _learner(
+            "mappo", f"{behavior.group_size} agents in a group: a central critic sees all of them"
+        )
     if behavior.is_continuous and behavior.has_goals:
         return _learner("sac", "continuous actions and stated goals, which a replay buffer can replace")
     if is_smooth_control(behavior):
@@ -133,7 +135,9 @@ def ppo(behavior: BehaviorFeatures) -> Iterator[Choice]:
         yield _hyper("num_epoch", 4, "discrete actions")
         sparse = behavior.events < DENSE and not behavior.survival
         beta = 0.02 if sparse else 0.005
-        yield _hyper("beta", beta, "rewards are rare: explore more" if sparse else "discrete actions: explore")
+        yield _hyper(
+            "beta", beta, "rewards are rare: explore more" if sparse else "discrete actions: explore"
+        )
     yield _hyper("epsilon_schedule", "constant", "PPO's usual value")
     if behavior.picture_size:
         yield _hyper("shared_critic", True, "one convolutional network for policy and critic")
@@ -155,7 +159,9 @@ def mappo(behavior: BehaviorFeatures) -> Iterator[Choice]:
         return
     yield _hyper("agent_ids", True, "agents with one policy can take different roles")
     if behavior.aliased <= HIDDEN_STATE:
-        yield _hyper("state", "own_and_joint", "the critic sees an agent's own observation apart from the others'")
+        yield _hyper(
+            "state", "own_and_joint", "the critic sees an agent's own observation apart from the others'"
+        )
         yield _hyper("advantage_estimates", "every_epoch", "advantages follow the critic")
         yield _hyper("clip_value", False, "the critic may follow large changes")
 

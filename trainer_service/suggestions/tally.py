@@ -130,10 +130,10 @@ class Tally:
     def features(self) -> BehaviorFeatures:
         """The features of what was counted."""
         unfinished = [agent.rewards for agent in self._agents.values()]
-        lengths = [len(rewards) for rewards in self._episodes] or [
-            max(map(len, unfinished), default=1) or 1
-        ]
-        rewards = np.array([reward for episode in (*self._episodes, *unfinished) for reward in episode] or [0.0])
+        lengths = [len(rewards) for rewards in self._episodes] or [max(map(len, unfinished), default=1) or 1]
+        rewards = np.array(
+            [reward for episode in (*self._episodes, *unfinished) for reward in episode] or [0.0]
+        )
         usual, density, events = self._events(rewards)
         truncated = self._truncated / max(1, self.episodes)
         return BehaviorFeatures(

@@ -51,7 +51,10 @@ def test_learn_without_a_configuration_trains_as_suggested(mlagents_style, workp
     run = workplace / "results" / "own"
     suggested = yaml.safe_load((run / "suggested.yaml").read_text())
     used = configuration(run)["behaviors"]["Basic"]
-    assert used["hyperparameters"]["batch_size"] == suggested["behaviors"]["Basic"]["hyperparameters"]["batch_size"]
+    assert (
+        used["hyperparameters"]["batch_size"]
+        == suggested["behaviors"]["Basic"]["hyperparameters"]["batch_size"]
+    )
     assert used["max_steps"] == 600
     assert configuration(run)["env_settings"]["env_args"] == ["--agents", "8"]
     assert "Suggested for Basic: trainer_type: ppo (discrete actions" in said.out

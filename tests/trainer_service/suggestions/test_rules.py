@@ -24,8 +24,14 @@ def behavior(
 ) -> BehaviorFeatures:
     """Features of a behavior that ordinary values make unremarkable."""
     actions = ActionSpec(continuous, branches or (() if continuous else (3,)))
-    usual: dict[str, Any] = {"name": "Agent", "agents": 8, "length": 100.0, "longest": 120, "episodes": 50,
-                             "density": 0.1}
+    usual: dict[str, Any] = {
+        "name": "Agent",
+        "agents": 8,
+        "length": 100.0,
+        "longest": 120,
+        "episodes": 50,
+        "density": 0.1,
+    }
     return BehaviorFeatures(spec=BehaviorSpec(sensors or (VECTOR,), actions), **{**usual, **features})
 
 
@@ -92,7 +98,9 @@ def test_a_global_state_is_shown_to_the_critic() -> None:
 
 
 def test_random_steps_of_sac_cover_some_episodes() -> None:
-    assert values(rules.sac(behavior(continuous=1, longest=1000)))["hyperparameters.buffer_init_steps"] == 5000
+    assert (
+        values(rules.sac(behavior(continuous=1, longest=1000)))["hyperparameters.buffer_init_steps"] == 5000
+    )
     assert values(rules.sac(behavior(continuous=1, longest=10)))["hyperparameters.buffer_init_steps"] == 1000
 
 
@@ -172,7 +180,9 @@ def test_more_to_learn_gets_more_steps() -> None:
     steps = rules.choose_budget(behavior()).value
     assert rules.choose_budget(behavior(continuous=4)).value > steps
     assert rules.choose_budget(behavior(PICTURE)).value > steps
-    assert rules.choose_budget(behavior(group_size=3)).value > rules.choose_budget(behavior(group_size=2)).value
+    assert (
+        rules.choose_budget(behavior(group_size=3)).value > rules.choose_budget(behavior(group_size=2)).value
+    )
 
 
 def test_short_episodes_stay_whole() -> None:
@@ -226,9 +236,7 @@ EVERY_KIND = {
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_every_suggestion_is_a_valid_configuration(kind: str) -> None:
     """It loads without a warning, and each choice of the rules arrives under its key."""
-    suggestion = suggestion_of(
-        EnvironmentFeatures(behaviors=(EVERY_KIND[kind],)), {"env_path": "gym:X"}
-    )
+    suggestion = suggestion_of(EnvironmentFeatures(behaviors=(EVERY_KIND[kind],)), {"env_path": "gym:X"})
     loaded = parse_run_options(yaml.safe_load(suggestion.to_yaml()))
     assert not loaded.warnings
     settings = loaded.options.behaviors["Agent"].model_dump()
