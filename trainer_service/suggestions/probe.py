@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 from trainer_service.collection.launching import bridge_settings
+from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
 from trainer_service.suggestions.features import EnvironmentFeatures
@@ -23,8 +23,6 @@ MOST_MESSAGES = 2000
 
 LEAST_MESSAGES, ENOUGH_EPISODES = 400, 200
 """The probe ends earlier after so many messages, if each behavior has had so many episodes."""
-
-_BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>\d{1,9})(?:&.*)?)?", re.DOTALL)
 
 
 def probe(options: RunOptions, start: Callable[[Bridge], object]) -> EnvironmentFeatures:
@@ -76,13 +74,13 @@ class _RandomPlayer:
     def answer(self, tick: Tick) -> dict[str, ActionBatch]:
         """Random actions for all agents that wait."""
         for behavior_id, spec in tick.new_specs.items():
-            name, _ = _parsed(behavior_id)
+            name, _ = parse_behavior_id(behavior_id)
             self._specs[behavior_id] = spec.action_spec
             self._tallies.setdefault(name, Tally(name, spec))
         self._messages += 1
         actions = {}
         for behavior_id, batch in tick.steps.items():
-            name, team_id = _parsed(behavior_id)
+            name, team_id = parse_behavior_id(behavior_id)
             actions[behavior_id] = random_actions(batch, self._specs[behavior_id], self._generator)
             self._tallies[name].add(team_id, batch, actions[behavior_id])
             for group_id in np.unique(batch.group_ids[batch.group_ids > 0]).tolist():
@@ -113,11 +111,3 @@ def random_actions(batch: StepBatch, spec: ActionSpec, generator: np.random.Gene
         actions.discrete[:, branch] = draws.argmax(axis=1)
         begin += choices
     return actions
-
-
-def _parsed(behavior_id: str) -> tuple[str, int]:
-    """The name and the team id of a behavior id."""
-    match = _BEHAVIOR_ID.fullmatch(behavior_id)
-    if match is None:
-        raise UserError(f"behavior id '{behavior_id[:80]}': expected NAME or NAME?team=NUMBER")
-    return match["name"], int(match["team"] or 0)
