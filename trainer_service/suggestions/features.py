@@ -63,7 +63,8 @@ class BehaviorFeatures:
     """Whether the most frequent reward is positive and episodes terminate: a longer life earns more."""
 
     aliased: float = 0.0
-    """The share of reward variance that equal observations and actions leave open, where they repeat: hidden state."""
+    """The share of the rewards' variance that a memory may explain: equal observations and actions leave it open, and
+    the first observation of the episode, or other agents of the group, account for it."""
 
     observation_scale: float = 1.0
     """The largest standard deviation or absolute mean of a number in vector observations."""
@@ -93,8 +94,8 @@ class BehaviorFeatures:
 
     @property
     def picture_size(self) -> int:
-        """The longer side of the largest picture; 0 without pictures."""
-        return max((max(sensor.shape[1:]) for sensor in self.sensors if sensor.is_picture), default=0)
+        """The shortest side of all pictures, in pixels; 0 without pictures."""
+        return min((min(sensor.shape[1:]) for sensor in self.sensors if sensor.is_picture), default=0)
 
     @property
     def vector_size(self) -> int:

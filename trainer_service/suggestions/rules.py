@@ -208,12 +208,22 @@ def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
     )
     if behavior.picture_size:
         yield _net("num_layers", 1, "the convolutions carry most of the network")
+        yield _net(
+            "vis_encode_type", encoder(behavior.picture_size), f"pictures of {behavior.picture_size} pixels"
+        )
     if behavior.aliased > HIDDEN_STATE and not behavior.has_global_state:
         yield from _memory(behavior, grouped)
 
 
+def encoder(side: int) -> str:
+    """The encoder of pictures with this shortest side."""
+    return "simple" if side >= 20 else "match3" if side >= 5 else "fully_connected"
+
+
 def _memory(behavior: BehaviorFeatures, grouped: bool) -> Iterator[Choice]:
-    share = f"{100 * behavior.aliased:.0f} % of the rewards' variance is open where observations and actions repeat"
+    share = (
+        f"{100 * behavior.aliased:.0f} % of the rewards' variance depends on more than an observation shows"
+    )
     yield _net("memory.type", "gru" if grouped else "lstm", f"memory, because {share}")
     yield _net("memory.memory_size", 64 if grouped else 128, "a small memory learns sooner")
     longest = min(64, max(8, behavior.longest))

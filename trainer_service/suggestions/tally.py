@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +28,8 @@ class _Agent:
 
     length: int = 0
     rewards: list[float] = field(default_factory=list)
+    first: bytes = b""
+    """Its first observation."""
     situation: bytes = b""
     """Its last observation and action; empty before the first."""
 
@@ -42,6 +45,8 @@ class Tally:
             for number, sensor in enumerate(spec.observation_specs)
             if not sensor.is_picture and sensor.name != GLOBAL_STATE
         ]
+        has_pictures = any(sensor.is_picture for sensor in spec.observation_specs)
+        self._is_comparable = bool(self._seen) and not has_pictures
         self._agents: dict[tuple[int, int], _Agent] = {}
         self._team_ids: set[int] = set()
         self._most_agents: Counter[int] = Counter()
@@ -52,6 +57,9 @@ class Tally:
         self._episodes: list[list[float]] = []
         self._truncated = 0
         self._situations: defaultdict[bytes, list[float]] = defaultdict(list)
+        """Rewards by observation and action."""
+        self._histories: defaultdict[bytes, list[float]] = defaultdict(list)
+        """Rewards by the episode's first observation, observation and action."""
         self._rows = 0
         self._sum = self._squares = np.zeros(1)
         self._is_binary = bool(self._seen)
@@ -82,6 +90,7 @@ class Tally:
                 agent.rewards.append(reward)
                 if agent.situation and self._rows < _MOST_ROWS:
                     self._situations[agent.situation].append(reward)
+                    self._histories[agent.first + agent.situation].append(reward)
         for group in np.unique(batch.group_ids[batch.group_ids > 0]):
             members = totals[batch.group_ids == group]
             if len(members) > 1:
@@ -117,15 +126,18 @@ class Tally:
             self._sum = self._sum + rows.sum(axis=0, dtype=np.float64)
             self._squares = self._squares + np.square(rows, dtype=np.float64).sum(axis=0)
         self._rows += len(ids)
-        comparable = len(self._seen) == len(self._spec.observation_specs) or rows.shape[1] > 0
+        self._add_situations(team_id, ids, rows, actions)
+
+    def _add_situations(
+        self, team_id: int, ids: Sequence[int], rows: NDArray[np.float32], actions: ActionBatch
+    ) -> None:
         for row, agent_id in enumerate(ids):
             agent = self._agents.setdefault((team_id, agent_id), _Agent())
             agent.length += 1
-            agent.situation = (
-                rows[row].tobytes() + actions.continuous[row].tobytes() + actions.discrete[row].tobytes()
-                if comparable and not any(sensor.is_picture for sensor in self._spec.observation_specs)
-                else b""
-            )
+            if self._is_comparable:
+                seen = rows[row].tobytes()
+                agent.first = agent.first or seen
+                agent.situation = seen + actions.continuous[row].tobytes() + actions.discrete[row].tobytes()
 
     def features(self) -> BehaviorFeatures:
         """The features of what was counted."""
@@ -152,7 +164,7 @@ class Tally:
             density=density,
             events=events,
             survival=usual > 0 and self.episodes > 0 and truncated < 1,
-            aliased=self._aliased(rewards),
+            aliased=self._aliased(),
             observation_scale=self._observation_scale(),
             is_binary=self._is_binary,
         )
@@ -175,12 +187,12 @@ class Tally:
         means = np.concatenate([np.full(len(each), each.mean()) for each in self._group_rewards])
         return float(means.var()) / of_all if of_all > 0 else 1.0
 
-    def _aliased(self, rewards: NDArray[np.float64]) -> float:
-        repeated = [values for values in self._situations.values() if len(values) >= _LEAST_REPEATS]
-        within = sum(float(np.var(values)) * len(values) for values in repeated)
-        together = np.concatenate(repeated) if repeated else rewards
-        total = float(together.var()) * sum(map(len, repeated))
-        return within / total if total > 0 else 0.0
+    def _aliased(self) -> float:
+        """The variance that repeated situations leave open; without a group, less what first observations leave."""
+        open_share = _open_variance(self._situations)
+        if max(self.group_sizes.values(), default=0) > 1:
+            return open_share
+        return max(0.0, open_share - _open_variance(self._histories))
 
     def _observation_scale(self) -> float:
         if not self._rows or not self._seen:
@@ -188,3 +200,12 @@ class Tally:
         mean = self._sum / self._rows
         deviation = np.sqrt(np.maximum(self._squares / self._rows - mean**2, 0.0))
         return float(max(np.abs(mean).max(), deviation.max()))
+
+
+def _open_variance(rewards: Mapping[bytes, list[float]]) -> float:
+    """The share of the rewards' variance within equal situations, over those that repeat."""
+    repeated = [values for values in rewards.values() if len(values) >= _LEAST_REPEATS]
+    within = sum(float(np.var(values)) * len(values) for values in repeated)
+    together = np.concatenate(repeated) if repeated else np.zeros(1)
+    total = float(together.var()) * len(together)
+    return within / total if total > 0 else 0.0

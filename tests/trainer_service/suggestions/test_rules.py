@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from trainer_service.config import parse_run_options
+from trainer_service.networks.encoders.pictures import MINIMUM_SIDE
 from trainer_service.suggestions import rules
 from trainer_service.suggestions.document import suggestion_of
 from trainer_service.suggestions.features import BehaviorFeatures, EnvironmentFeatures
@@ -129,6 +130,13 @@ def test_observations_of_another_size_than_one_are_normalized(
 def test_pictures_share_one_convolutional_network() -> None:
     assert values(rules.ppo(behavior(PICTURE)))["hyperparameters.shared_critic"]
     assert "hyperparameters.shared_critic" not in values(rules.ppo(behavior()))
+
+
+@pytest.mark.parametrize(("side", "name"), [(84, "simple"), (7, "match3"), (3, "fully_connected")])
+def test_small_pictures_get_an_encoder_that_takes_them(side: int, name: str) -> None:
+    sensor = ObservationSpec("camera", (3, side, side + 1))
+    assert values(rules.network(behavior(sensor), "ppo"))["network_settings.vis_encode_type"] == name
+    assert side >= MINIMUM_SIDE[name]
 
 
 def test_hidden_state_needs_memory() -> None:

@@ -84,17 +84,31 @@ def test_a_positive_reward_until_a_terminal_end_means_survival() -> None:
     assert tally.features().survival
 
 
-@pytest.mark.parametrize(("hidden", "aliased"), [(True, 1.0), (False, 0.0)])
-def test_rewards_that_differ_in_equal_situations_show_hidden_state(hidden: bool, aliased: float) -> None:
-    """Ten agents see and do the same; their rewards differ, or follow from what they see."""
+def aliased_of(first: list[float], paid: list[float], groups: int = 0) -> float:
+    """What ten agents tell whose second observation is the same, and whose reward for the second action is ``paid``."""
     tally = Tally("Agent", SPEC)
-    for turn in range(4):
-        seen = [0.0] * 10 if hidden else [float(turn % 2)] * 10
-        act(tally, batch([*range(10)], seen))
-        paid = [1.0, -1.0] * 5 if hidden else [float(turn % 2)] * 10
-        ended = batch([*range(10)], [9.0] * 10, rewards=np.array(paid), ended="terminated")
+    for _ in range(4):
+        act(tally, batch([*range(10)], first, groups=groups))
+        act(tally, batch([*range(10)], [5.0] * 10, groups=groups))
+        ended = batch([*range(10)], [9.0] * 10, rewards=np.array(paid), ended="terminated", groups=groups)
         act(tally, ended)
-    assert tally.features().aliased == pytest.approx(aliased)
+    return tally.features().aliased
+
+
+def test_rewards_that_depend_on_the_first_observation_need_memory() -> None:
+    assert aliased_of([0.0, 1.0] * 5, [1.0, -1.0] * 5) > 0.5
+
+
+def test_rewards_that_depend_on_nothing_seen_need_no_memory() -> None:
+    assert aliased_of([0.0] * 10, [1.0, -1.0] * 5) < 0.1
+
+
+def test_rewards_that_follow_from_the_observation_need_no_memory() -> None:
+    assert aliased_of([0.0, 1.0] * 5, [1.0] * 10) < 0.1
+
+
+def test_rewards_that_depend_on_other_agents_of_the_group_may_need_memory() -> None:
+    assert aliased_of([0.0] * 10, [1.0, -1.0] * 5, groups=1) > 0.5
 
 
 def test_groups_have_a_size_and_rewards_in_common() -> None:
