@@ -122,8 +122,9 @@ def is_smooth_control(behavior: BehaviorFeatures) -> bool:
 
 def ppo(behavior: BehaviorFeatures) -> Iterator[Choice]:
     """Hyperparameters of PPO."""
-    buffer = rollout_size(behavior, least=8192 if len(behavior.team_ids) > 1 else 2048)
-    batch = min(512, max(64, _power_of_two(buffer // 32)))
+    rare_failures = behavior.survival or len(behavior.team_ids) > 1
+    buffer = rollout_size(behavior, least=8000 if rare_failures else 2048)
+    batch = min(512, max(64, _power_of_two(buffer // 64)))
     yield _hyper("batch_size", batch, f"about {buffer // batch} minibatches an epoch")
     yield _hyper("buffer_size", buffer, f"{behavior.agents} agents act at once")
     if behavior.is_continuous:
@@ -290,14 +291,19 @@ def choose_budget(behavior: BehaviorFeatures) -> Choice:
 
 def time_horizon(behavior: BehaviorFeatures) -> Choice:
     """The steps after which a trajectory is cut."""
-    if behavior.longest <= 256 and not behavior.survival:
+    if behavior.survival:
+        steps = min(1000, max(128, 12_000 // behavior.agents))
+        return Choice("time_horizon", steps, "failures get rare: long trajectories still have some")
+    if behavior.longest <= 256:
         return Choice("time_horizon", max(16, behavior.longest), "whole episodes")
     return Choice("time_horizon", 128, "a part of a long episode")
 
 
 def rollout_size(behavior: BehaviorFeatures, *, least: int) -> int:
     """The agent steps of one rollout: a trajectory of each agent, and at least so many steps."""
-    horizon: int = min(128, time_horizon(behavior).value)
+    horizon: int = (
+        time_horizon(behavior).value if behavior.survival else min(128, time_horizon(behavior).value)
+    )
     once = max(1, behavior.agents) * horizon
     return once * max(1, math.ceil(least / once)) if once < 4 * least else once
 

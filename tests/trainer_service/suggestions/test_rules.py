@@ -196,7 +196,15 @@ def test_more_to_learn_gets_more_steps() -> None:
 def test_short_episodes_stay_whole() -> None:
     assert rules.time_horizon(behavior(longest=40)).value == 40
     assert rules.time_horizon(behavior(longest=1000)).value == 128
-    assert rules.time_horizon(behavior(longest=40, survival=True)).value == 128
+
+
+def test_a_task_of_survival_gets_long_trajectories_and_a_large_rollout() -> None:
+    """A policy that hardly ever fails would otherwise learn from rollouts without a failure."""
+    few, many = behavior(survival=True, agents=8), behavior(survival=True, agents=100)
+    assert rules.time_horizon(few).value == 1000
+    assert rules.time_horizon(many).value == 128
+    assert rules.rollout_size(few, least=8000) == 8000
+    assert rules.rollout_size(many, least=8000) == 12_800
 
 
 def test_sides_of_one_behavior_play_against_earlier_policies() -> None:
