@@ -20,13 +20,13 @@ from trainer_service._version import __version__
 if TYPE_CHECKING:
     from trainer_service.api.clone import clone
     from trainer_service.api.comparison import compare, report
+    from trainer_service.api.configuration import suggest
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
-    from trainer_service.api.suggest import suggest
     from trainer_service.api.train import train
     from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
@@ -98,7 +98,7 @@ _HOME = {
     "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
-    "suggest": "api.suggest",
+    "suggest": "api.configuration",
     "train": "api.train",
     "watch": "api.watch",
 }

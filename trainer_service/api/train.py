@@ -127,12 +127,19 @@ def train(
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
         options, own = _with_arguments(loaded.options, environment), environment.given
+        attach_port = AttachPort(
+            host=host,
+            port=port,
+            insecure_listen=insecure_listen,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token_file=token_file,
+        )
         if config is None:
-            from trainer_service.api.suggest import Attaching, without_configuration
+            from trainer_service.suggestions.start import without_configuration
 
-            attaching = Attaching(host, port, insecure_listen=insecure_listen)
             options, recorders = without_configuration(
-                options, overrides, given=own, wanted=suggest, attaching=attaching
+                options, overrides, given=own, wanted=suggest, attach_port=attach_port
             )
             callbacks = [*callbacks, *recorders]
         arguments = options.env_settings.env_args or ()
@@ -140,14 +147,7 @@ def train(
             options,
             program=None if own is None else bundled_command(own.env, arguments, own),
             console=console,
-            attach_port=AttachPort(
-                host=host,
-                port=port,
-                insecure_listen=insecure_listen,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-                token_file=token_file,
-            ),
+            attach_port=attach_port,
             side_channels=side_channels,
             callbacks=callbacks,
             stop=stop,

@@ -160,13 +160,17 @@ def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextMa
     return watched(saved.results_dir, saved.run_id, browser=not given.get("no_browser"))
 
 
-def _without_configuration(options: RunOptions, given: Mapping[str, Any]) -> tuple[RunOptions, list[Callback]]:
+def _without_configuration(
+    options: RunOptions, given: Mapping[str, Any]
+) -> tuple[RunOptions, list[Callback]]:
     """The options of a run without a configuration file, and what records where they come from."""
-    from trainer_service.api.suggest import without_configuration
     from trainer_service.collection.attach_port import AttachPort
+    from trainer_service.suggestions.start import without_configuration
 
     attach_port = AttachPort(**{name: given[name] for name in _ATTACH_PORT if name in given})
-    return without_configuration(options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port)
+    return without_configuration(
+        options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port
+    )
 
 
 def _callbacks(names: Sequence[str]) -> list[Callback]:
@@ -384,7 +388,7 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
-    "suggest": _elsewhere("suggest:print_suggestion"),
+    "suggest": _elsewhere("configs:print_suggestion"),
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,

@@ -1,20 +1,18 @@
-"""Settings for an environment without a configuration: what ``learn`` starts with, and what ``suggest`` prints."""
+"""The start of a run without a configuration: the environment is looked at, and settings are chosen."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import yaml
 
-from trainer_service.api.arguments import nested, require_known
-from trainer_service.api.environments import EnvironmentLike, environment_for
-from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.callbacks import Callback, RunView
+from trainer_service.collection.attach_port import AttachPort
 from trainer_service.collection.launching import command_of
-from trainer_service.config import RunOptions, load_run_options, parse_run_options
+from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
@@ -23,27 +21,10 @@ from trainer_service.suggestions.copies import with_copies
 from trainer_service.suggestions.document import Suggestion, suggestion_of
 from trainer_service.suggestions.probe import probe
 from trainer_service.training.learner_ranks import serves_rank_0
-from trainer_service.training.train import EDITOR_PORT, require_permission_to_listen
 from unity_bridge.programs.executables import bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
-from unity_bridge.server.bridge import Bridge
 
 _logger = logging.getLogger(__name__)
-
-
-class Attaching:
-    """Where simulators may attach to be looked at."""
-
-    def __init__(
-        self, host: str = "127.0.0.1", port: int = EDITOR_PORT, *, insecure_listen: bool = False
-    ) -> None:
-        require_permission_to_listen(host, insecure_listen)
-        self._address = host, port
-
-    def listen(self, bridge: Bridge) -> None:
-        """Opens the port, and asks for a simulator."""
-        port = bridge.listen(*self._address)
-        _logger.info("Listening on port %d for the simulator to suggest settings for: start it now.", port)
 
 
 class SuggestionWriter(Callback):
@@ -56,45 +37,13 @@ class SuggestionWriter(Callback):
         write_atomic(RunLayout(run.folder).suggestion, self._text)
 
 
-def suggest(
-    env: EnvironmentLike | None = None,
-    *,
-    env_args: Sequence[str] | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    host: str = "127.0.0.1",
-    port: int = EDITOR_PORT,
-    **settings: Unpack[RunArguments],
-) -> str:
-    """Suggests a configuration for an environment, as ``mlagents-style suggest`` does. Nothing is trained.
-
-    The environment plays at random for at most 2000 messages. Its spaces, agents, episodes and rewards decide.
-
-    Args:
-        env, env_args, env_kwargs: as for ``train``. Without ``env`` a simulator may attach at ``host`` and ``port``.
-        host, port: where it may attach; ``host`` is an address of this machine that others do not reach.
-        settings: of the simulator, as for ``train``, such as ``no_graphics`` and ``timeout_wait``.
-
-    Returns:
-        A configuration as YAML, with the reason for each choice as a comment.
-
-    Raises:
-        UserError: the environment has no agents, or something in the arguments cannot be used.
-        BridgeError: the simulator could not be started, or failed.
-    """
-    require_known(settings, RunArguments.__annotations__, "suggest")
-    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
-    options = with_env_args(load_run_options(None, overrides).options, environment.arguments(None) or None)
-    return look_at(options, environment.given, Attaching(host, port)).to_yaml()
-
-
 def without_configuration(
     options: RunOptions,
     overrides: Mapping[str, Any],
     *,
     given: ProgramEnvironment | None = None,
     wanted: bool | None = None,
-    attaching: Attaching | None = None,
+    attach_port: AttachPort | None = None,
 ) -> tuple[RunOptions, list[Callback]]:
     """The options of a run that was started without a configuration, and a callback that records the suggestion.
 
@@ -103,11 +52,11 @@ def without_configuration(
         overrides: what the command line says, which wins over a suggestion.
         given: the object that is the environment, if it has no name.
         wanted: whether settings are suggested; None suggests them for environments that are started.
-        attaching: where a simulator may attach to be looked at.
+        attach_port: where a simulator may attach to be looked at.
 
     Raises:
-        UserError: as ``suggest``.
-        BridgeError: as ``suggest``.
+        UserError: the environment has no agents.
+        BridgeError: the simulator could not be started, or failed.
     """
     saved, is_started = options.checkpoint_settings, options.env_settings.env_path is not None
     if wanted is False or serves_rank_0():
@@ -123,7 +72,7 @@ def without_configuration(
             "first."
         )
         return options, []
-    found = look_at(options, given, attaching)
+    found = look_at(options, given, attach_port)
     for line in found.lines():
         _logger.info("Suggested for %s", line)
     if not is_started:
@@ -133,14 +82,16 @@ def without_configuration(
 
 
 def look_at(
-    options: RunOptions, given: ProgramEnvironment | None, attaching: Attaching | None = None
+    options: RunOptions, given: ProgramEnvironment | None, attach_port: AttachPort | None = None
 ) -> Suggestion:
     """Plays the environment of a run at random, and suggests settings for it."""
     environment = options.env_settings
     if environment.env_path is None:
-        if attaching is None:
+        if attach_port is None:
             raise UserError("env: expected an environment to look at, got none")
-        return suggestion_of(probe(options, attaching.listen), {})
+        access = attach_port.access()
+        _logger.info("A simulator is needed to suggest settings for: start it now.")
+        return suggestion_of(probe(options, lambda bridge: attach_port.listen(bridge, access, None)), {})
     arguments = with_copies(environment.env_path, environment.env_args or ())
     options = with_env_args(options, arguments)
     command = command_of(options) if given is None else bundled_command(given.env, arguments, given)
