@@ -110,6 +110,10 @@ def _add_learn(commands: Any) -> None:
         help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
     )  # fmt: skip
     run.add_argument(
+        "--schedule", type=Path, metavar="FILE",
+        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
+    )  # fmt: skip
+    run.add_argument(
         "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
     )  # fmt: skip

@@ -116,20 +116,28 @@ def _learn(parsed: argparse.Namespace) -> int:
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
-        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+        segments = [load_run_options(given.get("trainer_config_path"), each) for each in _segments(given)]
+        if "schedule" in given:
+            from trainer_service.experiments.schedule import segments_left
+
+            segments = segments_left(segments)
+        loaded = segments[0]
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console:
             _log_warnings(loaded)
-            outcome = train(
-                loaded.options,
-                console=console,
-                host=given.get("host", "127.0.0.1"),
-                port=given.get("port", 5004),
-                insecure_listen=given.get("insecure_listen", False),
-                callbacks=callbacks,
-                stop=stop,
-            )
+            for segment in segments:
+                outcome = train(
+                    segment.options,
+                    console=console,
+                    host=given.get("host", "127.0.0.1"),
+                    port=given.get("port", 5004),
+                    insecure_listen=given.get("insecure_listen", False),
+                    callbacks=callbacks,
+                    stop=stop,
+                )
+                if outcome.interrupted:
+                    break
             results = (loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
             writes = not loaded.options.checkpoint_settings.inference
             is_json = loaded.options.log_format == "json"
@@ -138,6 +146,15 @@ def _learn(parsed: argparse.Namespace) -> int:
         if writes and not is_json and verbose > 1:
             print_results(*results)
     return 0
+
+
+def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The overrides of each segment of a run with ``--schedule``; those of the flags alone without it."""
+    if "schedule" not in given:
+        return [_overrides(given)]
+    from trainer_service.experiments.schedule import read_schedule, segment_overrides
+
+    return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
 
 
 def _callbacks(names: Sequence[str]) -> list[Callback]:
