@@ -1,0 +1,1 @@
+"""Experiments of several runs: each run is a process of its own."""
