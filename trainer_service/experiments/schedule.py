@@ -13,10 +13,10 @@ from trainer_service.config import LoadedOptions, RunOptions
 from trainer_service.config.reading.document import Problem, read_document
 from trainer_service.config.reading.merge import merged
 from trainer_service.config.reading.reporter import Reporter
-from trainer_service.config.reading.settings import read_setting
 from trainer_service.config.section import Section, plain_message, root_errors, section_error
 from trainer_service.config.values import PositiveCount, Text
 from trainer_service.errors import ConfigError, UserError
+from trainer_service.experiments.space import with_values
 from trainer_service.runs.layout import RunLayout
 
 _RESUMED = {"checkpoint_settings": {"resume": True, "force": False, "initialize_from": None}}
@@ -36,9 +36,7 @@ class Segment(Section):
         overrides = dict(given)
         if self.until is not None:
             overrides = merged(overrides, {"stop": {"steps": self.until}})
-        for path, value in self.settings.items():
-            overrides = merged(overrides, at_path(path, value))
-        return overrides
+        return with_values(overrides, self.settings)
 
 
 class Schedule(Section):
@@ -66,18 +64,9 @@ class Schedule(Section):
         return self
 
 
-def at_path(path: str, value: Any) -> dict[str, Any]:
-    """Returns a value nested under the keys of a dotted path. Raises ConfigError for another form of path."""
-    keys, _ = read_setting(f"{path}=")
-    for key in reversed(keys):
-        value = {key: value}
-    nested: dict[str, Any] = value
-    return nested
-
-
 def read_schedule(path: Path) -> Schedule:
     """Reads a schedule from a YAML file. Raises ConfigError with a line for each mistake."""
-    document = read_document(path)
+    document = read_document(path, "segments")
     mistakes = list(document.problems)
     try:
         schedule = Schedule.model_validate(document.values)

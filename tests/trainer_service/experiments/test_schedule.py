@@ -11,11 +11,11 @@ import pytest
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.experiments.schedule import (
     Segment,
-    at_path,
     dump_schedule,
     read_schedule,
     segment_overrides,
 )
+from trainer_service.experiments.space import with_values
 
 RATE = "behaviors.Basic.hyperparameters.learning_rate"
 
@@ -68,12 +68,12 @@ def test_settings_of_a_segment_win_over_the_command_line_and_later_segments_resu
         "checkpoint_settings": {"run_id": "a", "force": True},
         "env_settings": {"seed": 4, "num_envs": 2},
         "stop": {"steps": 300},
-        **at_path(RATE, 0.01),
+        **with_values({}, {RATE: 0.01}),
     }
     assert second == {
         "checkpoint_settings": {"run_id": "a", "force": False, "resume": True, "initialize_from": None},
         "env_settings": {"seed": 1, "num_envs": 2},
-        **at_path(RATE, 0.002),
+        **with_values({}, {RATE: 0.002}),
     }
 
 
