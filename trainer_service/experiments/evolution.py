@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import Field
+
+from trainer_service.config.section import Section
 from trainer_service.errors import UserError
 from trainer_service.experiments.schedule import Segment
 from trainer_service.experiments.space import Parameter, Space, Values
@@ -21,8 +23,7 @@ _SEEDS = 2**31
 """Seeds of a run are smaller."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
+class Member(Section):
     """A member of a population in one generation."""
 
     source: int | None
@@ -31,7 +32,7 @@ class Member:
     seed: int
     """Seed of the run in this generation."""
 
-    values: Values = field(default_factory=dict)
+    values: Values = Field(default_factory=dict)
     """Values of the parameters in this generation, by path."""
 
     ended: bool = False

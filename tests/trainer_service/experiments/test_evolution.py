@@ -95,8 +95,9 @@ def test_a_generation_repeats_and_its_runs_have_seeds_of_their_own() -> None:
     first = first_generation(SPACE, 4, seed=7)
     assert first == first_generation(SPACE, 4, seed=7)
     assert first != first_generation(SPACE, 4, seed=8)
-    for score, member in enumerate(first):
-        member.score, member.ended = float(score), True
+    first = [
+        member.model_copy(update={"score": float(score), "ended": True}) for score, member in enumerate(first)
+    ]
     second = next_generation(SPACE, [first], seed=7)
     assert second == next_generation(SPACE, [first], seed=7)
     assert [member.source for member in second] == [3, 1, 2, 3]
