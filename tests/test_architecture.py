@@ -17,6 +17,7 @@ LEAVES = (
     "trainer_service.distributed",
     "trainer_service.distributed.learners",
     "trainer_service.doctor",
+    "trainer_service.experiments",
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
+    from trainer_service.api.sweep import sweep
     from trainer_service.api.train import train
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
@@ -66,6 +67,7 @@ __all__ = [
     "play",
     "record",
     "report",
+    "sweep",
     "train",
 ]
 
@@ -94,6 +96,7 @@ _HOME = {
     "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
+    "sweep": "api.sweep",
     "train": "api.train",
 }
 

@@ -75,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo_info(commands)
     _add_demo_convert(commands)
     _add_clone(commands)
+    _add_sweep(commands)
     _add_simulate(commands)
     _add_export(commands)
     _add_import(commands)
@@ -446,6 +447,53 @@ def _add_clone(commands: Any) -> None:
         "--max-steps", type=int, metavar="N", help="demonstrated steps to learn from, in whole passes"
     )
     _add_settings(clone, *CLONE_SETTINGS)
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = _command(
+        commands, "sweep", help="search hyperparameters", argument_default=argparse.SUPPRESS,
+        description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
+    )  # fmt: skip
+    sweep.set_defaults(json=False, dry_run=False, resume=False)
+    sweep.add_argument(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all trials: a file, or the name of a bundled configuration",
+    )  # fmt: skip
+    sweep.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(sweep, "env_path")
+    sweep.add_argument("--trials", type=int, metavar="N", help="number of trials (default 20)")
+    sweep.add_argument("--jobs", type=int, metavar="K", help="trials at a time (default 1)")
+    sweep.add_argument("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
+    sweep.add_argument(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+    )  # fmt: skip
+    sweep.add_argument("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
+    sweep.add_argument("--direction", choices=("maximize", "minimize"), help="(default maximize)")
+    sweep.add_argument("--sampler", choices=("tpe", "random"), help="how values are drawn (default tpe)")
+    sweep.add_argument(
+        "--pruner", choices=("median", "hyperband", "none"), help="which trials end early (default median)"
+    )
+    sweep.add_argument("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
+    sweep.add_argument("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
+    sweep.add_argument("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
+    sweep.add_argument("--resume", action="store_true", help="continue the sweep in that folder")
+    sweep.add_argument("--dry-run", action="store_true", help="print the values of the first trials only")
+    sweep.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    sweep.add_argument(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all trials; can be repeated",
+    )  # fmt: skip
+    sweep.add_argument(
+        "--ray-address", metavar="ADDRESS",
+        help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
+        "local starts one",
+    )  # fmt: skip
+    sweep.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
+    _add_settings(
+        sweep, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "max_env_steps", "device", "env_args",
+    )  # fmt: skip
 
 
 def _add_simulate(commands: Any) -> None:

@@ -157,6 +157,13 @@ def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
 
 
+def _sweep(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.sweep import OF_THE_SWEEP, sweep_configuration
+
+    of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
+    return sweep_configuration(parsed, _overrides(of_trials))
+
+
 def _callbacks(names: Sequence[str]) -> list[Callback]:
     if not names:
         return []
@@ -379,6 +386,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
+    "sweep": _sweep,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
     "schema": _schema,

@@ -1,1 +1,1 @@
-"""Experiments of several runs: each run is a process of its own."""
+"""Several runs with one command: child processes that train, and what is made of their results."""

@@ -160,6 +160,12 @@ class Space:
 
     parameters: Mapping[str, Parameter]
 
+    def to_json(self) -> dict[str, Any]:
+        """The parameters as their file says them."""
+        return {
+            path: own.model_dump(mode="json", exclude_unset=True) for path, own in self.parameters.items()
+        }
+
     def draw(self, choose: Callable[[str, Parameter], Any]) -> Values:
         """A value for each parameter whose condition holds, chosen by ``choose(path, parameter)``."""
         values: Values = {}
@@ -199,6 +205,13 @@ def is_met(parameter: Parameter, values: Mapping[str, Any]) -> bool:
         other in values and label(values[other]) in map(label, allowed)
         for other, allowed in parameter.when.items()
     )
+
+
+def short_text(values: Mapping[str, Any]) -> str:
+    """Values for a message, each with the last key of its path, or with the whole path where two have one."""
+    keys = [split_path(path)[-1] for path in values]
+    names = [key if keys.count(key) == 1 else path for key, path in zip(keys, values, strict=True)]
+    return ", ".join(f"{name} {label(value)}" for name, value in zip(names, values.values(), strict=True))
 
 
 def label(value: Any) -> str:
