@@ -164,6 +164,13 @@ def _sweep(parsed: argparse.Namespace) -> int:
     return sweep_configuration(parsed, _overrides(of_trials))
 
 
+def _population(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.population import OF_THE_POPULATION, train_population
+
+    of_members = {name: value for name, value in vars(parsed).items() if name not in OF_THE_POPULATION}
+    return train_population(parsed, _overrides(of_members))
+
+
 def _callbacks(names: Sequence[str]) -> list[Callback]:
     if not names:
         return []
@@ -373,7 +380,7 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
-    "population": _elsewhere("population:train_population"),
+    "population": _population,
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,

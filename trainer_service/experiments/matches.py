@@ -25,8 +25,9 @@ def cross_play(runs: Sequence[str], results_dir: Path, games: int) -> Job:
 def ratings(output: str) -> dict[str, float]:
     """Returns the rating of each run from the output of ``cross_play``.
 
-    A rating is the Elo difference to the average opponent, by the share of won games. As each plays as many games
-    against each, the order is that of ratings by maximum likelihood. Half a game more than won, or lost, keeps them finite.
+    A rating is the Elo difference to the average opponent, by the share of won games. All play equally many games
+    against each other, so the order is that of ratings by maximum likelihood. Half a won and half a lost game more
+    keep ratings finite.
 
     Raises:
         UserError: the output has no result.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from trainer_service.analysis.run_record import RunRecord, read_run
 from trainer_service.config import RunOptions, parse_run_options
@@ -24,28 +24,32 @@ from trainer_service.config.values import PositiveCount, Seed, Text
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.experiments.evolution import (
     Generation,
-    Member,
     first_generation,
     lineage,
     next_generation,
     ranking,
     segments_of,
 )
+from trainer_service.experiments.folder import held_folder, require_own_simulators
 from trainer_service.experiments.fork import fork_run
 from trainer_service.experiments.jobs import GRACE_S, Job, JobEnd, Place, run_jobs
 from trainer_service.experiments.matches import cross_play, ratings
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.schedule import dump_schedule, saved_step
-from trainer_service.experiments.space import Space, read_space, require_valid, with_values
+from trainer_service.experiments.space import Space, read_space, require_valid, short_text, with_values
+from trainer_service.experiments.trial_runs import has_ended
 from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.lock import is_locked
 from trainer_service.training.stop_signals import StopSignals
 
+STATE = "population.json"
 BEST = "best"
 """Run id of the copy of the best member."""
 _TRIES = 3
 """How often a segment is trained whose process a signal ended."""
+_SIGNALLED = 128
+"""Exit codes from here on are of processes that a signal ended."""
 _WAIT_S = 0.1
 
 _logger = logging.getLogger(__name__)
@@ -99,7 +103,13 @@ class Plan(Section):
     @property
     def plays_games(self) -> bool:
         """Whether members are compared in games against each other."""
-        return self.objective is None and any(settings.self_play is not None for settings in _settings_of(self.options))
+        return self.objective is None and any(
+            settings.self_play is not None for settings in _settings_of(self.options)
+        )
+
+    def with_seed(self, low: int, high: int) -> Plan:
+        """The plan with a random seed between two numbers if it leaves that open."""
+        return self if self.seed >= 0 else self.model_copy(update={"seed": random.randint(low, high)})
 
     def require_valid(self) -> None:
         """Checks the configuration with values of the space.
@@ -130,20 +140,7 @@ class _State(Section):
     """The content of ``population.json``."""
 
     plan: Plan
-    generations: list[Generation]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A population at one moment."""
-
-    plan: Plan
-    generations: Sequence[Generation]
-    running: Sequence[str]
-    """Run ids of the members that are being trained."""
-
-
-Show = Callable[[Progress], None]
+    generations: Annotated[list[Generation], Field(min_length=1)]
 
 
 class Population:
@@ -169,11 +166,13 @@ class Population:
         self.folder = folder
         self.plan = plan
         self.generations = generations or [first_generation(plan.parameters, plan.members, plan.seed)]
+        self._failure = ""
+        """How the last failed member ended."""
 
     @classmethod
     def read(cls, folder: Path) -> Population:
         """Reads a population. Raises UserError where there is none, or its file is damaged."""
-        path = folder / "population.json"
+        path = folder / STATE
         if not path.is_file():
             raise UserError(f"no population in '{folder}'. Remove --resume to train a new one.")
         try:
@@ -182,7 +181,19 @@ class Population:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise UserError(f"cannot read '{path}': {where}: {plain_message(first)}") from None
-        return cls(folder, state.plan, state.generations)
+        *before, newest = state.generations
+        if all(member.score is None for member in newest):  # what made all fail may be mended now
+            newest = [member.model_copy(update={"ended": False}) for member in newest]
+        return cls(folder, state.plan, [*before, newest])
+
+    def require_plan(self, plan: Plan) -> None:
+        """Raises UserError where the population was begun with another plan."""
+        own, given = self.plan.model_dump(), plan.with_seed(self.plan.seed, self.plan.seed).model_dump()
+        if changed := [key for key in own if own[key] != given[key]]:
+            raise UserError(
+                f"'{self.folder}': the population began with another {' and '.join(changed)}. Resume it with the same, "
+                "or begin another one with a new --run-id."
+            )
 
     @property
     def complete(self) -> bool:
@@ -197,14 +208,7 @@ class Population:
         """Index of the best member of the newest generation that is trained. Raises UserError without scores."""
         return ranking([member.score for member in self.generations[-1]])[-1]
 
-    def train(
-        self,
-        jobs: int,
-        stop: StopSignals,
-        *,
-        place: Place | None = None,
-        show: Show = lambda progress: None,
-    ) -> bool:
+    def train(self, jobs: int, stop: StopSignals, *, place: Place | None = None) -> bool:
         """Trains the generations that are left. Returns whether it is complete, not stopped by a request before.
 
         Raises:
@@ -214,18 +218,19 @@ class Population:
         write_atomic(self.folder / "configuration.yaml", _yaml(self.plan.configuration))
         while True:
             self._remove_older_generations()
-            self._train_generation(jobs, stop, place, show)
+            self._train_generation(jobs, stop, place)
             if not all(member.ended for member in self.generations[-1]):
                 return False
+            if self._failure and all(member.score is None for member in self.generations[-1]):
+                raise UserError(f"population: all members failed. {self._failure}")
             if self.plan.plays_games and not self._rate(jobs, stop, place):
                 return False
             write_atomic(self.folder / "schedule.yaml", self.schedule_text(self.best))
             if self.complete:
                 break
-            self.generations.append(
-                next_generation(self.plan.parameters, self.generations, self.plan.seed)
-            )
+            self.generations.append(next_generation(self.plan.parameters, self.generations, self.plan.seed))
             self._save()
+            self._log_forks()
         fork_run(self.run(self.best), self.folder / BEST, same_run=True)
         return True
 
@@ -246,14 +251,14 @@ class Population:
     def _save(self) -> None:
         state = _State(plan=self.plan, generations=self.generations)
         text = json.dumps(state.model_dump(mode="json"), indent=1)
-        write_atomic(self.folder / "population.json", text + "\n")
+        write_atomic(self.folder / STATE, text + "\n")
 
     def _remove_older_generations(self) -> None:
         """Removes the runs that nothing descends from any more by itself: all but those of the last two generations."""
         for number in range(1, len(self.generations) - 1):
             shutil.rmtree(self.folder / f"generation-{number}", ignore_errors=True)
 
-    def _train_generation(self, jobs: int, stop: StopSignals, place: Place | None, show: Show) -> None:
+    def _train_generation(self, jobs: int, stop: StopSignals, place: Place | None) -> None:
         """Trains the members that are not trained yet."""
         newest = self.generations[-1]
         taken = 0
@@ -263,20 +268,20 @@ class Population:
             for end in ends[taken:]:
                 self._take(end)
             taken = len(ends)
-            show(Progress(self.plan, self.generations, list(running)))
 
         for attempt in range(_TRIES):
             left = [index for index, member in enumerate(newest) if not member.ended]
             if not left or stop.requested:
                 return
             if attempt:
-                _logger.warning("Trained once more from the last generation: %s.", ", ".join(map(run_id, left)))
+                _logger.warning(
+                    "Trained once more from the last generation: %s.", ", ".join(map(run_id, left))
+                )
             taken = 0
             run_jobs([self._job(index) for index in left], jobs, stop=stop, place=place, on_look=look)
         if not stop.requested and (left := [index for index, each in enumerate(newest) if not each.ended]):
-            raise UserError(
-                f"population: {', '.join(map(run_id, left))} ended by a signal {_TRIES} times: see {self.run(left[0])}.log"
-            )
+            names = ", ".join(map(run_id, left))
+            raise UserError(f"{names}: ended by a signal {_TRIES} times: see {self.run(left[0])}.log")
 
     def _job(self, index: int) -> Job:
         """The training of a member, in a folder that is made anew."""
@@ -286,6 +291,7 @@ class Population:
             shutil.rmtree(run, ignore_errors=True)
         else:
             fork_run(self.run(member.source, -2), run, same_run=member.source == index)
+            RunLayout(run).timers.unlink(missing_ok=True)  # they tell how the source ended
         schedule = run.with_suffix(".yaml")
         write_atomic(schedule, self.schedule_text(index))
         arguments = (
@@ -299,18 +305,29 @@ class Population:
         newest = self.generations[-1]
         index = next(number for number in range(len(newest)) if run_id(number) == end.job.name)
         layout = RunLayout(self.run(index))
-        was_interrupted = end.exit_code < 0 or end.stopped or _ending(layout) == "interrupted"
-        if was_interrupted:
-            return
+        is_failed = 0 < end.exit_code < _SIGNALLED
+        if not is_failed and not (end.exit_code == 0 and has_ended(layout.path)):
+            return  # a signal ended it: it is forked and trained again
         score = None
-        if end.exit_code == 0:
+        if not is_failed:
             score = segment_score(self.plan.objective_of_runs, read_run(layout.path), after=self._start)
         else:
+            self._failure = end.message
             _logger.warning("%s", end.message)
-        newest[index] = newest[index].model_copy(
-            update={"ended": True, "step": saved_step(layout), "score": score}
-        )
+        member = newest[index].model_copy(update={"ended": True, "step": saved_step(layout), "score": score})
+        newest[index] = member
         self._save()
+        result = "failed" if score is None else f"score {score:.6g} at step {member.step:,}"
+        number, total = len(self.generations), len(self.plan.ends)
+        _logger.info(
+            "Generation %d of %d: %s %s. %s", number, total, run_id(index), result, short_text(member.values)
+        )
+
+    def _log_forks(self) -> None:
+        for index, member in enumerate(self.generations[-1]):
+            if member.source not in (None, index):
+                source, values = run_id(member.source), short_text(member.values)
+                _logger.info("%s takes over the run of %s. %s", run_id(index), source, values)
 
     @property
     def _start(self) -> int:
@@ -320,7 +337,7 @@ class Population:
     def _rate(self, jobs: int, stop: StopSignals, place: Place | None) -> bool:
         """Gives members their ratings in games against each other as scores. Returns whether it was done."""
         newest = self.generations[-1]
-        players = [index for index, member in enumerate(newest) if member.step]
+        players = [index for index, member in enumerate(newest) if member.score is not None]
         if len(players) < 2:
             return True
         runs = [run_id(index) for index in players]
@@ -337,6 +354,37 @@ class Population:
             newest[index] = newest[index].model_copy(update={"score": found[run_id(index)]})
         self._save()
         return True
+
+
+def run_population(
+    plan: Plan,
+    folder: Path,
+    *,
+    resume: bool,
+    jobs: int,
+    stop: StopSignals,
+    place: Place | None = None,
+) -> Population:
+    """Trains a population until its members have used their budgets, or a signal stops it.
+
+    Args:
+        plan: its settings. A resumed population has to have the same; -1 as the seed stands for any.
+        folder: of the population.
+        resume: whether to continue the population in the folder, from the newest generation.
+        jobs: members that train at a time.
+        stop: the stop request.
+        place: where members train; None is this machine.
+
+    Raises:
+        UserError: something in the plan or the folder cannot be used, or all members failed.
+    """
+    plan.require_valid()
+    require_own_simulators(plan.options, jobs, "member")
+    with held_folder(folder, folder / STATE, "population", resume=resume):
+        population = Population.read(folder) if resume else Population(folder, plan.with_seed(0, 9999))
+        population.require_plan(plan)
+        population.train(jobs, stop, place=place)
+        return population
 
 
 def run_id(member: int) -> str:
@@ -377,11 +425,6 @@ def _unforkable(options: RunOptions, changed: RunOptions) -> list[str]:
             for each in differences
         ]
     return problems
-
-
-def _ending(layout: RunLayout) -> object:
-    metadata = read_object(layout.timers).get("metadata")
-    return metadata.get("end") if isinstance(metadata, dict) else None
 
 
 def _wait_until_unlocked(run: Path) -> None:

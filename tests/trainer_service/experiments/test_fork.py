@@ -45,9 +45,10 @@ def test_a_fork_goes_on_as_the_run_itself_would_and_leaves_it_alone(
 
     assert mlagents_style(*learn, "--run-id=source", "--resume").code == 0
     assert rows("fork") == rows("source")
-    assert Path("results/fork/Basic/checkpoint.safetensors").read_bytes() == Path(
-        "results/source/Basic/checkpoint.safetensors"
-    ).read_bytes()
+    assert (
+        Path("results/fork/Basic/checkpoint.safetensors").read_bytes()
+        == Path("results/source/Basic/checkpoint.safetensors").read_bytes()
+    )
 
 
 def test_a_fork_replaces_what_was_there_and_is_another_run_for_trackers(tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ def test_a_schedule_reads_as_it_was_written(schedule: Path) -> None:
     [
         ("segments: []", "segments: expected at least one segment, got none"),
         ("segments: [{until: 5}, {until: 5}]", "segments[1].until: expected more than 5, got 5"),
-        ("segments: [{}, {until: 5}]", "segments[0].until: required in every segment but the last, but not given"),
+        (
+            "segments: [{}, {until: 5}]",
+            "segments[0].until: required in every segment but the last, but not given",
+        ),
         ("segments: [{till: 5}]", "segments[0].till: unknown key (did you mean 'until'?)"),
         ("parts: []", "segments: required, but not given"),
     ],
@@ -58,11 +61,17 @@ def test_a_mistake_in_a_schedule_is_named_with_its_line(schedule: Path, text: st
     schedule.write_text(text)
     with pytest.raises(ConfigError) as refusal:
         read_schedule(schedule)
-    assert f"{schedule}:1: {message}" in refusal.value.problems or f"{schedule}: {message}" in refusal.value.problems
+    assert (
+        f"{schedule}:1: {message}" in refusal.value.problems
+        or f"{schedule}: {message}" in refusal.value.problems
+    )
 
 
 def test_settings_of_a_segment_win_over_the_command_line_and_later_segments_resume(schedule: Path) -> None:
-    given = {"checkpoint_settings": {"run_id": "a", "force": True}, "env_settings": {"seed": 1, "num_envs": 2}}
+    given = {
+        "checkpoint_settings": {"run_id": "a", "force": True},
+        "env_settings": {"seed": 1, "num_envs": 2},
+    }
     first, second = segment_overrides(read_schedule(schedule), given)
     assert first == {
         "checkpoint_settings": {"run_id": "a", "force": True},
@@ -89,7 +98,9 @@ def rows(run_id: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
 
 
-def test_learn_follows_a_schedule_and_resumes_the_segment_it_was_in(mlagents_style, configure, schedule) -> None:
+def test_learn_follows_a_schedule_and_resumes_the_segment_it_was_in(
+    mlagents_style, configure, schedule
+) -> None:
     configure("Basic", max_steps=600)
     learn = "learn", "config.yaml", "--env=sim:basic", "--set", "behaviors.Basic.hyperparameters.epsilon=0.1"
 

@@ -1,0 +1,1 @@
+"""Several runs with one call: sweeps and populations."""
