@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from trainer_service.analysis.curves import Curve
@@ -222,19 +223,16 @@ def test_ratings_are_those_of_all_games() -> None:
 
 
 def test_a_score_is_of_the_later_half_of_a_generation() -> None:
-    import numpy as np
-
     def curve(steps: list[int], values: list[float]) -> Curve:
-        return Curve(np.array(steps), np.array(values, float), np.zeros(len(steps)))
+        return Curve(steps=np.array(steps), seconds=np.zeros(len(steps)), values=np.array(values, np.float64))
 
     curves = {
         "A": {"mean_return": curve([100, 200, 300, 400], [90.0, 1.0, 3.0, 5.0])},
         "B": {"mean_return": curve([100, 300], [70.0, 2.0]), "entropy": curve([300], [9.0])},
         "C": {"mean_return": curve([100], [50.0])},
     }
-    run = RunRecord.__new__(RunRecord)
-    object.__setattr__(run, "curves", curves)
-    objective = Objective(("mean_group_return", "mean_return"), None, 100, 4)
+    run = RunRecord(Path("a"), "ours", None, curves)
+    objective = Objective("return", ("mean_group_return", "mean_return"), None, interval=100, reports=4)
     assert segment_score(objective, run, after=100) == 3.0  # A: 4, B: 2
     assert segment_score(objective, run, after=400) is None
 
