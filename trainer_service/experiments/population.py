@@ -17,7 +17,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from trainer_service.analysis.run_record import RunRecord, read_run
-from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.config import RunOptions, TrainerSettings, parse_run_options
 from trainer_service.config.changes import changed_networks
 from trainer_service.config.section import Section, plain_message
 from trainer_service.config.values import PositiveCount, Seed, Text
@@ -400,13 +400,13 @@ def segment_score(objective: Objective, run: RunRecord, *, after: int) -> float 
     scores = []
     for curves in run.curves.values():
         curve = next((curves[name] for name in objective.metrics if name in curves), None)
-        values = [] if curve is None else curve.values[curve.steps > after]
-        if len(values):
+        values = () if curve is None else curve.values[curve.steps > after].tolist()
+        if values:
             scores.append(fmean(values[len(values) // 2 :]))
     return fmean(scores) if scores else None
 
 
-def _settings_of(options: RunOptions) -> list[Any]:
+def _settings_of(options: RunOptions) -> list[TrainerSettings]:
     """Settings of all behaviors, and those that unlisted ones get."""
     defaults = [] if options.default_settings is None else [options.default_settings]
     return [*options.behaviors.values(), *defaults]
