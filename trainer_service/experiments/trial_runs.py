@@ -21,6 +21,7 @@ from trainer_service.experiments.space import with_values
 from trainer_service.experiments.study import TrialRecord
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.lock import is_locked
 
 _BY_SIGNAL = "SIG"
 """The beginning of what ended a run that was interrupted."""
@@ -123,6 +124,10 @@ class TrialRuns:
     def next_index(self) -> int | None:
         """The first seed whose run has not ended by itself; None if all have."""
         return next((at for at in range(len(self.seeds)) if not has_ended(self.path(at))), None)
+
+    def are_written(self) -> bool:
+        """Whether a process still writes one of the runs, as those of a killed sweep do while they are saved."""
+        return any(is_locked(RunLayout(self.path(at)).lock) for at in range(len(self.seeds)))
 
     def steps(self) -> int:
         """Agent steps of all runs so far."""
