@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
+    from trainer_service.api.seeds import train_seeds
     from trainer_service.api.train import train
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
@@ -67,6 +68,7 @@ __all__ = [
     "record",
     "report",
     "train",
+    "train_seeds",
 ]
 
 _HOME = {
@@ -95,6 +97,7 @@ _HOME = {
     "record": "api.record",
     "report": "api.comparison",
     "train": "api.train",
+    "train_seeds": "api.seeds",
 }
 
 
