@@ -80,7 +80,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING,),
+    (*WIRING, "trainer_service.api.experiments"),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from trainer_service.api.comparison import compare, report
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
-    from trainer_service.api.sweep import sweep
+    from trainer_service.api.seeds import train_seeds
     from trainer_service.api.train import train
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
@@ -69,6 +70,7 @@ __all__ = [
     "report",
     "sweep",
     "train",
+    "train_seeds",
 ]
 
 _HOME = {
@@ -96,8 +98,9 @@ _HOME = {
     "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
-    "sweep": "api.sweep",
+    "sweep": "api.experiments.sweep",
     "train": "api.train",
+    "train_seeds": "api.seeds",
 }
 
 

@@ -108,6 +108,12 @@ def _learn(parsed: argparse.Namespace) -> int:
 
         end_rank(serve_launched())
     given = vars(parsed)
+    if "seeds" in given:
+        from trainer_service.cli.seeds import learn_seeds
+
+        return learn_seeds(given, _overrides(given))
+    if "jobs" in given:
+        raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train
         from trainer_service.config import load_run_options

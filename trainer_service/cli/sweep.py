@@ -27,7 +27,7 @@ def sweep_configuration(parsed: argparse.Namespace, overrides: Mapping[str, Any]
     overrides: the flags that are settings of the configuration, nested as in a file.
     """
     from trainer_service.api.configuration import configuration_values
-    from trainer_service.api.sweep import sweep
+    from trainer_service.api.experiments.sweep import sweep
     from trainer_service.experiments.space import short_text
 
     given = vars(parsed)

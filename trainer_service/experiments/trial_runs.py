@@ -25,7 +25,6 @@ from trainer_service.runs.lock import is_locked
 
 _BY_SIGNAL = "SIG"
 """The beginning of what ended a run that was interrupted."""
-_OUTPUT = "output.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class SweepFolder:
           best.yaml               the configuration of the best trial
           settings.json           what must not change while the sweep goes on
           journal.log             Optuna's study
-          trial-0003/             the run of a trial; with several seeds trial-0003-1, trial-0003-2 …
+          trial-0003/             the run of a trial; with several seeds trial-0003-SEED
     """
 
     path: Path
@@ -102,7 +101,7 @@ class TrialRuns:
     def run_id(self, index: int) -> str:
         """The id of the run with a seed, counted from 0."""
         name = f"trial-{self.trial.number:04d}"
-        return name if len(self.seeds) == 1 else f"{name}-{index + 1}"
+        return name if len(self.seeds) == 1 else f"{name}-{self.seeds[index]}"
 
     def path(self, index: int) -> Path:
         """The folder of the run with a seed."""
@@ -119,7 +118,7 @@ class TrialRuns:
             "learn", str(self.folder.base), f"--run-id={self.run_id(index)}",
             f"--results-dir={self.folder.path}", f"--seed={self.seeds[index]}", started, *settings,
         )  # fmt: skip
-        return Job(self.run_id(index), arguments, layout.run_logs / _OUTPUT)
+        return Job(self.run_id(index), arguments, layout.job_log)
 
     def next_index(self) -> int | None:
         """The first seed whose run has not ended by itself; None if all have."""

@@ -180,9 +180,9 @@ def test_best_file_is_the_configuration_of_the_best_trial(tmp_path: Path) -> Non
 def test_seeds_are_averaged(tmp_path: Path) -> None:
     place = FakePlace(lambda run_id, rate: nine_of(float(run_id[-1])))
     result = run(tmp_path / "s", place, trials=2, seeds=3)
-    assert place.runs == [f"trial-000{trial}-{seed}" for trial in (0, 1) for seed in (1, 2, 3)]
+    assert place.runs == [f"trial-000{trial}-{seed}" for trial in (0, 1) for seed in (7, 8, 9)]
     assert [flags["--seed"] for flags in place.commands] == ["7", "8", "9"] * 2
-    assert [trial.score for trial in result.trials] == [2.0, 2.0]
+    assert [trial.score for trial in result.trials] == [8.0, 8.0]
     assert [trial.steps for trial in result.trials] == [2700, 2700]
 
 

@@ -1,0 +1,1 @@
+"""Several runs with one command, from a program."""
