@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
+    from trainer_service.api.seeds import train_seeds
     from trainer_service.api.train import train
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
@@ -71,6 +72,7 @@ __all__ = [
     "sweep",
     "train",
     "train_population",
+    "train_seeds",
 ]
 
 _HOME = {
@@ -101,6 +103,7 @@ _HOME = {
     "sweep": "api.experiments.sweep",
     "train": "api.train",
     "train_population": "api.experiments.population",
+    "train_seeds": "api.seeds",
 }
 
 

@@ -116,6 +116,16 @@ def _add_learn(commands: Any) -> None:
         help="train in segments with settings of their own, such as a population writes (docs/population.md)",
     )  # fmt: skip
     run.add_argument(
+        "--seeds", metavar="SEEDS",
+        help="a run for each of these seeds, such as 1-5 or 1,4,7: ID-1, ID-2 … (docs/running.md)",
+    )  # fmt: skip
+    run.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="with --seeds: runs at a time (default: half the number of cores)",
+    )
+    run.add_argument(
         "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
     )  # fmt: skip
@@ -146,7 +156,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument(
         "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
     )
-    learn.add_argument("--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
+    learn.add_argument("--see", "--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
     learn.add_argument(
         "--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS
     )

@@ -108,6 +108,12 @@ def _learn(parsed: argparse.Namespace) -> int:
 
         end_rank(serve_launched())
     given = vars(parsed)
+    if "seeds" in given:
+        from trainer_service.cli.experiments.seeds import learn_seeds
+
+        return learn_seeds(given, _overrides(given))
+    if "jobs" in given:
+        raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train
         from trainer_service.config import load_run_options
@@ -158,14 +164,14 @@ def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sweep(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.sweep import OF_THE_SWEEP, sweep_configuration
+    from trainer_service.cli.experiments.sweep import OF_THE_SWEEP, sweep_configuration
 
     of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
     return sweep_configuration(parsed, _overrides(of_trials))
 
 
 def _population(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.population import OF_THE_POPULATION, train_population
+    from trainer_service.cli.experiments.population import OF_THE_POPULATION, train_population
 
     of_members = {name: value for name, value in vars(parsed).items() if name not in OF_THE_POPULATION}
     return train_population(parsed, _overrides(of_members))

@@ -154,7 +154,6 @@ class Population:
           schedule.yaml             what the best member so far lived through, for ``learn --schedule``
           generation-<n>/member-<m>/        its run; those of older generations are removed
           generation-<n>/member-<m>.yaml    its schedule
-          generation-<n>/member-<m>.log     its output
           best/                     the run of the best member, once all are trained
 
     A generation is trained in forks of the runs of the one before it, which stay untouched meanwhile. So a member that
@@ -281,7 +280,7 @@ class Population:
             run_jobs([self._job(index) for index in left], jobs, stop=stop, place=place, on_look=look)
         if not stop.requested and (left := [index for index, each in enumerate(newest) if not each.ended]):
             names = ", ".join(map(run_id, left))
-            raise UserError(f"{names}: ended by a signal {_TRIES} times: see {self.run(left[0])}.log")
+            raise UserError(f"{names}: ended by a signal {_TRIES} times: see {RunLayout(self.run(left[0])).job_log}")
 
     def _job(self, index: int) -> Job:
         """The training of a member, in a folder that is made anew."""
@@ -298,7 +297,7 @@ class Population:
             "learn", str(self.folder / "configuration.yaml"), f"--run-id={run.name}",
             f"--results-dir={run.parent}", f"--schedule={schedule}", *(() if member.source is None else ("--resume",)),
         )  # fmt: skip
-        return Job(run.name, arguments, run.with_suffix(".log"))
+        return Job(run.name, arguments, RunLayout(run).job_log)
 
     def _take(self, end: JobEnd) -> None:
         """Remembers how the training of a member ended, unless it is to be repeated."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.ray_cluster import ray_cluster
 from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import Job, LocalProcesses
+from unity_bridge.programs.cores import cores_of_each
 
 _WAIT_S = 1.0
 _NOT_STARTED = 1
@@ -29,7 +30,9 @@ def ray_place(address: str, jobs: int, *, insecure: bool) -> Iterator[RayActors]
     Raises:
         UserError: Ray is not installed, or the cluster cannot be used.
     """
-    settings = DistributedSettings(ray_address=address, insecure_ray=insecure)
+    settings = DistributedSettings(
+        ray_address=address, insecure_ray=insecure, cpus_per_worker=float(cores_of_each(jobs))
+    )
     with ray_cluster(settings, jobs):
         yield RayActors()
 
@@ -51,11 +54,10 @@ class RayJob:
     def __init__(self, job: Job, threads: int, on_exit: Callable[[], None]) -> None:
         import ray
 
-        absolute = replace(job, log=job.log.absolute())
         actor = ray.remote(_Process)
         # One thread waits for the process while the other one passes a request on.
         options = actor.options(num_cpus=threads, max_concurrency=2, max_restarts=0)
-        self._actor = options.remote(absolute, threads)
+        self._actor = options.remote(job, threads, os.getcwd())
         self._on_exit = on_exit
         self._end: tuple[int, str, list[str]] | None = None
         self._ended = threading.Event()
@@ -112,7 +114,9 @@ class RayJob:
 class _Process:
     """The actor of a job."""
 
-    def __init__(self, job: Job, threads: int) -> None:
+    def __init__(self, job: Job, threads: int, folder: str) -> None:
+        """Starts the job in a folder that the nodes share."""
+        os.chdir(folder)
         job.log.parent.mkdir(parents=True, exist_ok=True)
         self._place = LocalProcesses()
         self._process = self._place.start(job, threads, lambda: None)

@@ -7,7 +7,6 @@ import logging
 import math
 import random
 import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,7 +217,7 @@ class _Sweep:
     interrupted: bool = False
     _running: dict[str, _RunningTrial] = field(default_factory=dict)
     """By the name of the job."""
-    _waiting: deque[TrialRecord] = field(default_factory=deque)
+    _waiting: list[TrialRecord] = field(default_factory=list)
     """Interrupted trials that are to be resumed."""
     _started_s: float = field(default_factory=time.monotonic)
 
@@ -230,7 +229,7 @@ class _Sweep:
                 self.pool.stop_all()
             else:
                 self._fill()
-            if not self._running:
+            if not self._running and (self.interrupted or not self._waiting):
                 return
             self._look()
             for end in self.pool.wait(_LOOK_S):
@@ -250,9 +249,12 @@ class _Sweep:
             self._go_on(trial)
 
     def _next(self) -> TrialRecord | None:
-        """The next trial to begin or resume; None where a limit is reached."""
+        """The next trial to begin or resume; None where a limit is reached, or a killed sweep's run is still saved."""
         if self._waiting:
-            return self._waiting.popleft()
+            saved = (trial for trial in self._waiting if not self._runs(trial).are_written())
+            if (trial := next(saved, None)) is not None:
+                self._waiting.remove(trial)
+            return trial
         trials = self.study.trials()
         taken = sum(trial.steps for trial in trials) + sum(trial.steps for trial in self._running.values())
         if len(trials) >= self.settings.trials or taken >= (self.settings.total_steps or math.inf):
@@ -261,9 +263,7 @@ class _Sweep:
 
     def _go_on(self, trial: TrialRecord, restarts: int = 0) -> None:
         """Starts the next run of a trial, or ends the trial after its last one."""
-        assert self.settings.seed is not None
-        seeds = range(self.settings.seed, self.settings.seed + self.settings.seeds)
-        runs = TrialRuns(self.files, trial, tuple(seeds))
+        runs = self._runs(trial)
         index = runs.next_index()
         if index is None:
             self._complete(runs)
@@ -271,6 +271,10 @@ class _Sweep:
         job = runs.job(index)
         self._running[job.name] = _RunningTrial(runs, index, RunWatch(runs.path(index)), restarts=restarts)
         self.pool.start(job)
+
+    def _runs(self, trial: TrialRecord) -> TrialRuns:
+        first = self.settings.seed or 0
+        return TrialRuns(self.files, trial, tuple(range(first, first + self.settings.seeds)))
 
     def _look(self) -> None:
         """Reports new values of trials, and prunes those that are worse than others."""

@@ -21,10 +21,10 @@ from trainer_service.experiments.space import with_values
 from trainer_service.experiments.study import TrialRecord
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RunLayout
+from trainer_service.runs.lock import is_locked
 
 _BY_SIGNAL = "SIG"
 """The beginning of what ended a run that was interrupted."""
-_OUTPUT = "output.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SweepFolder:
           best.yaml               the configuration of the best trial
           settings.json           what must not change while the sweep goes on
           journal.log             Optuna's study
-          trial-0003/             the run of a trial; with several seeds trial-0003-1, trial-0003-2 …
+          trial-0003/             the run of a trial; with several seeds trial-0003-SEED
     """
 
     path: Path
@@ -96,7 +96,7 @@ class TrialRuns:
     def run_id(self, index: int) -> str:
         """The id of the run with a seed, counted from 0."""
         name = f"trial-{self.trial.number:04d}"
-        return name if len(self.seeds) == 1 else f"{name}-{index + 1}"
+        return name if len(self.seeds) == 1 else f"{name}-{self.seeds[index]}"
 
     def path(self, index: int) -> Path:
         """The folder of the run with a seed."""
@@ -113,11 +113,15 @@ class TrialRuns:
             "learn", str(self.folder.base), f"--run-id={self.run_id(index)}",
             f"--results-dir={self.folder.path}", f"--seed={self.seeds[index]}", started, *settings,
         )  # fmt: skip
-        return Job(self.run_id(index), arguments, layout.run_logs / _OUTPUT)
+        return Job(self.run_id(index), arguments, layout.job_log)
 
     def next_index(self) -> int | None:
         """The first seed whose run has not ended by itself; None if all have."""
         return next((at for at in range(len(self.seeds)) if not has_ended(self.path(at))), None)
+
+    def are_written(self) -> bool:
+        """Whether a process still writes one of the runs, as those of a killed sweep do while they are saved."""
+        return any(is_locked(RunLayout(self.path(at)).lock) for at in range(len(self.seeds)))
 
     def steps(self) -> int:
         """Agent steps of all runs so far."""

@@ -183,7 +183,7 @@ def test_a_failed_member_takes_over_another_run(workplace: Path, stop: StopSigna
 def test_a_population_whose_members_all_fail_ends_and_can_be_resumed(
     workplace: Path, stop: StopSignals
 ) -> None:
-    with pytest.raises(UserError, match="all members failed. member-3: exit code 2"):
+    with pytest.raises(UserError, match=r"all members failed\. member-3: exit code 2"):
         run_population(plan(), Path("p"), resume=False, jobs=1, stop=stop, place=ThisProcess(lambda job: 2))
     population = run_population(plan(), Path("p"), resume=True, jobs=1, stop=stop, place=ThisProcess())
     assert population.complete
@@ -295,7 +295,7 @@ def test_a_killed_population_is_resumed_and_its_schedule_replayed(start, mlagent
         "--jobs=2", "--seed=4", "--run-id=p",
     )  # fmt: skip
     running = start(*population)
-    wait_for(Path("results/p/generation-2/member-1.log"))
+    wait_for(Path("results/p/generation-2/member-1/run_logs/job.log"))
     running.signal(signal.SIGKILL)
     running.end()
     resumed = start(*population, "--resume")

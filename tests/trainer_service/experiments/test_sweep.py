@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,9 +180,9 @@ def test_best_file_is_the_configuration_of_the_best_trial(tmp_path: Path) -> Non
 def test_seeds_are_averaged(tmp_path: Path) -> None:
     place = FakePlace(lambda run_id, rate: nine_of(float(run_id[-1])))
     result = run(tmp_path / "s", place, trials=2, seeds=3)
-    assert place.runs == [f"trial-000{trial}-{seed}" for trial in (0, 1) for seed in (1, 2, 3)]
+    assert place.runs == [f"trial-000{trial}-{seed}" for trial in (0, 1) for seed in (7, 8, 9)]
     assert [flags["--seed"] for flags in place.commands] == ["7", "8", "9"] * 2
-    assert [trial.score for trial in result.trials] == [2.0, 2.0]
+    assert [trial.score for trial in result.trials] == [8.0, 8.0]
     assert [trial.steps for trial in result.trials] == [2700, 2700]
 
 
@@ -231,7 +232,9 @@ def test_failed_trial_says_why_and_others_go_on(tmp_path: Path, caplog: pytest.L
 
 def test_sweep_whose_first_trials_fail_ends(tmp_path: Path) -> None:
     place = FakePlace(lambda *_: Plan([], exit_code=2, ended_by=None))
-    with pytest.raises(UserError, match=r"the first 3 trials failed; the last one: trial-0002: exited with code 2"):
+    with pytest.raises(
+        UserError, match=r"the first 3 trials failed; the last one: trial-0002: exited with code 2"
+    ):
         run(tmp_path / "s", place, trials=9)
     assert len(place.runs) == 3
 
@@ -309,6 +312,35 @@ def test_run_that_ended_while_the_sweep_was_killed_is_not_started_again(tmp_path
     assert result.trials[0].score == 3.0
 
 
+def test_run_of_a_killed_sweep_is_resumed_once_it_is_saved(tmp_path: Path) -> None:
+    stop = StopSignals()
+
+    def plan(run_id: str, rate: float) -> Plan:
+        stop.request()
+        return Plan([1.0], exit_code=None, ended_by=None)
+
+    run(tmp_path / "s", FakePlace(plan), stop=stop)
+    lock = FileLock(tmp_path / "s" / "trial-0000" / ".lock")
+    saved = threading.Event()
+
+    def end_save() -> None:
+        saved.set()
+        lock.release()
+
+    timer = threading.Timer(0.3, end_save)
+    timer.start()
+    starts_after_save: list[bool] = []
+
+    def plan_of_resumed(run_id: str, rate: float) -> Plan:
+        starts_after_save.append(saved.is_set())
+        return nine_of(1.0)
+
+    result = run(tmp_path / "s", FakePlace(plan_of_resumed), resume=True, trials=1)
+    timer.join()
+    assert starts_after_save == [True]
+    assert result.trials[0].score == 1.0
+
+
 @pytest.mark.parametrize(
     ("ended_by", "steps", "ended"),
     [
@@ -351,12 +383,12 @@ def test_resumed_sweep_keeps_the_seed_that_was_chosen(tmp_path: Path) -> None:
 
 def test_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
-    with pytest.raises(UserError, match="is taken. Use --resume to continue the sweep there"):
+    with pytest.raises(UserError, match=r"is taken\. Use --resume to continue the sweep there"):
         run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)))
 
 
 def test_sweep_that_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no sweep in .*Remove --resume"):
+    with pytest.raises(UserError, match=r"no sweep in .*Remove --resume"):
         run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
 
 

@@ -1,1 +1,1 @@
-"""Several runs with one call: sweeps and populations."""
+"""Several runs with one command, from a program."""

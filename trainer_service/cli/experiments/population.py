@@ -24,12 +24,15 @@ def train_population(parsed: argparse.Namespace, overrides: Mapping[str, Any]) -
 
     overrides: the flags that are settings of the configuration, nested as in a file.
     """
-    from trainer_service.api.configuration import configuration_values
-    from trainer_service.api.experiments.population import train_population as train
+    from trainer_service.training.stop_signals import StopSignals
 
-    given = vars(parsed)
-    own = {name: given[name] for name in OF_THE_POPULATION if name in given}
-    result = train(configuration_values(parsed.trainer_config_path, overrides), parsed.space, **own)
+    with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
+        from trainer_service.api.configuration import configuration_values
+        from trainer_service.api.experiments.population import train_population as train
+
+        own = {name: value for name, value in vars(parsed).items() if name in OF_THE_POPULATION}
+        configuration = configuration_values(parsed.trainer_config_path, overrides)
+        result = train(configuration, parsed.space, stop=stop, **own)
     _print(result)
     return 0
 

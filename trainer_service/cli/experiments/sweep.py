@@ -26,13 +26,16 @@ def sweep_configuration(parsed: argparse.Namespace, overrides: Mapping[str, Any]
 
     overrides: the flags that are settings of the configuration, nested as in a file.
     """
-    from trainer_service.api.configuration import configuration_values
-    from trainer_service.api.experiments.sweep import sweep
-    from trainer_service.experiments.space import short_text
+    from trainer_service.training.stop_signals import StopSignals
 
-    given = vars(parsed)
-    own = {name: given[name] for name in OF_THE_SWEEP if name in given}
-    result = sweep(configuration_values(parsed.trainer_config_path, overrides), parsed.space, **own)
+    with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
+        from trainer_service.api.configuration import configuration_values
+        from trainer_service.api.experiments.sweep import sweep
+        from trainer_service.experiments.space import short_text
+
+        own = {name: value for name, value in vars(parsed).items() if name in OF_THE_SWEEP}
+        configuration = configuration_values(parsed.trainer_config_path, overrides)
+        result = sweep(configuration, parsed.space, stop=stop, **own)
     if parsed.json:
         say_json(_as_json(result))
     elif parsed.dry_run:
@@ -50,7 +53,7 @@ def _print(result: SweepResult) -> None:
     counts = {
         state: sum(trial.state == state for trial in ended) for state in ("complete", "pruned", "failed")
     }
-    say(f"\n{len(ended)} trials: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    say("\nTrials: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     for trial in result.ranked[:_SHOWN_TRIALS]:
         say(f"  trial {trial.number:4d}  {result.objective} {trial.score:.6g}  {short_text(trial.values)}")
     if result.importances:
