@@ -40,9 +40,9 @@ class Task:
 
 
 TASKS = {
-    "basic": Task("sim:basic", 4000, 1000, 250, (16, 32, 64, 128)),
-    "3dball": Task("sim:3dball", 120_000, 30_000, 6000, (64, 128, 256, 512)),
-    "cartpole": Task("gym:CartPole-v1", 60_000, 15_000, 3000, (64, 128, 256, 512)),
+    "basic": Task("sim:basic", 2000, 500, 250, (16, 32, 64, 128)),
+    "3dball": Task("sim:3dball", 48_000, 12_000, 3000, (64, 128, 256, 512)),
+    "cartpole": Task("gym:CartPole-v1", 24_000, 6000, 1500, (64, 128, 256, 512)),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -126,9 +127,6 @@ def test_a_population_finds_a_schedule_that_learn_replays(workplace: Path, stop:
     assert second[worst].values != first[worst].values
     assert [member.step for member in second] == [900] * 3
     assert_replayed(Path("p"), Path("again"))
-
-    again = run_population(plan(), Path("q"), resume=False, jobs=1, stop=stop, place=ThisProcess())
-    assert again.generations == population.generations
 
 
 def test_a_member_that_a_signal_ended_is_trained_again_from_the_last_generation(
@@ -281,30 +279,31 @@ def test_simulators_that_attach_are_refused(workplace: Path, stop: StopSignals) 
 
 
 def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
     while not path.exists():
+        assert time.monotonic() < deadline, f"no {path}"
         time.sleep(0.02)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="kills a process as POSIX does")
+@pytest.mark.timeout(600)
 def test_a_killed_population_is_resumed_and_its_schedule_replayed(start, mlagents_style, configure) -> None:
-    configure(
-        "Basic", **{key: value for key, value in BASIC.items() if key != "summary_freq"}, summary_freq=100
-    )
+    configure("Basic", **{**BASIC, "max_steps": 6000, "summary_freq": 500, "checkpoint_interval": 500})
     Path("space.yaml").write_text(json.dumps(SPACE))
     population = (
-        "population", "config.yaml", "--space=space.yaml", "--env=sim:basic", "--members=3", "--interval=450",
+        "population", "config.yaml", "--space=space.yaml", "--env=sim:basic", "--members=3", "--interval=3000",
         "--jobs=2", "--seed=4", "--run-id=p",
     )  # fmt: skip
     running = start(*population)
-    wait_for(Path("results/p/generation-2/member-1/run_logs/job.log"))
+    wait_for(Path("results/p/generation-2/member-1/Basic/Basic-4000.safetensors"))
     running.signal(signal.SIGKILL)
     running.end()
-    resumed = start(*population, "--resume")
-    assert resumed.end() == 0, resumed.said
-    assert "The best policy is in results/p/best" in resumed.said
+    resumed = mlagents_style(*population, "--resume")
+    assert resumed.code == 0, resumed.err
+    assert f"The best policy is in {Path('results/p/best')}" in resumed.out
     state = json.loads(Path("results/p/population.json").read_text())
-    assert [[member["step"] for member in generation] for generation in state["generations"]] == [
-        [450] * 3, [900] * 3,
-    ]  # fmt: skip
+    steps = [[member["step"] for member in generation] for generation in state["generations"]]
+    assert steps == [[3000] * 3, [6000] * 3]
     assert_replayed(Path("results/p"), Path("results/again"))
     said = mlagents_style("evaluate", "best", "--results-dir=results/p", "--episodes=4", "--json")
     assert said.code == 0, said.err
