@@ -97,7 +97,7 @@ def find_run(text: str, results_dir: Path) -> Path:
 def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
     """The folders of runs, each once. Patterns such as ``walker-*`` are of run ids, or of paths.
 
-    An id stands for its runs with several seeds, ``walker`` for ``walker-1``, ``walker-2`` …, where it is no run itself.
+    An id that is no run itself stands for its runs with several seeds: ``walker`` for ``walker-1``, ``walker-2`` …
 
     Raises:
         UserError: a text is not of a run.

@@ -33,7 +33,7 @@ _REMOVED = {
     "--keep-checkpoints": ("by ML-Agents 0.17", "write keep_checkpoints: N in the configuration of a behavior instead"),
     "--lesson": ("in ML-Agents 0.17", "write --resume instead, which goes on in the lesson that the run has reached"),
     "--multi-gpu": ("in ML-Agents 0.15", "write --num-learners K instead, for K GPUs"),
-    "--num-runs": ("in ML-Agents 0.14", "write a command for each run instead, with its own --run-id and --seed"),
+    "--num-runs": ("in ML-Agents 0.14", "write --seeds 1-N instead, which trains a run for each seed"),
     "--sampler": ("by ML-Agents 0.17", "write samplers under environment_parameters in the configuration instead"),
     "--save-freq": ("in ML-Agents 0.17", "write checkpoint_interval: N in the configuration of a behavior instead"),
     "--slow": ("in ML-Agents 0.13", "write --time-scale 1 instead"),

@@ -145,14 +145,18 @@ class SweepStudy:
         self._study.sampler = self._make_sampler((self._seed * 1_000_003 + number) % _SEEDS)
         trial = self._study.ask()
         self._draw(trial)
-        return self._record(trial.number)
+        return _record(self._frozen(trial.number))
 
     def trials(self) -> list[TrialRecord]:
-        """All trials, by number. Those that a kill interrupted while values were drawn have theirs now."""
-        for frozen in self._study.get_trials(deepcopy=False):
-            if not frozen.state.is_finished() and _VALUES not in frozen.user_attrs:
-                self._draw(self._trial(frozen.number))
-        return [self._record(frozen.number) for frozen in self._study.get_trials(deepcopy=False)]
+        """All trials, by number."""
+        return list(map(_record, self._study.get_trials(deepcopy=False)))
+
+    def interrupted(self) -> list[TrialRecord]:
+        """The trials that an earlier process left running. Those that were killed between two draws are drawn now."""
+        left = [each for each in self._study.get_trials(deepcopy=False) if not each.state.is_finished()]
+        for trial in left:
+            self._draw(self._trial(trial.number))
+        return [_record(self._frozen(trial.number)) for trial in left]
 
     def report(self, number: int, at: int, value: float) -> bool:
         """Reports the value of a running trial at its summary number ``at``. Returns whether to prune the trial."""
@@ -178,7 +182,7 @@ class SweepStudy:
     def best(self) -> TrialRecord | None:
         """The complete trial with the best score; None before the first."""
         try:
-            return self._record(self._study.best_trial.number)
+            return _record(self._study.best_trial)
         except ValueError:
             return None
 
@@ -218,17 +222,18 @@ class SweepStudy:
         self._trial(number).set_user_attr(_STEPS, steps)
         self._study.tell(number, score, state=TrialState[state])
 
-    def _record(self, number: int) -> TrialRecord:
-        frozen = self._frozen(number)
-        states: Mapping[str, State] = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
-        return TrialRecord(
-            number=number,
-            state=states.get(frozen.state.name, "running"),
-            values=frozen.user_attrs.get(_VALUES, {}),
-            score=frozen.value,
-            steps=frozen.user_attrs.get(_STEPS, 0),
-            message=frozen.user_attrs.get(_MESSAGE, ""),
-        )
+
+def _record(frozen: Any) -> TrialRecord:
+    """The record of a trial of Optuna."""
+    states: Mapping[str, State] = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+    return TrialRecord(
+        number=frozen.number,
+        state=states.get(frozen.state.name, "running"),
+        values=frozen.user_attrs.get(_VALUES, {}),
+        score=frozen.value,
+        steps=frozen.user_attrs.get(_STEPS, 0),
+        message=frozen.user_attrs.get(_MESSAGE, ""),
+    )
 
 
 def _storage(journal: Path) -> Any:

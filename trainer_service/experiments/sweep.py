@@ -223,7 +223,7 @@ class _Sweep:
 
     def run(self) -> None:
         """Runs trials until there is none to begin and none goes on."""
-        self._waiting.extend(trial for trial in self.study.trials() if trial.state == "running")
+        self._waiting.extend(self.study.interrupted())
         while True:
             if self._must_stop():
                 self.pool.stop_all()
@@ -269,6 +269,7 @@ class _Sweep:
             self._complete(runs)
             return
         job = runs.job(index)
+        _logger.info("Run %s begins. %s", job.name, short_text(trial.values))
         self._running[job.name] = _RunningTrial(runs, index, RunWatch(runs.path(index)), restarts=restarts)
         self.pool.start(job)
 

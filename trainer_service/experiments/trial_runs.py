@@ -36,7 +36,7 @@ class SweepFolder:
         <results-dir>/<sweep>/
           base.yaml               the configuration of every trial, without the sampled values
           best.yaml               the configuration of the best trial
-          settings.json           what must not change while the sweep goes on
+          settings.json           settings that must not change while the sweep goes on
           journal.log             Optuna's study
           trial-0003/             the run of a trial; with several seeds trial-0003-SEED
     """
@@ -55,7 +55,7 @@ class SweepFolder:
 
     @property
     def settings(self) -> Path:
-        """What must not change while the sweep goes on."""
+        """The settings that must not change while the sweep goes on."""
         return self.path / "settings.json"
 
     @property

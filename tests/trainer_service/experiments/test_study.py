@@ -96,7 +96,7 @@ def test_trial_that_was_killed_between_two_draws_gets_the_others(tmp_path: Path)
     lines = journal.read_bytes().splitlines(keepends=True)
     kept = next(at for at, line in enumerate(lines) if b'"rate"' in line)
     journal.write_bytes(b"".join(lines[: kept + 1]))
-    (trial,) = study_in(tmp_path).trials()
+    (trial,) = study_in(tmp_path).interrupted()
     assert trial.state == "running"
     assert trial.values["rate"] == first.values["rate"]
     assert trial.values.keys() >= {"kind", "memory", "share", "budget"}

@@ -104,7 +104,8 @@ class _Screen:
     def look(self, runs: Sequence[SeedRun], running: Sequence[str], ends: Sequence[JobEnd]) -> None:
         """Shows how the runs stand."""
         ended = {
-            end.job.name: "failed" if end.message else "saved" if end.stopped else "done" for end in ends
+            end.job.name: "failed" if end.message else "stopped" if end.stopped else "finished"
+            for end in ends
         }
         self._rows = [(run, _state(run, running, ended), self._behaviors(run)) for run in runs]
         if self.console is None:
@@ -114,7 +115,7 @@ class _Screen:
         elif time.monotonic() >= self._next_lines_s:
             self._next_lines_s = time.monotonic() + _LINES_S
             for run, state, behaviors in self._rows:
-                for name, behavior in behaviors.items() if state == "runs" else ():
+                for name, behavior in behaviors.items() if state == "running" else ():
                     _logger.info("%s: %s: %s", run.run_id, name, ", ".join(progress_words(behavior)))
 
     def _behaviors(self, run: SeedRun) -> Mapping[str, Any]:
@@ -152,7 +153,7 @@ class _Screen:
                 table.add_row(*head)
             for name, each in behaviors.items():
                 mean = each["mean_return"] if each["mean_group_return"] is None else each["mean_group_return"]
-                rate = each["steps_per_s"] if state == "runs" else None
+                rate = each["steps_per_s"] if state == "running" else None
                 table.add_row(
                     *head,
                     Text(printable(name), no_wrap=True, overflow="ellipsis"),
@@ -167,8 +168,8 @@ class _Screen:
 
 def _state(run: SeedRun, running: Sequence[str], ended: Mapping[str, str]) -> str:
     if run.run_id in running:
-        return "runs"
-    return ended.get(run.run_id, "done" if run.action == "skip" else "waits")
+        return "running"
+    return ended.get(run.run_id, "finished" if run.action == "skip" else "waiting")
 
 
 def _print_end(options: RunOptions, runs: Sequence[SeedRun]) -> None:
