@@ -109,6 +109,8 @@ def _learn(parsed: argparse.Namespace) -> int:
         end_rank(serve_launched())
     given = vars(parsed)
     if "seeds" in given:
+        if "schedule" in given:
+            raise UserError("--schedule: expected no --seeds beside it, as a schedule has seeds of its own")
         from trainer_service.cli.experiments.seeds import learn_seeds
 
         return learn_seeds(given, _overrides(given))

@@ -91,6 +91,13 @@ def test_a_checkpoint_to_resume_from_is_refused(schedule: Path) -> None:
         segment_overrides(read_schedule(schedule), {"checkpoint_settings": {"resume": 500}})
 
 
+def test_a_schedule_for_several_seeds_is_refused(mlagents_style, configure, schedule: Path) -> None:
+    configure("Basic")
+    said = mlagents_style("learn", "config.yaml", "--seeds=1-2", f"--schedule={schedule}")
+    assert said.code == 2
+    assert "--schedule: expected no --seeds beside it" in said.err
+
+
 def rows(run_id: str) -> list[dict[str, Any]]:
     """Rows of metrics.jsonl, without the clock."""
     lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
