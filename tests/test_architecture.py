@@ -21,6 +21,7 @@ LEAVES = (
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
+    "trainer_service.watching",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 

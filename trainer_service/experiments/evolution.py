@@ -1,4 +1,4 @@
-"""Population based training (Jaderberg et al. 2017): which members are replaced, and by which values."""
+"""Selection and perturbation of members in population based training (Jaderberg et al. 2017)."""
 
 from __future__ import annotations
 

@@ -280,7 +280,9 @@ class Population:
             run_jobs([self._job(index) for index in left], jobs, stop=stop, place=place, on_look=look)
         if not stop.requested and (left := [index for index, each in enumerate(newest) if not each.ended]):
             names = ", ".join(map(run_id, left))
-            raise UserError(f"{names}: ended by a signal {_TRIES} times: see {RunLayout(self.run(left[0])).job_log}")
+            raise UserError(
+                f"{names}: ended by a signal {_TRIES} times: see {RunLayout(self.run(left[0])).job_log}"
+            )
 
     def _job(self, index: int) -> Job:
         """The training of a member, in a folder that is made anew."""

@@ -15,7 +15,14 @@ SPACE = {"behaviors.Basic.hyperparameters.learning_rate": {"low": 1e-4, "high": 
 
 
 def populate(stop: StopSignals | None = None, **settings: Any) -> trainer_service.PopulationResult:
-    given = {"env": "sim:basic", "interval": 4000, "members": 3, "run_id": "p", "results_dir": Path("runs"), **settings}
+    given = {
+        "env": "sim:basic",
+        "interval": 4000,
+        "members": 3,
+        "run_id": "p",
+        "results_dir": Path("runs"),
+        **settings,
+    }
     return trainer_service.train_population("basic", SPACE, stop=stop, verbose=0, **given)
 
 
