@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import trainer_service
+from trainer_service.api.experiments.population import PopulationResult
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.training.stop_signals import StopSignals
 
 SPACE = {"behaviors.Basic.hyperparameters.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}}
 
 
-def populate(stop: StopSignals | None = None, **settings: Any) -> trainer_service.PopulationResult:
+def populate(stop: StopSignals | None = None, **settings: Any) -> PopulationResult:
     given = {
         "env": "sim:basic",
         "interval": 4000,
