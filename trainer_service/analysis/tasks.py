@@ -211,14 +211,17 @@ def _improvement(runs: Mapping[str, Sequence[TaskRun]], others: Mapping[str, Seq
     count, tasks = len(own), range(len(runs))
 
     def averaged(scores: Floats) -> Floats:
-        return np.mean(
-            [
-                probability_of_improvement(
-                    scores[..., :count][..., own_tasks == task], scores[..., count:][..., other_tasks == task]
-                )
-                for task in tasks
-            ],
-            axis=0,
+        return np.asarray(
+            np.mean(
+                [
+                    probability_of_improvement(
+                        scores[..., :count][..., own_tasks == task],
+                        scores[..., count:][..., other_tasks == task],
+                    )
+                    for task in tasks
+                ],
+                axis=0,
+            )
         )
 
     together = np.concatenate([own_tasks, other_tasks + len(runs)])
