@@ -287,6 +287,21 @@ def _add_compare(commands: Any) -> None:
         "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
     )
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
+    compare.add_argument(
+        "--to", type=Path, metavar="FILE",
+        help="write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
+    )  # fmt: skip
+    compare.add_argument(
+        "--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores"
+    )
+    compare.add_argument(
+        "--method", dest="methods", action="append", default=[], metavar="NAME=PATTERN",
+        help="with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+    )  # fmt: skip
+    compare.add_argument(
+        "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
+        help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+    )  # fmt: skip
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
