@@ -21,10 +21,17 @@ LEAVES = (
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
+    "trainer_service.watching",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 
-WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+WIRING = (
+    "trainer_service.training.train",
+    "trainer_service.api",
+    "trainer_service.api.experiments",
+    "trainer_service.cli",
+    "trainer_service.cli.experiments",
+)
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
