@@ -21,13 +21,20 @@ LEAVES = (
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
+    "trainer_service.watching",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 
 ABOVE_OTHERS = ("trainer_service.doctor", "trainer_service.experiments")
 """Leaves that import other leaves: the doctor checks them, experiments read the curves of their runs."""
 
-WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+WIRING = (
+    "trainer_service.training.train",
+    "trainer_service.api",
+    "trainer_service.api.experiments",
+    "trainer_service.cli",
+    "trainer_service.cli.experiments",
+)
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -80,7 +87,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING, "trainer_service.api.experiments"),
+    (*WIRING,),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own

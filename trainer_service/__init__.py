@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from trainer_service.api.comparison import compare, compare_tasks, report
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.experiments.seeds import train_seeds
     from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
-    from trainer_service.api.seeds import train_seeds
     from trainer_service.api.train import train
+    from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
@@ -72,6 +73,7 @@ __all__ = [
     "sweep",
     "train",
     "train_seeds",
+    "watch",
 ]
 
 _HOME = {
@@ -102,7 +104,8 @@ _HOME = {
     "report": "api.comparison",
     "sweep": "api.experiments.sweep",
     "train": "api.train",
-    "train_seeds": "api.seeds",
+    "train_seeds": "api.experiments.seeds",
+    "watch": "api.watch",
 }
 
 

@@ -16,8 +16,8 @@ from processes import CommandProcess, wait_until
 
 import trainer_service
 from trainer_service.analysis.run_record import find_runs
+from trainer_service.api.experiments.seeds import is_finished
 from trainer_service.api.run_arguments import SETTINGS
-from trainer_service.api.seeds import is_finished
 from trainer_service.cli import main
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import RunOptions, parse_run_options

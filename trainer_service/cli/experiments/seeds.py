@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.api.experiments.seeds import is_finished, run_seeds
 from trainer_service.api.run_arguments import SETTINGS
-from trainer_service.api.seeds import is_finished, run_seeds
 from trainer_service.cli.output import say
 from trainer_service.cli.status import progress_words, status_of
 from trainer_service.config import load_run_options
