@@ -171,7 +171,7 @@ def test_marl_eval_reads_the_file(compared: TaskComparison) -> None:
     processing = pytest.importorskip("marl_eval.utils.data_processing_utils")
     diagnosis = pytest.importorskip("marl_eval.utils.diagnose_data_errors")
     raw = marl_eval(compared)
-    assert diagnosis.DiagnoseData(raw_data=raw).check_data()["valid_runs"]["all"] is True
+    assert diagnosis.DiagnoseData(raw_data=raw).check_data()["all"]["valid_runs"] is True
     processed = processing.data_process_pipeline(raw_data=raw, metrics_to_normalize=["return"])
     matrices, _ = processing.create_matrices_for_rliable(
         data_dictionary=processed, environment_name="all", metrics_to_normalize=["return"]
