@@ -28,7 +28,13 @@ LEAVES = (
 ABOVE_OTHERS = ("trainer_service.doctor", "trainer_service.experiments")
 """Leaves that import other leaves: the doctor checks them, experiments read the curves of their runs."""
 
-WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+WIRING = (
+    "trainer_service.training.train",
+    "trainer_service.api",
+    "trainer_service.api.experiments",
+    "trainer_service.cli",
+    "trainer_service.cli.experiments",
+)
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -36,6 +42,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge",),
     ("unity_bridge.codec",),
     ("unity_bridge.side_channels", "unity_bridge.transport", "unity_bridge.demonstrations"),
+    ("unity_bridge.remote",),
     (
         "unity_bridge.simulators",
         "unity_bridge.simulators.foreign",
@@ -81,7 +88,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING, "trainer_service.api.experiments", "trainer_service.cli.experiments"),
+    (*WIRING,),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own

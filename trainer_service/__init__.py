@@ -19,7 +19,7 @@ from trainer_service._version import __version__
 
 if TYPE_CHECKING:
     from trainer_service.api.clone import clone
-    from trainer_service.api.comparison import compare, report
+    from trainer_service.api.comparison import compare, compare_tasks, report
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
     from trainer_service.api.experiments.population import train_population
@@ -61,6 +61,7 @@ __all__ = [
     "__version__",
     "clone",
     "compare",
+    "compare_tasks",
     "evaluate",
     "export",
     "load_metrics",
@@ -93,6 +94,7 @@ _HOME = {
     "Trajectories": "rollout.trajectories",
     "clone": "api.clone",
     "compare": "api.comparison",
+    "compare_tasks": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
     "load_metrics": "api.metrics",

@@ -149,9 +149,20 @@ def _add_learn(commands: Any) -> None:
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     simulators.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="certificate of that port, in PEM (default: made for a --host beyond this machine)",
+    )
+    simulators.add_argument("--tls-key", metavar="FILE", help="its private key, in PEM")
+    simulators.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="tokens that the port accepts, one a line (default: made likewise)",
+    )
+    simulators.add_argument(
         "--insecure-listen",
         action="store_true",
-        help="--host may be an address that other machines reach; nobody is asked for a password there",
+        help="no TLS and no token, though other machines reach --host; for a network that you trust",
     )
     _add_settings(simulators, "env_args")
     _add_settings(learn.add_argument_group("engine"), *_names_in("engine_settings"))
@@ -302,6 +313,21 @@ def _add_compare(commands: Any) -> None:
         "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
     )
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
+    compare.add_argument(
+        "--to", type=Path, metavar="FILE",
+        help="write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
+    )  # fmt: skip
+    compare.add_argument(
+        "--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores"
+    )
+    compare.add_argument(
+        "--method", dest="methods", action="append", default=[], metavar="NAME=PATTERN",
+        help="with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+    )  # fmt: skip
+    compare.add_argument(
+        "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
+        help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+    )  # fmt: skip
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
@@ -606,6 +632,13 @@ def _add_doctor(commands: Any) -> None:
     )  # fmt: skip
     doctor.add_argument(
         "--insecure-ray", action="store_true", help="look at it even if it asks nobody for a token"
+    )
+    doctor.add_argument(
+        "--join", nargs="?", const="", metavar="CODE",
+        help="the join code of a trainer on another machine; without CODE that in TRAINER_SERVICE_JOIN",
+    )  # fmt: skip
+    doctor.add_argument(
+        "--address", metavar="HOST:PORT", help="where that trainer is (default: what its code says)"
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import LoadedOptions, RunOptions
 
+_ATTACH_PORT = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
+
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
 
@@ -67,6 +69,7 @@ def _run(parsed: argparse.Namespace) -> int:
         LaunchError,
         PluginError,
         PortInUse,
+        RemoteError,
     )
 
     try:
@@ -74,7 +77,7 @@ def _run(parsed: argparse.Namespace) -> int:
     except UserError as error:
         print_error(str(error))
         return error.exit_code
-    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError) as error:
+    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError, RemoteError) as error:
         print_error(str(error))
         return 2
     except BridgeError as error:
@@ -116,6 +119,9 @@ def _learn(parsed: argparse.Namespace) -> int:
         return learn_seeds(given, _overrides(given))
     if "jobs" in given:
         raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
+    if not given.keys().isdisjoint(_ATTACH_PORT):
+        # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train
         from trainer_service.config import load_run_options
@@ -141,9 +147,7 @@ def _learn(parsed: argparse.Namespace) -> int:
                 outcome = train(
                     segment.options,
                     console=console,
-                    host=given.get("host", "127.0.0.1"),
-                    port=given.get("port", 5004),
-                    insecure_listen=given.get("insecure_listen", False),
+                    **{name: given[name] for name in _ATTACH_PORT if name in given},
                     callbacks=callbacks,
                     stop=stop,
                 )
@@ -344,6 +348,8 @@ def _doctor(parsed: argparse.Namespace) -> int:
         config=config,
         env=options.env_settings.env_path,
         options=options,
+        join=given.get("join"),
+        address=given.get("address"),
     )
     findings = []
     for finding in run_checks(setup):

@@ -33,6 +33,7 @@ from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.service import PortSecurity
 
 __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
@@ -78,14 +79,16 @@ class Bridge:
     ) -> None:
         self.close()
 
-    def listen(self, host: str = "127.0.0.1", port: int = 5004) -> int:
+    def listen(self, host: str = "127.0.0.1", port: int = 5004, security: PortSecurity | None = None) -> int:
         """Opens a port to which any number of simulators may attach. Returns the port, chosen if 0 was given.
+
+        security: TLS, and who may call; None admits every caller, without encryption.
 
         Raises:
             PortInUse: another process listens there.
             BridgeError: the address cannot be bound.
         """
-        endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached)
+        endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached, security=security)
         self._listeners.add(endpoint)
         return endpoint.port
 

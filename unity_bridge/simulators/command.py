@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from unity_bridge.errors import BridgeError
+from unity_bridge.errors import BridgeError, RemoteError
+from unity_bridge.remote.dialing import TrainerConnection
+from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode, split_address
 from unity_bridge.side_channels import FloatParameter, expert_record
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
@@ -53,12 +55,13 @@ def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_
     """
     try:
         arguments = parse(argv)
+        trainer = _trainer(arguments)
     except SceneError as error:
         return _fail(error, 2)
     try:
         academy = academy_for(arguments)
         with relayed_warnings(academy), opened(arguments, academy, opener) as (scene, watch):
-            return _run(scene, academy, watch, arguments)
+            return _run(scene, academy, watch, arguments, trainer)
     except SceneError as error:
         # The traceback comes first, the error last: people read the end of a log.
         print(users_traceback(error), end="", file=sys.stderr)
@@ -133,10 +136,26 @@ def opened(
             scene.close()
 
 
-def _run(scene: Scene, academy: Academy, watch: Watch, arguments: argparse.Namespace) -> int:
+def _trainer(arguments: argparse.Namespace) -> int | TrainerConnection:
+    """The trainer's port on this machine, or the way to one on another. Raises SceneError."""
+    if arguments.join is None:
+        return int(arguments.mlagents_port)
+    try:
+        return TrainerConnection(JoinCode.given(arguments.join), arguments.address)
+    except RemoteError as error:
+        raise SceneError(str(error)) from None
+
+
+def _run(
+    scene: Scene,
+    academy: Academy,
+    watch: Watch,
+    arguments: argparse.Namespace,
+    trainer: int | TrainerConnection,
+) -> int:
     reason = run(
         scene,
-        arguments.mlagents_port,
+        trainer,
         seed=arguments.seed,
         episodes=arguments.episodes,
         watch=watch,
@@ -195,6 +214,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     _refuse_misspelt(parser, unknown)
     if arguments.record and (problem := recording_problem(arguments.record)):
         parser.error(f"--record: {problem}")
+    if arguments.address and arguments.join is None:
+        parser.error("--address: expected --join with it, which says what the trainer there has to show")
     return arguments
 
 
@@ -226,6 +247,19 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_PORT,
         metavar="N",
         help=f"where the trainer listens on this machine (default {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--join",
+        nargs="?",
+        const="",
+        metavar="CODE",
+        help=f"the join code of a trainer on another machine; without CODE that in {JOIN_VARIABLE}",
+    )
+    parser.add_argument(
+        "--address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where that trainer is (default: what its code says)",
     )
     parser.add_argument(
         "--agents",
@@ -370,6 +404,14 @@ def _natural(text: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
     return number
+
+
+def _address(text: str) -> str:
+    try:
+        split_address(text)
+    except RemoteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _port(text: str) -> int:

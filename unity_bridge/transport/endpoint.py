@@ -20,7 +20,7 @@ from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.ports import address_of, require_free
-from unity_bridge.transport.service import Respond, Service
+from unity_bridge.transport.service import PortSecurity, Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
 LOGGER = logging.getLogger(__name__)
@@ -73,7 +73,9 @@ class HangUp:
 class Endpoint:
     """A port that accepts any number of simulators and puts everything they say into an inbox."""
 
-    def __init__(self, host: str, port: int, inbox: Inbox, *, capacity: int) -> None:
+    def __init__(
+        self, host: str, port: int, inbox: Inbox, *, capacity: int, security: PortSecurity | None = None
+    ) -> None:
         """Listens.
 
         Args:
@@ -81,6 +83,7 @@ class Endpoint:
             port: 0 lets the system choose.
             inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
             capacity: calls that may wait at once, beside the first of each connection. More are refused.
+            security: TLS, and who may call; None admits every caller, without encryption.
 
         Raises:
             PortInUse: another process listens there.
@@ -102,6 +105,7 @@ class Endpoint:
                     capacity=capacity,
                     accept=self._accept,
                     on_broken=self._on_broken,
+                    security=security,
                 ),
                 inbox,
             )

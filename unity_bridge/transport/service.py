@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
 
 Respond = Callable[[bytes | str | None], None]
 """Ends a call: bytes answer it, a text refuses it, None lets it go. Only the first response counts."""
 
 Accept = Callable[[str, bytes, Respond], Callable[[], None]]
 """Takes a message: its peer, its data, and how to respond. Returns what to do if the client is gone before that."""
+
+
+PING_SERVICE, PING_METHOD = "unity_bridge.Remote", "Ping"
+"""Of a secured port: admitted callers are told the time there, and nothing of the run is touched."""
+
+
+class PortSecurity(Protocol):
+    """TLS of a port, and who may call there."""
+
+    @property
+    def credentials(self) -> grpc.ServerCredentials: ...
+
+    def refusal(self, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> str:
+        """Returns why a call is refused before its message is read; empty if it is admitted. From any thread."""
+        ...
+
+    def watch(self, now: float) -> None:
+        """Does what is due; called about once a second while the port is open."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +57,6 @@ class Service:
 
     on_broken: Callable[[str], None]
     """A function to call with the peer of a call that brought no complete message, or too large a one."""
+
+    security: PortSecurity | None = None
+    """None: every caller is admitted, without encryption."""

@@ -37,7 +37,7 @@ def metrics_of(run: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not path.exists():
         assert time.monotonic() < deadline, f"no {path}"
         time.sleep(0.02)

@@ -1,1 +1,1 @@
-"""Several runs with one command, from a program."""
+"""The functions behind commands that make several runs."""

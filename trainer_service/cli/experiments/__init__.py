@@ -1,1 +1,1 @@
-"""The commands that run several runs."""
+"""Commands that make several runs."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LINES_S = 30.0
 """Seconds between lines on the progress of runs outside a terminal."""
-_ATTACHING = {"host": "--host", "port": "--port", "insecure_listen": "--insecure-listen"}
+_ATTACHING = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
 _SWITCHES = {"quiet": "-q", "no_plugins": "--no-plugins", "deterministic": "--deterministic"}
 
 _logger = logging.getLogger(__name__)
@@ -47,8 +47,9 @@ def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any]) -> int:
         UserError: a flag or a setting cannot be used.
     """
     seeds = parse_seeds(given["seeds"])
-    for name, flag in _ATTACHING.items():
+    for name in _ATTACHING:
         if name in given:
+            flag = f"--{name.replace('_', '-')}"
             raise UserError(
                 f"{flag}: with --seeds no simulator attaches; expected an environment to start (--env)"
             )
