@@ -137,9 +137,8 @@ def _moments(plan: Plan) -> tuple[dict[str, Any], list[str]]:
             try:
                 moments[part.optimizer.key] = plan.moments(part, part.optimizer)
             except UNREADABLE as error:
-                left_out.append(
-                    f"the {part.optimizer.key.replace('_', ' ')}'s moments, which start anew: {' '.join(str(error).split())}"
-                )
+                name, reason = part.optimizer.key.replace("_", " "), " ".join(str(error).split())
+                left_out.append(f"the {name}'s moments, which start anew: {reason}")
     return moments, left_out
 
 
