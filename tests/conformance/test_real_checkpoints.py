@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import yaml
 
-from trainer_service.cli.import_checkpoint import import_results
+from trainer_service.interop.mlagents_results import import_results
 from trainer_service.policy import load_policy
 
 MEMORY = {"memory_size": 12, "sequence_length": 16}

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from trainer_service.algorithms import Compute, make_learner
-from trainer_service.cli.import_checkpoint import import_results, spec_of
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import (
@@ -20,6 +19,7 @@ from trainer_service.interop.mlagents_checkpoint import (
     convert_checkpoint,
     load_mlagents_checkpoint,
 )
+from trainer_service.interop.mlagents_results import import_results, spec_of
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.policy import Policy, load_policy
 
