@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from trainer_service.api.experiments.seeds import train_seeds
     from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
-    from trainer_service.api.hub import load_from_hub, push_to_hub
+    from trainer_service.hub.share import load_from_hub, push_to_hub
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
@@ -98,13 +98,13 @@ _HOME = {
     "compare_tasks": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
-    "load_from_hub": "api.hub",
+    "load_from_hub": "hub.share",
     "load_metrics": "api.metrics",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
     "play": "api.play",
-    "push_to_hub": "api.hub",
+    "push_to_hub": "hub.share",
     "record": "api.record",
     "report": "api.comparison",
     "sweep": "api.experiments.sweep",

@@ -31,6 +31,8 @@ class FakeHub:
     """All bytes of requests that are not downloads: paths, headers and bodies."""
     downloads: list[str] = field(default_factory=list)
     endpoint: str = ""
+    refuses_tokens: bool = False
+    """Whether every token is unknown."""
 
 
 @contextmanager
@@ -60,7 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length)) if length is not None else self._chunks()
         self.hub.received.append(f"{self.path}\n{self.headers}".encode() + body)
         path = urlsplit(self.path).path
-        if path == "/api/repos/create":
+        if self.hub.refuses_tokens:
+            self._json({"error": "Invalid username or password."}, 401)
+        elif path == "/api/repos/create":
             asked = json.loads(body)
             self.hub.created.append(asked)
             name = f"{asked['organization']}/{asked['name']}" if asked.get("organization") else asked["name"]

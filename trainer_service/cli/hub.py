@@ -16,7 +16,7 @@ _MOST_NAMED = 5
 
 def push(parsed: argparse.Namespace) -> int:
     """Evaluates a run and uploads it."""
-    from trainer_service.api.hub import push_to_hub
+    from trainer_service.hub.share import push_to_hub
     from trainer_service.metrics.console import Console
 
     if parsed.episodes < 0:
@@ -48,7 +48,7 @@ def push(parsed: argparse.Namespace) -> int:
 
 def load(parsed: argparse.Namespace) -> int:
     """Makes a run of a repository."""
-    from trainer_service.api.hub import load_from_hub
+    from trainer_service.hub.share import load_from_hub
     from trainer_service.metrics.console import Console
 
     repo_id = parsed.repo or parsed.repo_id

@@ -21,7 +21,8 @@ from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RESULTS
 
 if TYPE_CHECKING:
-    from trainer_service.interop.hub_run import LoadedRun
+    from trainer_service.hub.downloaded_run import LoadedRun
+    from trainer_service.rollout.episode_scores import Score
     from trainer_service.runs.folder import RunFolder
 
 
@@ -74,7 +75,7 @@ def push_to_hub(
         UserError: no such run, nowhere to play, huggingface_hub is not installed, or the Hub refuses.
         BridgeError: the simulator failed.
     """
-    from trainer_service.interop.hub_repository import require_repo_id, upload
+    from trainer_service.hub.repository import require_repo_id, upload
 
     require_repo_id(repo_id)
     folder = folder_of(run)
@@ -95,7 +96,12 @@ def push_to_hub(
                     film=film_of,
                     progress=progress,
                 )
-            results = _results(scores, seed)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            results = {
+                name: result_of(score, seed=seed, evaluated_at=now)
+                for name, score in scores.items()
+                if score.returns
+            }
         _write(folder, repo_id, target, results, checkpoint=checkpoint, with_state=with_state)
         files = tuple(
             sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
@@ -130,8 +136,8 @@ def load_from_hub(
             read, or the run id is taken.
     """
     from trainer_service.config.names import validate_run_id
-    from trainer_service.interop.hub_repository import download, find_snapshot, require_repo_id
-    from trainer_service.interop.hub_run import make_run, wanted_files
+    from trainer_service.hub.repository import download, find_snapshot, require_repo_id
+    from trainer_service.hub.downloaded_run import make_run, wanted_files
     from trainer_service.runs.layout import RunLayout
 
     results = Path(results_dir)
@@ -160,8 +166,8 @@ def _write(
 ) -> None:
     """Writes all shared files but the film."""
     from trainer_service.config import load_run_options
-    from trainer_service.interop.hub_card import model_card
-    from trainer_service.interop.hub_package import CARD, FILM, RESULTS, write_package
+    from trainer_service.hub.card import model_card
+    from trainer_service.hub.package import CARD, FILM, RESULTS, write_package
 
     shared = write_package(folder, target, checkpoint=checkpoint, with_state=with_state)
     if results:
@@ -172,12 +178,33 @@ def _write(
     write_atomic(target / CARD, card)
 
 
-def _results(scores: Any, seed: int) -> dict[str, dict[str, Any]]:
-    from trainer_service.interop.hub_card import result_of
+def result_of(score: Score, *, seed: int, evaluated_at: str) -> dict[str, Any]:
+    """Returns the score of a behavior, under the keys that readers of ``results.json`` know, with its interval.
 
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    The returns are those of groups where there are groups.
+
+    Args:
+        score: of at least one episode, by the policy's most likely actions.
+        seed: of the simulator.
+        evaluated_at: ISO date and time.
+    """
+    import numpy as np
+
+    from trainer_service.analysis.aggregates import CONFIDENCE, estimate
+
+    returns = np.array(score.group_returns or score.returns, np.float64)
+    mean = estimate(lambda values: values.mean(axis=-1), returns, np.zeros(len(returns), np.int64))
+    interval = None if np.isnan(mean.low) else [mean.low, mean.high]
     return {
-        name: result_of(score, seed=seed, evaluated_at=now) for name, score in scores.items() if score.returns
+        "mean_reward": mean.value,
+        "std_reward": float(returns.std()),
+        "is_deterministic": True,
+        "n_eval_episodes": len(returns),
+        "eval_datetime": evaluated_at,
+        "of_groups": bool(score.group_returns),
+        "confidence": CONFIDENCE,
+        "confidence_interval": interval,
+        "seed": seed,
     }
 
 

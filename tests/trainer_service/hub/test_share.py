@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -321,3 +322,34 @@ def test_a_run_id_that_is_taken_is_named(hub: FakeHub, run: Path) -> None:
     with pytest.raises(UserError, match="run id 'hybrid' is taken"):
         load_from_hub("ada/hybrid", results_dir="results")
     np.testing.assert_array_equal(hub.downloads, [])
+
+
+def test_a_token_that_the_hub_refuses_is_named(
+    hub: FakeHub, run: Path, mlagents_style: Callable[..., Any]
+) -> None:
+    hub.refuses_tokens = True
+    said = mlagents_style("push", run, "--repo=ada/hybrid", "--no-evaluation")
+    assert said.code == 2
+    assert "repository 'ada/hybrid'" in said.err
+    assert "log in with: hf auth login" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_without_the_library_the_extra_is_named(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, mlagents_style: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    said = mlagents_style("load", "ada/hybrid")
+    assert said.code == 2
+    assert "pip install 'trainer-service[hub]'" in said.err
+
+
+def test_a_run_that_nobody_can_play_needs_an_environment(
+    hub: FakeHub, run: Path, mlagents_style: Callable[..., Any]
+) -> None:
+    path = run / "configuration.yaml"
+    path.write_text(path.read_text().replace("env_path: sim:hybrid", "env_path: null"))
+    said = mlagents_style("push", run, "--repo=ada/hybrid")
+    assert said.code == 2
+    assert "--no-evaluation" in said.err
+    assert not hub.received

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from trainer_service.config import RunOptions, dump_run_options, load_run_options
 from trainer_service.errors import UserError
-from trainer_service.interop.hub_package import is_shared, shared_options
-from trainer_service.interop.hub_repository import Snapshot
+from trainer_service.hub.package import is_shared, shared_options
+from trainer_service.hub.repository import Snapshot
 from trainer_service.interop.mlagents_results import import_results
 from trainer_service.policy import Policy
 from trainer_service.runs.checkpoint import load_checkpoint

@@ -5,43 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import yaml
 
 from trainer_service._version import __version__
-from trainer_service.analysis.aggregates import CONFIDENCE, estimate
 from trainer_service.config import RunOptions
-from trainer_service.rollout.episode_scores import Score
 from trainer_service.runs.checkpoint import Checkpoint
 
 LIBRARIES = ("ml-agents", "trainer-service")
 """The library that the Hub files the model under, and ours."""
-
-
-def result_of(score: Score, *, seed: int, evaluated_at: str) -> dict[str, Any]:
-    """Returns the score of a behavior, under the keys that readers of ``results.json`` know, with its interval.
-
-    The returns are those of groups where there are groups.
-
-    Args:
-        score: of at least one episode, by the policy's most likely actions.
-        seed: of the simulator.
-        evaluated_at: ISO date and time.
-    """
-    returns = np.array(score.group_returns or score.returns, np.float64)
-    mean = estimate(lambda values: values.mean(axis=-1), returns, np.zeros(len(returns), np.int64))
-    interval = None if np.isnan(mean.low) else [mean.low, mean.high]
-    return {
-        "mean_reward": mean.value,
-        "std_reward": float(returns.std()),
-        "is_deterministic": True,
-        "n_eval_episodes": len(returns),
-        "eval_datetime": evaluated_at,
-        "of_groups": bool(score.group_returns),
-        "confidence": CONFIDENCE,
-        "confidence_interval": interval,
-        "seed": seed,
-    }
 
 
 def model_card(
@@ -58,7 +29,7 @@ def model_card(
         repo_id: the repository's name, ``USER/NAME``.
         options: the shared options.
         checkpoints: by behavior; the first names the environment, as for ML-Agents.
-        results: of ``result_of`` by behavior; none without an evaluation.
+        results: the entries of results.json by behavior; none without an evaluation.
         has_film: whether the repository has a film.
     """
     environment = next(iter(checkpoints))
