@@ -636,7 +636,9 @@ def _add_push(commands: Any) -> None:
     which.add_argument("run", nargs="?", metavar="RUN", help="a run id, or the folder of a run")
     which.add_argument("--run-id", metavar="ID", help="the same, as mlagents-push-to-hf has it")
     push.add_argument("--local-dir", type=Path, metavar="DIR", help="the folder of the run, with --run-id")
-    push.add_argument("--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME")
+    push.add_argument(
+        "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
+    )
     push.add_argument("--private", action="store_true", help="make a new repository private")
     push.add_argument("--commit-message", default="Push to Hub", metavar="TEXT")
     push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")

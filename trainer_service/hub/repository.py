@@ -36,8 +36,8 @@ def require_repo_id(repo_id: str) -> str:
     return repo_id
 
 
-def upload(folder: Path, repo_id: str, *, private: bool, message: str) -> str:
-    """Uploads all files of a folder as one commit, into a repository that is made if need be. Returns its address.
+def create_repository(repo_id: str, *, private: bool) -> str:
+    """Makes a repository unless it exists. Returns its address.
 
     private: makes a new repository private; without it, the account's or organization's default holds (public, as a
     rule).
@@ -46,9 +46,13 @@ def upload(folder: Path, repo_id: str, *, private: bool, message: str) -> str:
         UserError: huggingface_hub is not installed, nobody is logged in, or the Hub refuses.
     """
     with _hub(repo_id) as api:
-        address = api.create_repo(repo_id, exist_ok=True, private=private or None)
+        return str(api.create_repo(repo_id, exist_ok=True, private=private or None))
+
+
+def upload(folder: Path, repo_id: str, message: str) -> None:
+    """Uploads all files of a folder as one commit. Raises UserError where the Hub refuses."""
+    with _hub(repo_id) as api:
         api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
-    return str(address)
 
 
 def find_snapshot(repo_id: str, revision: str | None = None) -> Snapshot:

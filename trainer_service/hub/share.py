@@ -6,14 +6,14 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.api.environments import EnvironmentLike, environment_for
-from trainer_service.api.evaluate import EVALUATION_SEED, evaluate_run
+from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
+from trainer_service.api.evaluate import EVALUATION_SEED, Playing, evaluate_run
 from trainer_service.api.films import FilmOptions
 from trainer_service.api.trained_run import folder_of, options_of
 from trainer_service.errors import UserError
@@ -75,39 +75,28 @@ def push_to_hub(
         UserError: no such run, nowhere to play, huggingface_hub is not installed, or the Hub refuses.
         BridgeError: the simulator failed.
     """
-    from trainer_service.hub.repository import require_repo_id, upload
+    from trainer_service.hub.repository import create_repository, require_repo_id, upload
 
+    folder, environment = folder_of(run), environment_for(env, env_args=env_args)
     require_repo_id(repo_id)
-    folder = folder_of(run)
+    if episodes:
+        _require_environment(folder, environment)
     with ExitStack() as stack:
         target = _empty_folder(to) if to else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        results = {}
-        if episodes:
-            _require_environment(folder, env)
-            film_of = FilmOptions(target / "replay.mp4") if film else None
-            with film_of.required() if film_of else ExitStack():
-                _, scores = evaluate_run(
-                    folder,
-                    environment_for(env, env_args=env_args),
-                    episodes=episodes,
-                    deterministic=True,
-                    checkpoint=checkpoint,
-                    seed=seed,
-                    film=film_of,
-                    progress=progress,
-                )
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            results = {
-                name: result_of(score, seed=seed, evaluated_at=now)
-                for name, score in scores.items()
-                if score.returns
-            }
+        # First, so that a missing login is known before the evaluation.
+        address = str(target) if to else create_repository(repo_id, private=private)
+        playing: Playing = {
+            "episodes": episodes,
+            "film": FilmOptions(target / "replay.mp4") if film else None,
+            "progress": progress,
+        }
+        results = _evaluated(folder, environment, checkpoint, seed, playing) if episodes else {}
         _write(folder, repo_id, target, results, checkpoint=checkpoint, with_state=with_state)
-        files = tuple(
-            sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
-        )
-        address = str(target) if to else upload(target, repo_id, private=private, message=commit_message)
-        return SharedRun(address, files)
+        names = (path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+        files = tuple(sorted(names))
+        if not to:
+            upload(target, repo_id, commit_message)
+    return SharedRun(address, files)
 
 
 def load_from_hub(
@@ -153,6 +142,21 @@ def load_from_hub(
     with tempfile.TemporaryDirectory(prefix=".load-", dir=results) as temporary:
         download(snapshot, names, Path(temporary))
         return make_run(Path(temporary), snapshot, name, results_dir=results)
+
+
+def _evaluated(
+    folder: RunFolder, environment: Environment, checkpoint: str, seed: int, playing: Playing
+) -> dict[str, dict[str, Any]]:
+    """The entries of results.json by behavior, of the policy's most likely actions."""
+    film = playing.get("film")
+    with nullcontext() if film is None else film.required():
+        _, scores = evaluate_run(
+            folder, environment, deterministic=True, checkpoint=checkpoint, seed=seed, **playing
+        )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {
+        name: result_of(score, seed=seed, evaluated_at=now) for name, score in scores.items() if score.returns
+    }
 
 
 def _write(
@@ -208,8 +212,8 @@ def result_of(score: Score, *, seed: int, evaluated_at: str) -> dict[str, Any]:
     }
 
 
-def _require_environment(folder: RunFolder, env: EnvironmentLike | None) -> None:
-    if env is None and options_of(folder).env_settings.env_path is None:
+def _require_environment(folder: RunFolder, environment: Environment) -> None:
+    if environment.env_path is None and options_of(folder).env_settings.env_path is None:
         raise UserError(
             f"run '{folder.path.name}' was trained by simulators that attached: name an environment to evaluate it on "
             "with --env, or share it without a score with --no-evaluation (episodes=0 in Python)"

@@ -34,7 +34,9 @@ SHARED = {
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHub]:
+def hub(
+    processes: None, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FakeHub]:
     """The server, and a huggingface_hub that knows no other."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
         monkeypatch.delitem(sys.modules, name)
@@ -174,6 +176,14 @@ def test_the_files_may_be_looked_at_first(
     again = mlagents_style("push", str(run), "--repo=ada/hybrid", "--to=shared")
     assert again.code == 2
     assert "'shared' is not empty" in again.err
+
+
+def test_a_film_of_the_evaluation_is_shared(run: Path, mlagents_style: Callable[..., Any]) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    said = mlagents_style("push", run, "--repo=ada/hybrid", "--episodes=2", "--film", "--to=shared")
+    assert said.code == 0, said.err
+    assert Path("shared/replay.mp4").read_bytes()[4:8] == b"ftyp"
+    assert "`replay.mp4`" in Path("shared/README.md").read_text()
 
 
 def test_a_run_of_ml_agents_is_imported(hub: FakeHub, mlagents_style: Callable[..., Any]) -> None:
