@@ -108,8 +108,9 @@ def _hub(repo_id: str) -> Iterator[Any]:
     import huggingface_hub
     from huggingface_hub import errors
 
+    api = huggingface_hub.HfApi(library_name="trainer-service")
     try:
-        yield huggingface_hub.HfApi(library_name="trainer-service")
+        yield api
     except errors.RepositoryNotFoundError:
         raise UserError(
             f"repository '{repo_id}': not found; check its name, and if it is private log in with: hf auth login"
@@ -121,4 +122,4 @@ def _hub(repo_id: str) -> Iterator[Any]:
     except Exception as error:  # the library passes on whatever its HTTP client raises
         status = getattr(getattr(error, "response", None), "status_code", None)
         hint = "; log in with: hf auth login" if status in (401, 403) else ""
-        raise UserError(f"repository '{repo_id}': {first_line(error)}{hint}") from None
+        raise UserError(f"repository '{repo_id}' at {api.endpoint}: {first_line(error)}{hint}") from None

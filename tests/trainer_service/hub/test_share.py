@@ -340,7 +340,7 @@ def test_a_token_that_the_hub_refuses_is_named(
     hub.refuses_tokens = True
     said = mlagents_style("push", run, "--repo=ada/hybrid", "--no-evaluation")
     assert said.code == 2
-    assert "repository 'ada/hybrid'" in said.err
+    assert f"repository 'ada/hybrid' at {hub.endpoint}: " in said.err
     assert "log in with: hf auth login" in said.err
     assert "Traceback" not in said.err
 
