@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trainer_service.api.experiments.seeds import train_seeds
     from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
-    from trainer_service.hub.share import load_from_hub, push_to_hub
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
     from trainer_service.api.record import record
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
+    from trainer_service.hub.share import load_from_hub, push_to_hub
     from trainer_service.policy import Policy, load_policy
     from trainer_service.policy.gym_policy import GymPolicy
     from trainer_service.policy.pettingzoo_policy import PettingZooPolicy

@@ -33,7 +33,7 @@ _ROOT_FILES = frozenset(
 )
 _BEHAVIOR_FILE = re.compile(r"checkpoint\.safetensors|events\.out\.tfevents\.\d+\.\d+")
 _LOCAL = re.compile(r"(^|[\s='\"(@,])(~|/|\\|[A-Za-z]:[\\/]|file:)")
-"""What paths of a machine begin with."""
+"""The beginnings of local paths."""
 
 
 def is_shared(name: str) -> bool:

@@ -125,8 +125,8 @@ def load_from_hub(
             read, or the run id is taken.
     """
     from trainer_service.config.names import validate_run_id
-    from trainer_service.hub.repository import download, find_snapshot, require_repo_id
     from trainer_service.hub.downloaded_run import make_run, wanted_files
+    from trainer_service.hub.repository import download, find_snapshot, require_repo_id
     from trainer_service.runs.layout import RunLayout
 
     results = Path(results_dir)

@@ -11,11 +11,11 @@ import yaml
 from every_trainer import actions_of, combinations, make_behavior, settings_for
 from unlike_agents import make_team
 
-from trainer_service.hub.share import result_of
 from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.config import TrainerSettings, dump_run_options, parse_run_options
 from trainer_service.hub.card import model_card
 from trainer_service.hub.package import is_shared, shared_options, write_package
+from trainer_service.hub.share import result_of
 from trainer_service.policy import Policy
 from trainer_service.rollout.episode_scores import Score
 from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
