@@ -8,66 +8,26 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
 from urllib.parse import unquote
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.steps import Actions, Steps
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import limits
+from unity_bridge.transport.calls import Call as Call
+from unity_bridge.transport.calls import HangUp as HangUp
+from unity_bridge.transport.calls import Source as Source
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.ports import address_of, require_free
-from unity_bridge.transport.service import Respond, Service
+from unity_bridge.transport.relayed_calls import SESSION, relayed_call
+from unity_bridge.transport.service import Metadata, Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
 LOGGER = logging.getLogger(__name__)
 
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
-
-# gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
-_REFUSAL_CHARACTERS = 600
-
-
-class Source(Hashable, Protocol):
-    """The place that a call comes from: an endpoint, or a simulator in its stead."""
-
-    @property
-    def port(self) -> int: ...
-
-
-class Call:
-    """One message of one simulator, and the way back."""
-
-    __slots__ = ("_respond", "data", "endpoint", "peer")
-
-    def __init__(
-        self, endpoint: Source, peer: str, data: bytes | Steps, respond: Callable[[Any], None]
-    ) -> None:
-        self.endpoint = endpoint
-        self.peer = peer
-        """The caller as gRPC names it: stable for one connection."""
-        self.data = data
-        """The message; steps as they are where it comes from this process."""
-        self._respond = respond
-
-    def answer(self, data: bytes | Actions) -> None:
-        """Sends a message back, or actions for steps as they are. Whatever follows, the first response counts."""
-        self._respond(data)
-
-    def refuse(self, text: str) -> None:
-        """Fails the call with status INVALID_ARGUMENT and this text."""
-        self._respond(text[:_REFUSAL_CHARACTERS])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HangUp:
-    """The event that the client of a call is gone before the call was over."""
-
-    call: Call
 
 
 class Endpoint:
@@ -118,7 +78,11 @@ class Endpoint:
         """Sends what has been answered, drops every other call and frees the port."""
         self._server.stop()
 
-    def _accept(self, peer: str, data: bytes, respond: Respond) -> Callable[[], None]:
+    def _accept(self, peer: str, data: bytes, respond: Respond, metadata: Metadata) -> Callable[[], None]:
+        named = dict(metadata)
+        if SESSION in named and (relayed := relayed_call(self, data, respond, named)) is not None:
+            self._inbox.put(relayed)
+            return lambda: None  # the relay sends the exchange again; one that does not is timed out
         call = Call(self, peer, data, respond)
         self._inbox.put(call)
         return lambda: self._inbox.put(HangUp(call))

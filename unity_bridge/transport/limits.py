@@ -20,6 +20,9 @@ MOST_SILENT_CALLS = 256
 """Calls of one port that have not brought their message yet. One more takes the place of the oldest, never of one that
 has spoken."""
 
+LEAST_PING_INTERVAL_S = 5
+"""How often a client with a waiting call may ask whether the line still stands; gRPC itself allows it every 300 s."""
+
 _HANDSHAKE_S = 20
 _MOST_CONNECTIONS = 4096
 
@@ -32,6 +35,7 @@ def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", LEAST_PING_INTERVAL_S * 1000),
         ("grpc.max_allowed_incoming_connections", most_connections(capacity)),
     )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Respond = Callable[[bytes | str | None], None]
 """Ends a call: bytes answer it, a text refuses it, None lets it go. Only the first response counts."""
 
-Accept = Callable[[str, bytes, Respond], Callable[[], None]]
-"""Takes a message: its peer, its data, and how to respond. Returns what to do if the client is gone before that."""
+Metadata = Iterable[tuple[str, str | bytes]]
+"""The metadata of a call; values are bytes where the key ends in ``-bin``."""
+
+Accept = Callable[[str, bytes, Respond, Metadata], Callable[[], None]]
+"""Takes a message: its peer, its data, how to respond, and the metadata of its call. Returns what to do if the client is
+gone before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,106 @@
+"""Calls of a relay: numbered exchanges of a session, so that one that is sent again is answered again, never counted twice.
+
+A relay numbers the exchanges of each conversation from 1 on, in gRPC's metadata. It sends an exchange again when it lost
+the line before the reply came; the trainer then answers with the same reply.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from unity_bridge.transport.calls import Call, Source
+from unity_bridge.transport.service import Respond
+
+SESSION = "x-relay-session"
+"""Key of the conversation's name: the relay's host, the simulator's number there, and random digits."""
+
+EXCHANGE = "x-relay-exchange"
+"""Key of the exchange's number in its conversation, from 1 on."""
+
+REPORT = "x-relay-report-bin"
+"""Key of a text for the trainer's log, in UTF-8: how a simulator's process ended, and the last lines of its output."""
+
+LONGEST_REPORT = 4000
+"""Bytes of a report; gRPC takes 8 KiB of metadata."""
+
+UNKNOWN_SESSION = "unknown relay session: introduce the simulator again"
+"""The refusal of a later exchange whose conversation the trainer does not know: another trainer held it, or it is over."""
+
+_PREFIX = "relay:"
+"""What a peer begins with in place of gRPC's ``ipv4:``."""
+
+_SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}/\d{1,9}-[0-9a-f]{16}")
+_NUMBER = re.compile(r"[1-9]\d{0,17}")
+
+_MOST_SESSIONS = 4096
+
+
+class RelayedCall(Call):
+    """One exchange of a relayed simulator. It keeps its reply, for the case that the relay sends the exchange again."""
+
+    __slots__ = ("number", "report", "_reply")
+
+    def __init__(self, endpoint: Source, session: str, number: int, data: bytes, respond: Respond, report: str) -> None:
+        super().__init__(endpoint, _PREFIX + session, data, respond)
+        self.number = number
+        self.report = report
+        self._reply: bytes | str | None = None
+
+    def answer(self, data: Any) -> None:
+        """Sends a message back, on the line that the exchange was last sent on."""
+        self._reply = data
+        self._respond(data)
+
+    def refuse(self, text: str) -> None:
+        """Fails the call with status INVALID_ARGUMENT and this text."""
+        self._reply = text
+        super().refuse(text)
+
+    def repeat(self, again: RelayedCall) -> None:
+        """Moves to the line of the same exchange, sent again; answers there if this one is answered."""
+        self._respond(None)
+        self._respond = again._respond
+        if isinstance(self._reply, str):
+            super().refuse(self._reply)
+        elif self._reply is not None:
+            self._respond(self._reply)
+
+
+class RelayedCalls:
+    """The latest exchange of each relayed conversation."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, RelayedCall] = {}
+
+    def admit(self, call: RelayedCall) -> bool:
+        """Whether an exchange is the next of its conversation. Any other is answered here: again, or with a refusal."""
+        latest = self._latest.pop(call.peer, None)
+        if latest is None and call.number > 1:
+            call.refuse(UNKNOWN_SESSION)
+            return False
+        if latest is not None and call.number != latest.number + 1:
+            self._latest[call.peer] = latest
+            if call.number == latest.number:
+                latest.repeat(call)
+            else:
+                call.refuse(f"exchange {call.number}: expected {latest.number + 1}, or {latest.number} once more")
+            return False
+        self._latest[call.peer] = call  # the last of the dictionary
+        if len(self._latest) > _MOST_SESSIONS:
+            del self._latest[next(iter(self._latest))]
+        return True
+
+
+def relayed_call(
+    endpoint: Source, data: bytes, respond: Respond, metadata: Mapping[str, str | bytes]
+) -> RelayedCall | None:
+    """Returns a call as an exchange of a relay; None where its metadata is not valid."""
+    session, number, report = metadata.get(SESSION, ""), metadata.get(EXCHANGE, ""), metadata.get(REPORT, b"")
+    if not isinstance(session, str) or not isinstance(number, str) or not isinstance(report, bytes):
+        return None
+    if not _SESSION.fullmatch(session) or not _NUMBER.fullmatch(number):
+        return None
+    text = report[:LONGEST_REPORT].decode(errors="replace")
+    return RelayedCall(endpoint, session, int(number), data, respond, text)
