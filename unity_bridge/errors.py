@@ -27,6 +27,10 @@ class PortInUse(BridgeError):
     """The address to listen on belongs to another process."""
 
 
+class RemoteError(BridgeError):
+    """A connection over a network that cannot be made or offered: its join code, address, certificate or token."""
+
+
 class DemonstrationError(BridgeError):
     """A recording that cannot be read or written. One line: the file, what was expected, what came."""
 

@@ -1,0 +1,203 @@
+"""The client's side: a channel to the trainer of a join code, whose certificate is checked before the token is sent."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from unity_bridge.errors import RemoteError
+from unity_bridge.remote.certificate import Certificate
+from unity_bridge.remote.join_code import JoinCode, split_address
+from unity_bridge.transport.endpoint import METHOD, SERVICE
+from unity_bridge.untrusted_text import first_line
+
+Metadata = tuple[tuple[str, str], ...]
+
+DIAL_S = 5.0
+"""How long each address may take to answer."""
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_http_proxy", 0),  # a proxy for the internet would swallow the way to this machine
+    # The trainer may start after us: look again soon, not after gRPC's growing pauses.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Two clients of one process must not share a connection: the trainer tells simulators apart by it.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class TrainerUnreachable(RemoteError):
+    """None of the trainer's addresses answers; it may later."""
+
+
+class CertificateMismatch(RemoteError):
+    """Another server than the trainer of the join code answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedAddress:
+    """An address where the trainer of a join code was found."""
+
+    address: str
+    certificate: Certificate
+    name: str
+    """A name that the certificate is issued for."""
+
+    def open_channel(self) -> grpc.Channel:
+        """Opens a channel that accepts this certificate and no other."""
+        return grpc.secure_channel(
+            self.address,
+            grpc.ssl_channel_credentials(self.certificate.pem.encode()),
+            options=[*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", self.name)],
+        )
+
+
+def find_trainer(code: JoinCode, address: str | None = None, *, timeout_s: float = DIAL_S) -> PinnedAddress:
+    """Finds the first address of a join code that answers with the code's certificate. Sends no token.
+
+    Args:
+        code: the join code.
+        address: ``HOST:PORT`` to try in place of the code's own addresses.
+        timeout_s: how long each address may take.
+
+    Raises:
+        TrainerUnreachable: no address answers.
+        CertificateMismatch: another certificate answers, or one that is not valid now.
+        RemoteError: the address is not ``HOST:PORT``.
+    """
+    failures: list[RemoteError] = []
+    for each in [address] if address else code.addresses:
+        try:
+            return _pin(each, code.fingerprint, timeout_s)
+        except RemoteError as error:
+            failures.append(error)
+    # Another server at one address says nothing of the others, but more than an address without any.
+    failures.sort(key=lambda error: not isinstance(error, CertificateMismatch))
+    raise type(failures[0])("; ".join(str(error) for error in failures))
+
+
+def authorization(token: str) -> Metadata:
+    """Returns the metadata that carry a token."""
+    return (("authorization", f"Bearer {token}"),)
+
+
+class TrainerConnection:
+    """Messages to the trainer of a join code, over a channel that is opened anew whenever it broke.
+
+    Opening it anew reads the certificate again: the trainer may have renewed it, for the same key.
+    """
+
+    def __init__(self, code: JoinCode, address: str | None = None, *, timeout_s: float = DIAL_S) -> None:
+        """Prepares; the first exchange dials. The arguments are those of ``find_trainer``."""
+        self.code = code
+        self._given = address
+        self._timeout_s = timeout_s
+        self._channel: grpc.Channel | None = None
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] | None = None
+        self._authorization = authorization(code.token)
+        self.address = address or code.addresses[0]
+        """Where the trainer was found, or is looked for first."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the channel; the next exchange would open another one."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = self._call = None
+
+    def exchange(
+        self, data: bytes, timeout: float | None = None, metadata: Sequence[tuple[str, str]] = ()
+    ) -> bytes:
+        """Sends a message and returns the reply.
+
+        Args:
+            data: the message.
+            timeout: seconds; None waits without an end.
+            metadata: sent beside the token.
+
+        Raises:
+            TrainerUnreachable, CertificateMismatch: as ``find_trainer``; the message has not been sent.
+            grpc.RpcError: the call failed. UNAUTHENTICATED is a refused token, UNAVAILABLE a broken connection.
+        """
+        call = self._call or self._open()
+        try:
+            return call(data, timeout=timeout, metadata=(*self._authorization, *metadata))
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                self.close()
+            raise
+
+    __call__ = exchange
+
+    def _open(self) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+        found = find_trainer(self.code, self._given, timeout_s=self._timeout_s)
+        self.address = found.address
+        self._channel = found.open_channel()
+        self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        return self._call
+
+
+def _pin(address: str, fingerprint: bytes, timeout_s: float) -> PinnedAddress:
+    """Reads the certificate at an address and compares it with a fingerprint."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below
+    der, _ = _handshake(address, context, timeout_s)
+    try:
+        certificate = Certificate.read(der)
+    except ValueError as error:
+        raise CertificateMismatch(f"{address}: its certificate is {error}") from None
+    if not hmac.compare_digest(certificate.fingerprint, fingerprint):
+        raise CertificateMismatch(
+            f"{address}: expected the certificate {fingerprint.hex()[:16]}… of the join code, got "
+            f"{certificate.fingerprint.hex()[:16]}…: another server, or another trainer than the code is of; "
+            "no token was sent"
+        )
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # also one that an authority has signed
+    trusting.load_verify_locations(cadata=certificate.der)
+    _, name = _handshake(address, trusting, timeout_s)
+    return PinnedAddress(address, certificate, name)
+
+
+def _handshake(address: str, context: ssl.SSLContext, timeout_s: float) -> tuple[bytes, str]:
+    """Returns the certificate of a server, and a name in it if the context verifies."""
+    context.set_alpn_protocols(["h2"])
+    host, port = split_address(address)
+    try:
+        with socket.create_connection((host, port), timeout_s) as line, context.wrap_socket(line) as tls:
+            der, read = tls.getpeercert(binary_form=True), tls.getpeercert()
+    except ssl.SSLCertVerificationError as error:
+        raise CertificateMismatch(
+            f"{address}: its certificate is not valid: {error.verify_message}"
+        ) from None
+    except (ssl.SSLError, ConnectionResetError) as error:
+        raise TrainerUnreachable(f"{address}: no TLS: {first_line(error)}") from None
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise TrainerUnreachable(f"{address}: cannot connect: {reason}") from None
+    return der or b"", _name_in(read or {}, host)
+
+
+def _name_in(certificate: Mapping[str, Any], host: str) -> str:
+    """Returns a name that a certificate is issued for: an alternative name, or the common name of older ones."""
+    names = [value for _, value in certificate.get("subjectAltName", ())]
+    names += [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return str(names[0]).replace("*", "x") if names else host

@@ -1,0 +1,91 @@
+"""The join code: a text to copy, with all that a simulator on another machine needs to dial the trainer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from typing import Self
+
+from unity_bridge.errors import RemoteError
+from unity_bridge.untrusted_text import quoted
+
+JOIN_VARIABLE = "TRAINER_SERVICE_JOIN"
+"""The environment variable that holds the join code where no flag does: a list of processes shows flags to everyone."""
+
+LEAST_TOKEN, MOST_TOKEN = 16, 200
+"""Characters of a token."""
+
+_PREFIX = "TS1-"
+_FINGERPRINT_BYTES = 32
+_CHECKSUM_BYTES = 4
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCode:
+    """The trainer's addresses, a token, and the fingerprint of the trainer's public key."""
+
+    addresses: tuple[str, ...]
+    """``HOST:PORT`` each, the likeliest first."""
+
+    token: str
+
+    fingerprint: bytes
+    """The SHA-256 digest of the certificate's public key."""
+
+    def __str__(self) -> str:
+        return f"join code for {', '.join(self.addresses)}"  # without the token, wherever it is logged
+
+    __repr__ = __str__
+
+    def text(self) -> str:
+        """Returns the code as one word: ``TS1-…``."""
+        token = self.token.encode("ascii")
+        content = bytes([*self.fingerprint, len(token), *token, *",".join(self.addresses).encode()])
+        return _PREFIX + base64.urlsafe_b64encode(content + _checksum(content)).decode().rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads a code, spaces around it aside.
+
+        Raises:
+            RemoteError: the text is no join code, or a part of one.
+        """
+        word = text.strip()
+        if not word.startswith(_PREFIX) or len(word) > _LONGEST:
+            # Quoted only here: of a real code even a part is a secret.
+            raise RemoteError(
+                f"join code: expected {_PREFIX}… as the trainer prints it, got {quoted(word[:8])}"
+            )
+        try:
+            body = word.removeprefix(_PREFIX)
+            data = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+            content, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+            if checksum != _checksum(content):
+                raise ValueError
+            fingerprint, rest = content[:_FINGERPRINT_BYTES], content[_FINGERPRINT_BYTES:]
+            token, addresses = rest[1 : 1 + rest[0]].decode("ascii"), rest[1 + rest[0] :].decode()
+            return cls(tuple(addresses.split(",")), token, fingerprint)
+        except (ValueError, IndexError, binascii.Error):
+            raise RemoteError(
+                f"join code: {len(word)} characters that are not a whole code: copy all of {_PREFIX}…, on one line"
+            ) from None
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()[:_CHECKSUM_BYTES]
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Returns the host and the port of ``HOST:PORT``, also of ``[::1]:5005``.
+
+    Raises:
+        RemoteError: it is no address with a port.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RemoteError(f"address: expected HOST:PORT, got {quoted(address)}")
+    return host, int(port)
