@@ -49,11 +49,14 @@ class Handshake:
         described = UnityMessageProto()
         described.unity_output.rl_initialization_output.brain_parameters.extend(self._behaviors.values())
         # Protobuf merges messages that lie one behind the other.
-        return [self._introduction, self._confirmation + (described.SerializeToString() if self._behaviors else b"")]
+        return [
+            self._introduction,
+            self._confirmation + (described.SerializeToString() if self._behaviors else b""),
+        ]
 
 
 def _initialization(data: bytes) -> tuple[UnityRLInitializationOutputProto | None, bool]:
-    """Returns what a message says about its simulator, and whether it has steps. The trainer refuses what is no message."""
+    """Returns what a message says about its simulator, and whether it has steps; nothing of bytes that are no message."""
     found: UnityRLInitializationOutputProto | None = None
     has_steps = False
     try:

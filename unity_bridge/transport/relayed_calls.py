@@ -1,7 +1,7 @@
-"""Calls of a relay: numbered exchanges of a session, so that one that is sent again is answered again, never counted twice.
+"""Calls of a relay: numbered exchanges, so that one that is sent again gets the same reply and counts once.
 
-A relay numbers the exchanges of each conversation from 1 on, in gRPC's metadata. It sends an exchange again when it lost
-the line before the reply came; the trainer then answers with the same reply.
+A relay numbers the exchanges of each conversation from 1 on, in gRPC's metadata. It sends an exchange again when it
+lost the line before the reply came; the trainer then answers with the same reply.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote, unquote
 
 from unity_bridge.transport.calls import Call, Source
 from unity_bridge.transport.service import Respond
@@ -19,14 +20,14 @@ SESSION = "x-relay-session"
 EXCHANGE = "x-relay-exchange"
 """Key of the exchange's number in its conversation, from 1 on."""
 
-REPORT = "x-relay-report-bin"
-"""Key of a text for the trainer's log, in UTF-8: how a simulator's process ended, and the last lines of its output."""
+REPORT = "x-relay-report"
+"""Key of a text for the trainer's log, encoded as in URLs: how a process ended, and its last lines of output."""
 
-LONGEST_REPORT = 4000
-"""Bytes of a report; gRPC takes 8 KiB of metadata."""
+LONGEST_REPORT = 5000
+"""Characters of an encoded report; gRPC takes 8 KiB of metadata."""
 
 UNKNOWN_SESSION = "unknown relay session: introduce the simulator again"
-"""The refusal of a later exchange whose conversation the trainer does not know: another trainer held it, or it is over."""
+"""The refusal of a later exchange of a conversation that another trainer held, or that is over."""
 
 _PREFIX = "relay:"
 """What a peer begins with in place of gRPC's ``ipv4:``."""
@@ -34,15 +35,20 @@ _PREFIX = "relay:"
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}/\d{1,9}-[0-9a-f]{16}")
 _NUMBER = re.compile(r"[1-9]\d{0,17}")
 
+_READABLE = " /:;,.()[]=+'\""
+"""Characters of a report that stay as they are, beside letters and digits."""
+
 _MOST_SESSIONS = 4096
 
 
 class RelayedCall(Call):
     """One exchange of a relayed simulator. It keeps its reply, for the case that the relay sends the exchange again."""
 
-    __slots__ = ("number", "report", "_reply")
+    __slots__ = ("_reply", "number", "report")
 
-    def __init__(self, endpoint: Source, session: str, number: int, data: bytes, respond: Respond, report: str) -> None:
+    def __init__(
+        self, endpoint: Source, session: str, number: int, data: bytes, respond: Respond, report: str
+    ) -> None:
         super().__init__(endpoint, _PREFIX + session, data, respond)
         self.number = number
         self.report = report
@@ -85,7 +91,9 @@ class RelayedCalls:
             if call.number == latest.number:
                 latest.repeat(call)
             else:
-                call.refuse(f"exchange {call.number}: expected {latest.number + 1}, or {latest.number} once more")
+                call.refuse(
+                    f"exchange {call.number}: expected {latest.number + 1}, or {latest.number} once more"
+                )
             return False
         self._latest[call.peer] = call  # the last of the dictionary
         if len(self._latest) > _MOST_SESSIONS:
@@ -97,10 +105,14 @@ def relayed_call(
     endpoint: Source, data: bytes, respond: Respond, metadata: Mapping[str, str | bytes]
 ) -> RelayedCall | None:
     """Returns a call as an exchange of a relay; None where its metadata is not valid."""
-    session, number, report = metadata.get(SESSION, ""), metadata.get(EXCHANGE, ""), metadata.get(REPORT, b"")
-    if not isinstance(session, str) or not isinstance(number, str) or not isinstance(report, bytes):
-        return None
+    session, number = str(metadata.get(SESSION)), str(metadata.get(EXCHANGE))
     if not _SESSION.fullmatch(session) or not _NUMBER.fullmatch(number):
         return None
-    text = report[:LONGEST_REPORT].decode(errors="replace")
-    return RelayedCall(endpoint, session, int(number), data, respond, text)
+    report = unquote(str(metadata.get(REPORT, ""))[:LONGEST_REPORT])
+    return RelayedCall(endpoint, session, int(number), data, respond, report)
+
+
+def exchange_metadata(session: str, number: int, report: str = "") -> tuple[tuple[str, str], ...]:
+    """Returns the metadata of one exchange of a relay."""
+    metadata = ((SESSION, session), (EXCHANGE, str(number)))
+    return (*metadata, (REPORT, quote(report, safe=_READABLE)[:LONGEST_REPORT])) if report else metadata
