@@ -357,6 +357,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "status": _elsewhere("status:print_status"),
     "play": _elsewhere("play:play"),
     "record-demo": _record_demo,
+    "relay": _elsewhere("relay:relay_simulators"),
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),

@@ -56,7 +56,7 @@ class Handshake:
 
 
 def _initialization(data: bytes) -> tuple[UnityRLInitializationOutputProto | None, bool]:
-    """Returns what a message says about its simulator, and whether it has steps; nothing of bytes that are no message."""
+    """Returns what a message says about its simulator, and whether it has steps."""
     found: UnityRLInitializationOutputProto | None = None
     has_steps = False
     try:

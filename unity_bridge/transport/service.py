@@ -12,8 +12,8 @@ Metadata = Iterable[tuple[str, str | bytes]]
 """The metadata of a call; values are bytes where the key ends in ``-bin``."""
 
 Accept = Callable[[str, bytes, Respond, Metadata], Callable[[], None]]
-"""Takes a message: its peer, its data, how to respond, and the call's metadata. Returns what to do if the client is gone
-before that."""
+"""Takes a message: its peer, its data, how to respond, and the call's metadata. Returns what to do if the client
+is gone before that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
