@@ -40,6 +40,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "unity_bridge.simulators.scenes",
     ),
     ("unity_bridge.programs", "unity_bridge.server"),
+    ("unity_bridge.relay",),
     ("unity_bridge.environment",),
     ("trainer_service._version", "trainer_service.errors", "trainer_service.plugins"),
     ("trainer_service.ops",),

@@ -8,19 +8,18 @@ from __future__ import annotations
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.steps import Actions, Steps
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport import limits
-from unity_bridge.transport.calls import Call as Call
-from unity_bridge.transport.calls import HangUp as HangUp
-from unity_bridge.transport.calls import Source as Source
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.ports import address_of, require_free
-from unity_bridge.transport.relayed_calls import SESSION, relayed_call
 from unity_bridge.transport.service import Metadata, Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
@@ -29,11 +28,64 @@ LOGGER = logging.getLogger(__name__)
 SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
 
+# gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
+_REFUSAL_CHARACTERS = 600
+
+
+class Source(Hashable, Protocol):
+    """The place that a call comes from: an endpoint, or a simulator in its stead."""
+
+    @property
+    def port(self) -> int: ...
+
+
+class Call:
+    """One message of one simulator, and the way back."""
+
+    __slots__ = ("_respond", "data", "endpoint", "peer")
+
+    def __init__(
+        self, endpoint: Source, peer: str, data: bytes | Steps, respond: Callable[[Any], None]
+    ) -> None:
+        self.endpoint = endpoint
+        self.peer = peer
+        """The caller as gRPC names it: stable for one connection."""
+        self.data = data
+        """The message; steps as they are where it comes from this process."""
+        self._respond = respond
+
+    def answer(self, data: bytes | Actions) -> None:
+        """Sends a message back, or actions for steps as they are. Whatever follows, the first response counts."""
+        self._respond(data)
+
+    def refuse(self, text: str) -> None:
+        """Fails the call with status INVALID_ARGUMENT and this text."""
+        self._respond(text[:_REFUSAL_CHARACTERS])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HangUp:
+    """The event that the client of a call is gone before the call was over."""
+
+    call: Call
+
+
+MakeRelayed = Callable[[Source, bytes, Respond, Metadata], Call | None]
+"""Returns the call of a relay by its metadata; None for a simulator's own call."""
+
 
 class Endpoint:
     """A port that accepts any number of simulators and puts everything they say into an inbox."""
 
-    def __init__(self, host: str, port: int, inbox: Inbox, *, capacity: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        inbox: Inbox,
+        *,
+        capacity: int,
+        make_relayed: MakeRelayed | None = None,
+    ) -> None:
         """Listens.
 
         Args:
@@ -41,6 +93,7 @@ class Endpoint:
             port: 0 lets the system choose.
             inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
             capacity: calls that may wait at once, beside the first of each connection. More are refused.
+            make_relayed: recognizes the calls of relays; None where none may call.
 
         Raises:
             PortInUse: another process listens there.
@@ -50,6 +103,7 @@ class Endpoint:
             require_free(host, port)
         self.host = host
         self._inbox = inbox
+        self._make_relayed = make_relayed
         self._throttled = ThrottledLogger(LOGGER)
         serve = DirectServer if inbox.serves_directly else ThreadedServer
         try:
@@ -79,8 +133,7 @@ class Endpoint:
         self._server.stop()
 
     def _accept(self, peer: str, data: bytes, respond: Respond, metadata: Metadata) -> Callable[[], None]:
-        named = dict(metadata)
-        if SESSION in named and (relayed := relayed_call(self, data, respond, named)) is not None:
+        if self._make_relayed and (relayed := self._make_relayed(self, data, respond, metadata)):
             self._inbox.put(relayed)
             return lambda: None  # the relay sends the exchange again; one that does not is timed out
         call = Call(self, peer, data, respond)

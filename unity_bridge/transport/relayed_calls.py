@@ -7,12 +7,11 @@ lost the line before the reply came; the trainer then answers with the same repl
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
-from unity_bridge.transport.calls import Call, Source
-from unity_bridge.transport.service import Respond
+from unity_bridge.transport.endpoint import Call, Source
+from unity_bridge.transport.service import Metadata, Respond
 
 SESSION = "x-relay-session"
 """Key of the conversation's name: the relay's host, the simulator's number there, and random digits."""
@@ -101,14 +100,13 @@ class RelayedCalls:
         return True
 
 
-def relayed_call(
-    endpoint: Source, data: bytes, respond: Respond, metadata: Mapping[str, str | bytes]
-) -> RelayedCall | None:
-    """Returns a call as an exchange of a relay; None where its metadata is not valid."""
-    session, number = str(metadata.get(SESSION)), str(metadata.get(EXCHANGE))
+def relayed_call(endpoint: Source, data: bytes, respond: Respond, metadata: Metadata) -> RelayedCall | None:
+    """Returns a call as an exchange of a relay; None where its metadata names none, or no valid one."""
+    named = dict(metadata)
+    session, number = str(named.get(SESSION)), str(named.get(EXCHANGE))
     if not _SESSION.fullmatch(session) or not _NUMBER.fullmatch(number):
         return None
-    report = unquote(str(metadata.get(REPORT, ""))[:LONGEST_REPORT])
+    report = unquote(str(named.get(REPORT, ""))[:LONGEST_REPORT])
     return RelayedCall(endpoint, session, int(number), data, respond, report)
 
 
