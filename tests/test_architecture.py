@@ -31,6 +31,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge",),
     ("unity_bridge.codec",),
     ("unity_bridge.side_channels", "unity_bridge.transport", "unity_bridge.demonstrations"),
+    ("unity_bridge.remote",),
     (
         "unity_bridge.simulators",
         "unity_bridge.simulators.foreign",

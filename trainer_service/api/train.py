@@ -6,18 +6,20 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from trainer_service.api.arguments import named, nested, require_known
 from trainer_service.api.configuration import Configuration, read_configuration
 from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
+from trainer_service.collection.attach_port import EDITOR_PORT, AttachPort
 from trainer_service.config import RunOptions
 from trainer_service.config.section import OF_STABLE_BASELINES
 from trainer_service.errors import UserError
 from trainer_service.metrics.notebook import in_notebook
 from trainer_service.training.stop_signals import StopSignals
-from trainer_service.training.train import EDITOR_PORT, Outcome
+from trainer_service.training.train import Outcome
 from trainer_service.training.train import train as run_training
 from unity_bridge.programs.executables import bundled_command
 
@@ -40,6 +42,9 @@ def train(
     host: str = "127.0.0.1",
     port: int = EDITOR_PORT,
     insecure_listen: bool = False,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
+    token_file: str | PathLike[str] | None = None,
     console: Console | None = None,
     verbose: int = 2,
     stop: StopSignals | None = None,
@@ -69,8 +74,11 @@ def train(
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         host, port: where simulators may attach. Port 0 lets the system choose.
-        insecure_listen: whether ``host`` may be an address that other machines reach. Whatever reaches the port is
-            taken for a simulator, and nothing is encrypted.
+        insecure_listen: whether ``host`` may be an address that other machines reach without TLS and token. Whatever
+            reaches the port is taken for a simulator then, and nothing is encrypted.
+        tls_cert, tls_key: the certificate of the port and its private key, PEM files. Both are made if ``host`` is an
+            address that other machines reach, and they are not given.
+        token_file: the tokens that the port accepts; likewise.
         console: where to show the run, entered already; a plain one if None.
         verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; only without a ``console``.
             Levels that you set for the loggers ``trainer_service`` and ``unity_bridge`` stay.
@@ -121,9 +129,14 @@ def train(
             options,
             program=None if own is None else bundled_command(own.env, arguments, own),
             console=console,
-            host=host,
-            port=port,
-            insecure_listen=insecure_listen,
+            attach_port=AttachPort(
+                host=host,
+                port=port,
+                insecure_listen=insecure_listen,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                token_file=token_file,
+            ),
             side_channels=side_channels,
             callbacks=callbacks,
             stop=stop,

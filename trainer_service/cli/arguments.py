@@ -127,9 +127,20 @@ def _add_learn(commands: Any) -> None:
     simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
     simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
     simulators.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help="certificate of that port, in PEM (default: made for a --host beyond this machine)",
+    )
+    simulators.add_argument("--tls-key", metavar="FILE", help="its private key, in PEM")
+    simulators.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="tokens that the port accepts, one a line (default: made likewise)",
+    )
+    simulators.add_argument(
         "--insecure-listen",
         action="store_true",
-        help="--host may be an address that other machines reach; nobody is asked for a password there",
+        help="no TLS and no token, though other machines reach --host; for a network that you trust",
     )
     _add_settings(simulators, "env_args")
     _add_settings(learn.add_argument_group("engine"), *_names_in("engine_settings"))

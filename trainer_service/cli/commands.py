@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import LoadedOptions, RunOptions
 
+_ATTACH_PORT = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
+
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
 
@@ -67,6 +69,7 @@ def _run(parsed: argparse.Namespace) -> int:
         LaunchError,
         PluginError,
         PortInUse,
+        RemoteError,
     )
 
     try:
@@ -74,7 +77,7 @@ def _run(parsed: argparse.Namespace) -> int:
     except UserError as error:
         print_error(str(error))
         return error.exit_code
-    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError) as error:
+    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError, RemoteError) as error:
         print_error(str(error))
         return 2
     except BridgeError as error:
@@ -124,9 +127,7 @@ def _learn(parsed: argparse.Namespace) -> int:
             outcome = train(
                 loaded.options,
                 console=console,
-                host=given.get("host", "127.0.0.1"),
-                port=given.get("port", 5004),
-                insecure_listen=given.get("insecure_listen", False),
+                **{name: given[name] for name in _ATTACH_PORT if name in given},
                 callbacks=callbacks,
                 stop=stop,
             )

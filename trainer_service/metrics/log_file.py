@@ -43,6 +43,7 @@ def log_file(path: Path, *, append: bool) -> Iterator[None]:
     except OSError as error:
         raise SaveError(path, error) from error
     handler.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.addFilter(lambda record: not getattr(record, "is_secret", False))  # a run's folder is passed on
     loggers = [logging.getLogger(name) for name in LOGGERS]
     for logger in loggers:
         logger.addHandler(handler)

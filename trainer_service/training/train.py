@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.callbacks import Callback, CallbackList, RunView, plugins_among
+from trainer_service.collection.attach_port import AttachPort
 from trainer_service.collection.goal_task import open_goal_task
 from trainer_service.collection.launching import are_isolated, command_of
 from trainer_service.config import (
@@ -22,7 +23,7 @@ from trainer_service.config import (
     refused_plugins,
 )
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
-from trainer_service.errors import ConfigError, UserError
+from trainer_service.errors import ConfigError
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.trackers import make_trackers
@@ -39,10 +40,8 @@ from trainer_service.training.warm_start import (
     read_warm_starts,
 )
 from unity_bridge.programs.executables import Command
-from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.simulators import is_bundled
-from unity_bridge.transport.endpoint import is_loopback
 
 if TYPE_CHECKING:
     import torch
@@ -51,9 +50,6 @@ if TYPE_CHECKING:
     from trainer_service.runs.checkpoint import Checkpoint
     from trainer_service.training.run import LearnerRanks
     from trainer_service.training.sources import MakeSource
-
-EDITOR_PORT = 5004
-"""Where the Unity Editor looks for a trainer."""
 
 _logger = logging.getLogger(__name__)
 
@@ -77,9 +73,7 @@ def train(
     *,
     program: Command | None = None,
     console: Console | None = None,
-    host: str = "127.0.0.1",
-    port: int = EDITOR_PORT,
-    insecure_listen: bool = False,
+    attach_port: AttachPort | None = None,
     side_channels: Sequence[SideChannel] | Callable[[int], Sequence[SideChannel]] = (),
     callbacks: Sequence[Callback] = (),
     stop: StopSignals | None = None,
@@ -92,10 +86,8 @@ def train(
         options: what to do; see ``trainer_service.config``.
         program: the program to start, in the place of what ``env_settings.env_path`` says.
         console: where to show it; a plain one if None.
-        host, port: where simulators may attach, if ``env_settings.env_path`` is not set. Port 0 lets the
-            system choose.
-        insecure_listen: whether ``host`` may be an address that other machines reach. Whatever reaches the port is
-            taken for a simulator, and nothing is encrypted.
+        attach_port: where simulators may attach, if ``env_settings.env_path`` is not set; port 5004 of this machine
+            if None.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
@@ -118,8 +110,8 @@ def train(
     command = program or command_of(options)
     if command is not None:
         are_isolated(options, command)  # before the run has a folder
-    else:
-        _require_permission_to_listen(host, insecure_listen)
+    attach_port = attach_port or AttachPort()
+    access = attach_port.access() if command is None else None
     options = with_seeds(options).model_copy(
         update={"plugins": {**plugins_in(options), **plugins_among(callbacks)}}
     )
@@ -151,7 +143,7 @@ def train(
         if num_workers(options):
             source = _rollout_workers(options, folder, curriculum, console, callback_list)
         else:
-            listen = partial(_listen, host=host, port=port, base_port=options.env_settings.base_port)
+            listen = partial(attach_port.listen, access=access, base_port=options.env_settings.base_port)
             source = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
         make_source = stack.enter_context(source)
         if monitor is not None:
@@ -303,37 +295,6 @@ def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str,
     steps = {name: start.source.step for name, start in warm_starts.items() if start.is_resume}
     if missing := missing_demonstrations(options, steps):
         raise ConfigError(*missing)
-
-
-def _require_permission_to_listen(host: str, insecure_listen: bool) -> None:
-    """Raises UserError where other machines would reach the port without leave from the user."""
-    if insecure_listen or is_loopback(host):
-        return
-    raise UserError(
-        f"host {host}: other machines would reach the port, and whoever does is taken for a simulator, without "
-        "password or encryption: in a network that you trust say so with --insecure-listen (insecure_listen=True in "
-        "Python)"
-    )
-
-
-def _listen(bridge: Bridge, host: str, port: int, base_port: int | None) -> None:
-    port = bridge.listen(host, port)
-    if not is_loopback(host):
-        _logger.warning(
-            "Other machines reach this port (--insecure-listen): whoever does is taken for a simulator, and nothing is "
-            "encrypted."
-        )
-    if base_port not in (None, port):
-        # It is no mistake, files of ML-Agents have it; but a user who typed it would wait on the wrong port for ever.
-        _logger.warning(
-            "base_port: %d is where simulators that are launched (--env) are expected; --port says where others are.",
-            base_port,
-        )
-    _logger.info(
-        "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "
-        "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
-        port, port,
-    )  # fmt: skip
 
 
 def with_seeds(options: RunOptions) -> RunOptions:

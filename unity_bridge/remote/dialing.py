@@ -20,6 +20,8 @@ from unity_bridge.untrusted_text import first_line
 
 Metadata = tuple[tuple[str, str], ...]
 
+EXCHANGE = f"/{SERVICE}/{METHOD}"
+
 DIAL_S = 5.0
 """How long each address may take to answer."""
 
@@ -154,7 +156,7 @@ class TrainerConnection:
         found = find_trainer(self.code, self._given, timeout_s=self._timeout_s)
         self.address = found.address
         self._channel = found.open_channel()
-        self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
+        self._call = self._channel.unary_unary(EXCHANGE)
         return self._call
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import Self
 
@@ -39,6 +40,21 @@ class JoinCode:
         return f"join code for {', '.join(self.addresses)}"  # without the token, wherever it is logged
 
     __repr__ = __str__
+
+    @classmethod
+    def given(cls, text: str) -> Self:
+        """Reads the code that a flag names; that of the environment variable if the flag has no value.
+
+        Raises:
+            RemoteError: there is none, or it is no join code.
+        """
+        if text:
+            return cls.parse(text)
+        if not os.environ.get(JOIN_VARIABLE):
+            raise RemoteError(
+                f"--join: expected a code, or one in the environment variable {JOIN_VARIABLE}; got neither"
+            )
+        return cls.parse(os.environ[JOIN_VARIABLE])
 
     def text(self) -> str:
         """Returns the code as one word: ``TS1-…``."""

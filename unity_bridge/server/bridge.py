@@ -34,6 +34,7 @@ from unity_bridge.steps import ActionBatch
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.relayed_calls import relayed_call
+from unity_bridge.transport.service import PortSecurity
 
 __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
@@ -79,15 +80,22 @@ class Bridge:
     ) -> None:
         self.close()
 
-    def listen(self, host: str = "127.0.0.1", port: int = 5004) -> int:
+    def listen(self, host: str = "127.0.0.1", port: int = 5004, security: PortSecurity | None = None) -> int:
         """Opens a port to which any number of simulators may attach. Returns the port, chosen if 0 was given.
+
+        security: TLS, and who may call; None admits every caller, without encryption.
 
         Raises:
             PortInUse: another process listens there.
             BridgeError: the address cannot be bound.
         """
         endpoint = Endpoint(
-            host, port, self._inbox, capacity=self._settings.max_attached, make_relayed=relayed_call
+            host,
+            port,
+            self._inbox,
+            capacity=self._settings.max_attached,
+            security=security,
+            make_relayed=relayed_call,
         )
         self._listeners.add(endpoint)
         return endpoint.port

@@ -8,16 +8,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import grpc
 
 from unity_bridge.errors import BridgeError
+from unity_bridge.remote.dialing import (
+    CHANNEL_OPTIONS,
+    EXCHANGE,
+    TrainerConnection,
+    TrainerUnreachable,
+)
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.conversation import Exchange, Watch, converse, goodbye
+from unity_bridge.simulators.conversation import Watch, converse, goodbye
 from unity_bridge.simulators.scene import Scene, Steps
 from unity_bridge.simulators.wait_notice import WaitNotice
-
-METHOD = "/communicator_objects.UnityToExternalProto/Exchange"
 
 _INITIAL_RETRY_S = 0.1
 _MAX_RETRY_S = 1.0
@@ -29,15 +35,6 @@ GOODBYE_S = 1.0
 SILENCE_S = 30.0
 """Seconds without an answer after which it is said that one is waited for; the next pauses are longer."""
 
-_OPTIONS = [
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.enable_http_proxy", 0),  # a proxy for the internet would swallow the way to this machine
-    # The trainer may start after us: look again soon, not after gRPC's growing pauses.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-]
 _DISCONNECTED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
@@ -51,7 +48,7 @@ class ConversationError(BridgeError):
 
 def run(
     scene: Scene,
-    port: int,
+    trainer: int | TrainerConnection,
     *,
     seed: int | None = None,
     episodes: int | None = None,
@@ -62,13 +59,13 @@ def run(
     academy: Academy | None = None,
     silence_s: float = SILENCE_S,
 ) -> str:
-    """Connects to the trainer on this machine's port and plays the scene for it; see ``converse``.
+    """Connects to a trainer and plays the scene for it; see ``converse``.
 
     SIGTERM and Ctrl-C end it like a window that is closed: the trainer hears a goodbye.
 
     Args:
         scene, seed, watch, academy: as ``converse``.
-        port: where the trainer listens.
+        trainer: the port where it listens on this machine; or the connection to one on another machine.
         episodes: leave after so many, over all conversations; None plays on.
         connect_timeout_s: how long to wait for a trainer to listen.
         reconnect_s: how long to wait for another one where the connection breaks without a word; 0 leaves at once.
@@ -80,27 +77,44 @@ def run(
 
     Raises:
         ConnectError: no conversation came about.
+        CertificateMismatch: another server than the trainer answers.
         ConversationError: the trainer broke it off with an error.
         WireError, SceneError: as ``converse``.
     """
-    address = f"127.0.0.1:{port}"
+    connection = _LocalConnection(trainer) if isinstance(trainer, int) else trainer
 
     def say_waiting(waited_s: float) -> None:
-        say(f"waiting for the trainer on {address}, which has not answered for {waited_s:.0f} s")
+        say(f"waiting for the trainer on {connection.address}, which has not answered for {waited_s:.0f} s")
 
-    with (
-        grpc.insecure_channel(address, options=_OPTIONS) as channel,
-        WaitNotice(say_waiting, silence_s) as notice,
-        _terminate_like_ctrl_c(),
-    ):
-        exchange: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
-        player = _Player(exchange, address, scene, seed, episodes, watch, academy, notice)
+    with connection, WaitNotice(say_waiting, silence_s) as notice, _terminate_like_ctrl_c():
+        player = _Player(connection, scene, seed, episodes, watch, academy, notice)
         try:
             return _play_until_over(player, connect_timeout_s, reconnect_s, say)
         except KeyboardInterrupt:
-            with contextlib.suppress(grpc.RpcError):
-                exchange(goodbye(), timeout=GOODBYE_S)
+            with contextlib.suppress(grpc.RpcError, TrainerUnreachable):
+                connection.exchange(goodbye(), timeout=GOODBYE_S)
             return "it was told to stop"
+
+
+class _LocalConnection:
+    """Messages to a trainer on this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"127.0.0.1:{port}"
+        self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXCHANGE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._channel.close()
+
+    def exchange(self, data: bytes, timeout: float | None = None) -> bytes:
+        """Sends a message and returns the reply. Raises grpc.RpcError."""
+        return self._call(data, timeout=timeout)
 
 
 def _play_until_over(
@@ -112,6 +126,7 @@ def _play_until_over(
         try:
             return player.play()
         except _ConnectionLost as lost:
+            why = lost.why
             if lost.was_answered and not reconnect_s:
                 return f"the trainer on {player.address} is gone"
             if lost.was_answered:
@@ -122,7 +137,7 @@ def _play_until_over(
             return f"no other trainer came to {player.address} within {timeout_s:g} s"
         if left <= 0:
             raise ConnectError(
-                f"no trainer answers on {player.address} (waited {timeout_s:g} s). "
+                f"no trainer answers on {player.address} (waited {timeout_s:g} s{why}). "
                 "mlagents-style play ENV plays without a trainer"
             )
         time.sleep(min(retry_s, left))
@@ -132,18 +147,22 @@ def _play_until_over(
 class _ConnectionLost(Exception):
     """The connection is broken."""
 
-    def __init__(self, was_answered: bool) -> None:
-        """was_answered: whether anything of this conversation was answered."""
+    def __init__(self, was_answered: bool, why: str = "") -> None:
+        """
+        Args:
+            was_answered: whether anything of this conversation was answered.
+            why: the end of a sentence.
+        """
         super().__init__()
         self.was_answered = was_answered
+        self.why = why
 
 
 @dataclass(slots=True)
 class _Player:
     """A scene in one conversation after the other."""
 
-    exchange: Exchange
-    address: str
+    connection: _LocalConnection | TrainerConnection
     scene: Scene
     seed: int | None
     episodes: int | None
@@ -155,12 +174,17 @@ class _Player:
     was_answered: bool = False
     """Whether any trainer has answered yet."""
 
+    @property
+    def address(self) -> str:
+        """Where the trainer is."""
+        return self.connection.address
+
     def play(self) -> str:
         """Holds one conversation. Returns why it ended.
 
         Raises:
             _ConnectionLost: it broke without a reason given.
-            ConnectError, ConversationError, WireError, SceneError: as ``run``.
+            ConnectError, ConversationError, CertificateMismatch, WireError, SceneError: as ``run``.
         """
         answered, shown = False, 0
 
@@ -168,7 +192,7 @@ class _Player:
             nonlocal answered, shown
             self.notice.begin()
             try:
-                reply = self.exchange(data)
+                reply = self.connection.exchange(data)
             finally:
                 self.notice.end()
             answered = self.was_answered = True
@@ -185,11 +209,15 @@ class _Player:
             return converse(
                 exchange, self.scene, seed=self.seed, episodes=left, watch=watch, academy=self.academy
             )
+        except TrainerUnreachable as error:
+            raise _ConnectionLost(answered, f"; {error}") from None
         except grpc.RpcError as error:
             # Every error that a call raises is also that call, which its published type does not say.
             code, details = error.code(), error.details()
             if code in _DISCONNECTED:
                 raise _ConnectionLost(answered) from None
+            if code is grpc.StatusCode.UNAUTHENTICATED:
+                raise ConnectError(f"the trainer on {self.address} refuses the call: {details}") from None
             if not answered:
                 raise ConnectError(
                     f"what listens on {self.address} is no trainer: {code.name}: {details}"

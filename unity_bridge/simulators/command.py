@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from unity_bridge.errors import BridgeError
+from unity_bridge.errors import BridgeError, RemoteError
+from unity_bridge.remote.dialing import TrainerConnection
+from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode, split_address
 from unity_bridge.side_channels import FloatParameter, expert_record
 from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
@@ -132,7 +134,7 @@ def opened(
 def _run(scene: Scene, academy: Academy, watch: Watch, arguments: argparse.Namespace) -> int:
     reason = run(
         scene,
-        arguments.mlagents_port,
+        TrainerConnection(arguments.join, arguments.address) if arguments.join else arguments.mlagents_port,
         seed=arguments.seed,
         episodes=arguments.episodes,
         watch=watch,
@@ -191,6 +193,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     _refuse_misspelt(parser, unknown)
     if arguments.record and (problem := recording_problem(arguments.record)):
         parser.error(f"--record: {problem}")
+    if arguments.address and not arguments.join:
+        parser.error("--address: expected --join with it, which says what the trainer there has to show")
     return arguments
 
 
@@ -222,6 +226,20 @@ def _parser() -> argparse.ArgumentParser:
         default=DEFAULT_PORT,
         metavar="N",
         help=f"where the trainer listens on this machine (default {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--join",
+        type=_join_code,
+        nargs="?",
+        const="",
+        metavar="CODE",
+        help=f"the join code of a trainer on another machine; without CODE that in {JOIN_VARIABLE}",
+    )
+    parser.add_argument(
+        "--address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where that trainer is (default: what its code says)",
     )
     parser.add_argument(
         "--agents",
@@ -366,6 +384,21 @@ def _natural(text: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
     return number
+
+
+def _join_code(text: str) -> JoinCode:
+    try:
+        return JoinCode.given(text)
+    except RemoteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _address(text: str) -> str:
+    try:
+        split_address(text)
+    except RemoteError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _port(text: str) -> int:

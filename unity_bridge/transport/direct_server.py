@@ -16,12 +16,13 @@ from typing import Any
 from unity_bridge.transport.inbox import Inbox, cygrpc
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls
 from unity_bridge.transport.message_turns import MessageTurns, Turn
-from unity_bridge.transport.service import Metadata, Service
+from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, Metadata, PortSecurity, Service
 
 _FLUSH_S = 0.5
 _GIVE_UP_S = 5.0
 _NO_FLAGS = 0
 _MOST_ANSWERED = 4096
+_PING = f"/{PING_SERVICE}/{PING_METHOD}".encode()
 
 
 class DirectServer:
@@ -48,13 +49,17 @@ class DirectServer:
         self._is_down = False
         self._server = cygrpc.Server(service.options, False)
         self._server.register_completion_queue(inbox.completion_queue)
-        self.port: int = self._server.add_http2_port(service.address.encode())
+        security = service.security
+        credentials = () if security is None else (security.credentials._credentials,)
+        self.port: int = self._server.add_http2_port(service.address.encode(), *credentials)
         self._server.start()
         if not self.port:
             self.stop()
             raise RuntimeError(f"failed to bind to address {service.address}")
         inbox.watch(self._end_silent_calls)
         inbox.watch(self._turns.pass_on)
+        if service.security is not None:
+            inbox.watch(service.security.watch)
         self._request_call()
 
     def stop(self) -> None:
@@ -62,6 +67,8 @@ class DirectServer:
         self._is_stopping = True
         self._inbox.unwatch(self._end_silent_calls)
         self._inbox.unwatch(self._turns.pass_on)
+        if self._service.security is not None:
+            self._inbox.unwatch(self._service.security.watch)
         self._server.shutdown(self._inbox.completion_queue, self._on_shutdown)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:
@@ -89,11 +96,25 @@ class DirectServer:
         if self._is_stopping:  # it waited in the queue when we began to stop
             _close(rpc, cygrpc.StatusCode.unavailable, "the trainer has stopped")
             return
-        if event.call_details.method != self._path:
-            _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
-        else:
-            self._admit(rpc, event.invocation_metadata)
+        security = self._service.security
+        if security is None or not self._ends_at_the_edge(event, security):
+            if event.call_details.method != self._path:
+                _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
+            else:
+                self._admit(rpc, event.invocation_metadata)
         self._request_call()
+
+    def _ends_at_the_edge(self, event: Any, security: PortSecurity) -> bool:
+        """Whether a call is over before its message is read: refused, or a ping."""
+        peer = event.call.peer()
+        why = security.refusal(peer.decode() if isinstance(peer, bytes) else peer, event.invocation_metadata)
+        if why:
+            _close(event.call, cygrpc.StatusCode.unauthenticated, why)
+        elif event.call_details.method == _PING:
+            _tell_time(event.call)
+        else:
+            return False
+        return True
 
     def _admit(self, rpc: Any, metadata: Metadata) -> None:
         if len(self._silent) >= MOST_SILENT_CALLS:
@@ -239,6 +260,18 @@ class _Rpc:
 def _in_a_thread(start: Callable[[], None]) -> None:
     """Has a thread ask for a message: gRPC inflates it there and then, if it has come, and that may take a second."""
     threading.Thread(target=start, name="large message").start()
+
+
+def _tell_time(rpc: Any) -> None:
+    """Answers a ping."""
+    rpc.start_server_batch(
+        (
+            cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
+            cygrpc.SendMessageOperation(repr(time.time()).encode(), _NO_FLAGS),
+            cygrpc.SendStatusFromServerOperation((), cygrpc.StatusCode.ok, b"", _NO_FLAGS),
+        ),
+        _ignore,
+    )
 
 
 def _close(rpc: Any, code: Any, text: str) -> None:

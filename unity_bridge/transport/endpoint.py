@@ -20,7 +20,7 @@ from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.ports import address_of, require_free
-from unity_bridge.transport.service import Metadata, Respond, Service
+from unity_bridge.transport.service import Metadata, PortSecurity, Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
 LOGGER = logging.getLogger(__name__)
@@ -84,6 +84,7 @@ class Endpoint:
         inbox: Inbox,
         *,
         capacity: int,
+        security: PortSecurity | None = None,
         make_relayed: MakeRelayed | None = None,
     ) -> None:
         """Listens.
@@ -93,6 +94,7 @@ class Endpoint:
             port: 0 lets the system choose.
             inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
             capacity: calls that may wait at once, beside the first of each connection. More are refused.
+            security: TLS, and who may call; None admits every caller, without encryption.
             make_relayed: recognizes the calls of relays; None where none may call.
 
         Raises:
@@ -116,6 +118,7 @@ class Endpoint:
                     capacity=capacity,
                     accept=self._accept,
                     on_broken=self._on_broken,
+                    security=security,
                 ),
                 inbox,
             )

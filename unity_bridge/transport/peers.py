@@ -62,6 +62,11 @@ def belongs_to_process(peer: str, port: int, pid: int) -> bool:
     return bool(sockets) and any(not sockets.isdisjoint(_open_files(each)) for each in _descendants(pid))
 
 
+def host_of(peer: str) -> str:
+    """Returns the host of a peer as gRPC names it: ``127.0.0.1`` of ``ipv4:127.0.0.1:50123``."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0]
+
+
 def _addresses(peer: str) -> frozenset[str]:
     """Returns how the table may write a peer such as ``ipv4:127.0.0.1:50123``; empty for any other text."""
     family, _, address = unquote(peer).partition(":")

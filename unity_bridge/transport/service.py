@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import grpc
 
 Respond = Callable[[bytes | str | None], None]
 """Ends a call: bytes answer it, a text refuses it, None lets it go. Only the first response counts."""
 
-Metadata = Iterable[tuple[str, str | bytes]]
+Metadata = Sequence[tuple[str, str | bytes]]
 """The metadata of a call; values are bytes where the key ends in ``-bin``."""
 
 Accept = Callable[[str, bytes, Respond, Metadata], Callable[[], None]]
 """Takes a message: its peer, its data, how to respond, and the call's metadata. Returns what to do if the client
 is gone before that."""
+
+
+PING_SERVICE, PING_METHOD = "unity_bridge.Remote", "Ping"
+"""Of a secured port: admitted callers are told the time there, and nothing of the run is touched."""
+
+
+class PortSecurity(Protocol):
+    """TLS of a port, and who may call there."""
+
+    @property
+    def credentials(self) -> grpc.ServerCredentials: ...
+
+    def refusal(self, peer: str, metadata: Metadata) -> str:
+        """Returns why a call is refused before its message is read; empty if it is admitted. From any thread."""
+        ...
+
+    def watch(self, now: float) -> None:
+        """Does what is due; called about once a second while the port is open."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +61,6 @@ class Service:
 
     on_broken: Callable[[str], None]
     """A function to call with the peer of a call that brought no complete message, or too large a one."""
+
+    security: PortSecurity | None = None
+    """None: every caller is admitted, without encryption."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls, most_connections
 from unity_bridge.transport.message_turns import MessageTurns, Turn
 from unity_bridge.transport.reading_clock import ReadingClock
-from unity_bridge.transport.service import Service
+from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, Service
 
 _FLUSH_S = 0.5
 
@@ -32,25 +33,37 @@ class ThreadedServer:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
         # As a stream, because a unary call would say nothing of itself before its message is there.
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._exchange)
+        ping = grpc.stream_unary_rpc_method_handler(self._ping)
+        methods = {service.name: {service.method: handler}, PING_SERVICE: {PING_METHOD: ping}}
         self._server = grpc.server(
             self._threads,
-            handlers=[grpc.method_handlers_generic_handler(service.name, {service.method: handler})],
+            handlers=[grpc.method_handlers_generic_handler(*each) for each in methods.items()],
             options=service.options,
             maximum_concurrent_rpcs=most,
         )
-        self.port: int = self._server.add_insecure_port(service.address)
+        security = service.security
+        self.port: int = (
+            self._server.add_insecure_port(service.address)
+            if security is None
+            else self._server.add_secure_port(service.address, security.credentials)
+        )
         self._server.start()
         inbox.watch(self._silent.end_old)
         inbox.watch(self._turns.pass_on)
+        if security is not None:
+            inbox.watch(security.watch)
 
     def stop(self) -> None:
         """Sends what has been answered, drops every other call and frees the port."""
         self._inbox.unwatch(self._silent.end_old)
         self._inbox.unwatch(self._turns.pass_on)
+        if self._service.security is not None:
+            self._inbox.unwatch(self._service.security.watch)
         self._server.stop(_FLUSH_S).wait()
         self._threads.shutdown()
 
     def _exchange(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._require_admission(context)
         self._silent.enter(context)
         begins = threading.Event()
         turn = Turn(context.peer(), begins.set, lambda why: context.cancel())
@@ -77,6 +90,20 @@ class ThreadedServer:
             return self._wait_for_answer(data, context)
         finally:
             self._waiting.leave(peer)
+
+    def _ping(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._require_admission(context)
+        if self._service.security is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "only Exchange is implemented")
+        return repr(time.time()).encode()
+
+    def _require_admission(self, context: grpc.ServicerContext) -> None:
+        """Ends a call that the port's security refuses."""
+        security = self._service.security
+        if security is None:
+            return
+        if why := security.refusal(context.peer(), context.invocation_metadata()):
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
 
     def _wait_for_answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.
