@@ -19,6 +19,9 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_cut = False
+        """Whether nothing arrives: all waits until the line carries again."""
+        self.is_down = False
+        """Whether connections are broken, and new ones are closed at once."""
         self._breaks = threading.Event()
         self._ends = False
         self._thread = threading.Thread(target=self._carry, daemon=True)
@@ -37,7 +40,7 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
         ways: dict[socket.socket, socket.socket] = {}
         waiting: deque[tuple[float, socket.socket, bytes]] = deque()
         while not self._ends:
-            if self._breaks.is_set():
+            if self._breaks.is_set() or self.is_down:
                 self._breaks.clear()
                 for line in ways:
                     line.close()
@@ -49,6 +52,9 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
                     continue
                 if line is self._listener:
                     near = line.accept()[0]
+                    if self.is_down:
+                        near.close()
+                        continue
                     try:
                         far = socket.create_connection(("127.0.0.1", self._target))
                     except OSError:  # nobody listens there now
