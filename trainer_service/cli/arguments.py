@@ -452,6 +452,13 @@ def _add_doctor(commands: Any) -> None:
     doctor.add_argument(
         "--insecure-ray", action="store_true", help="look at it even if it asks nobody for a token"
     )
+    doctor.add_argument(
+        "--join", nargs="?", const="", metavar="CODE",
+        help="the join code of a trainer on another machine; without CODE that in TRAINER_SERVICE_JOIN",
+    )  # fmt: skip
+    doctor.add_argument(
+        "--address", metavar="HOST:PORT", help="where that trainer is (default: what its code says)"
+    )
     doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 

@@ -293,6 +293,8 @@ def _doctor(parsed: argparse.Namespace) -> int:
         config=config,
         env=options.env_settings.env_path,
         options=options,
+        join=given.get("join"),
+        address=given.get("address"),
     )
     findings = []
     for finding in run_checks(setup):

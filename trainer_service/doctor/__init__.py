@@ -28,6 +28,10 @@ class Setup:
     """A simulator to start; with a Ray cluster, to look for on its nodes."""
     options: RunOptions = field(default_factory=RunOptions)
     """Options to start the simulator with, and to check it against."""
+    join: str | None = None
+    """The join code of a trainer on another machine; empty for that of the environment variable."""
+    address: str | None = None
+    """Where that trainer is, if not where its code says."""
 
 
 def run_checks(setup: Setup) -> Iterator[Finding]:
@@ -58,9 +62,17 @@ def _checks(setup: Setup) -> Iterator[Check]:
         yield Check("Ray", partial(_ray, setup.options.distributed, setup.env))
     elif setup.env is not None:
         yield Check(f"env {setup.env}", partial(exchange.environment, setup.env, setup.options))
+    if setup.join is not None:
+        yield Check("join", partial(_join, setup.join, setup.address))
 
 
 def _ray(settings: DistributedSettings, env: str | None) -> Iterator[Finding]:
     from trainer_service.doctor import ray_nodes
 
     yield from ray_nodes.cluster(settings, env)
+
+
+def _join(code: str, address: str | None) -> Iterator[Finding]:
+    from trainer_service.doctor import join
+
+    yield from join.join(code, address)

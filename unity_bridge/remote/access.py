@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -97,7 +98,9 @@ class RemoteAccess:
     def join_code(self) -> JoinCode | None:
         """Returns the join code that holds now; None while no token does."""
         token = self._tokens.newest
-        return token and JoinCode(self._addresses, token.text, self._pair.certificate.fingerprint)
+        if token is None:
+            return None
+        return JoinCode(self._addresses, token.text, self._pair.certificate.fingerprint)
 
     def _announce(self) -> None:
         """Logs the join code where it is not the one that was logged."""
@@ -115,8 +118,8 @@ class RemoteAccess:
         LOGGER.info("join: %s", text, extra=SECRET)
         self._announced = text
 
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Returns the certificate for a handshake where it is another one; called in gRPC's threads."""
+    def _changed(self) -> Any:  # the stubs of grpc know no None here
+        """Returns the certificate for a handshake where it is another one, or None; called in gRPC's threads."""
         with self._lock:
             if self._offered is self._pair:
                 return None

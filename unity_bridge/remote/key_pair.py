@@ -163,8 +163,6 @@ def make_key_pair(key_pem: bytes | None = None) -> bytes:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    ) + certificate.public_bytes(serialization.Encoding.PEM)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return bytes(private + certificate.public_bytes(pem))

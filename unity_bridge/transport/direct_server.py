@@ -49,9 +49,10 @@ class DirectServer:
         self._is_down = False
         self._server = cygrpc.Server(service.options, False)
         self._server.register_completion_queue(inbox.completion_queue)
-        security = service.security
-        credentials = () if security is None else (security.credentials._credentials,)
-        self.port: int = self._server.add_http2_port(service.address.encode(), *credentials)
+        credentials: Any = service.security and service.security.credentials
+        self.port: int = self._server.add_http2_port(
+            service.address.encode(), credentials and credentials._credentials
+        )
         self._server.start()
         if not self.port:
             self.stop()

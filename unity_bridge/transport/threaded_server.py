@@ -33,7 +33,7 @@ class ThreadedServer:
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="exchange")
         # As a stream, because a unary call would say nothing of itself before its message is there.
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._exchange)
-        ping = grpc.stream_unary_rpc_method_handler(self._ping)
+        ping: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_unary_rpc_method_handler(self._ping)
         methods = {service.name: {service.method: handler}, PING_SERVICE: {PING_METHOD: ping}}
         self._server = grpc.server(
             self._threads,

@@ -1,0 +1,185 @@
+"""Real channels at a port with TLS and tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from secured_ports import SecuredPort, secured_port
+
+from unity_bridge.errors import RemoteError
+from unity_bridge.remote import admission
+from unity_bridge.remote.access import RemoteAccess
+from unity_bridge.remote.dialing import EXCHANGE, TrainerConnection, authorization, find_trainer
+from unity_bridge.remote.key_pair import make_key_pair
+from unity_bridge.remote.ping import Pinger, PingRefused
+
+PATIENCE_S = 60.0
+REFUSED = grpc.StatusCode.UNAUTHENTICATED
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def outcome_of(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...], data: bytes = b"evil") -> object:
+    try:
+        channel.unary_unary(EXCHANGE)(data, timeout=PATIENCE_S, metadata=metadata)
+    except grpc.RpcError as error:
+        return error.code()
+    return "accepted"
+
+
+def test_no_wrong_absent_ended_or_revoked_token_is_accepted(
+    either_port: SecuredPort, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MOST_FAILURES", 10**9)  # so that every single one is looked at
+    path, code = user / "remote" / "tokens", either_port.code
+    revoked = code.token
+    path.write_text("an-ended-token-of-ours 2020-01-01\nthe-token-that-holds-now\n")
+    right = authorization("the-token-that-holds-now")
+    with find_trainer(code).open_channel() as channel:
+        assert outcome_of(channel, right, b"good") == "accepted"
+        for number in range(250):
+            wrong = [secrets.token_urlsafe(16), "the-token-that-holds-no", "the-token-that-holds-nowX"][
+                number % 3
+            ]
+            for metadata in (
+                authorization(wrong),
+                (),
+                authorization("an-ended-token-of-ours"),
+                authorization(revoked),
+            ):
+                assert outcome_of(channel, metadata) is REFUSED
+        assert outcome_of(channel, right, b"good") == "accepted"
+    assert either_port.seen == [b"good"] * 2, "and no message of theirs was read"
+
+
+def test_guessing_is_slowed_down_and_told_of_and_disturbs_nobody(
+    either_port: SecuredPort, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        TrainerConnection(either_port.code) as admitted,
+        find_trainer(either_port.code).open_channel() as channel,
+    ):
+        admitted.exchange(b"good")
+        guesses = [outcome_of(channel, authorization(secrets.token_urlsafe(16))) for _ in range(20)]
+        assert set(guesses) == {REFUSED}
+        assert outcome_of(channel, authorization(either_port.code.token)) is REFUSED, (
+            "nor is a lucky guess one"
+        )
+        admitted.exchange(b"good")
+    assert either_port.seen == [b"good"] * 2
+    wait_until(lambda: "Refused calls without a valid token" in caplog.text)
+
+
+def test_large_messages_of_callers_without_token_are_not_read(either_port: SecuredPort) -> None:
+    with find_trainer(either_port.code).open_channel() as channel:
+        assert outcome_of(channel, (), bytes(32 * 2**20)) is REFUSED
+    assert either_port.seen == []
+
+
+def test_a_client_without_tls_gets_nowhere(either_port: SecuredPort) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{either_port.port}") as channel:
+        metadata = authorization(either_port.code.token)
+        assert outcome_of(channel, metadata) is grpc.StatusCode.UNAVAILABLE
+    assert either_port.seen == []
+
+
+def test_other_methods_need_a_token_too(either_port: SecuredPort) -> None:
+    with find_trainer(either_port.code).open_channel() as channel:
+        call = channel.unary_unary("/unity_bridge.Remote/Ping")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", timeout=PATIENCE_S)
+        assert caught.value.code() is REFUSED
+
+
+def test_a_ping_tells_the_time_and_is_no_message(either_port: SecuredPort) -> None:
+    found = find_trainer(either_port.code)
+    with Pinger(found, either_port.code.token) as pinger:
+        for _ in range(20):
+            took_s, difference_s = pinger.ping(timeout_s=PATIENCE_S)
+            assert abs(difference_s) <= took_s, "both have one clock"
+    with Pinger(found, "wrong" * 5) as pinger, pytest.raises(PingRefused, match="UNAUTHENTICATED"):
+        pinger.ping(timeout_s=PATIENCE_S)
+    assert either_port.seen == []
+
+
+def test_many_exchanges_of_one_connection(either_port: SecuredPort) -> None:
+    with TrainerConnection(either_port.code) as connection:
+        for number in range(200):  # calls that stayed would be refused by now
+            assert connection.exchange(b"%d" % number) == b"%d" % number
+
+
+def test_a_token_is_rotated_while_the_port_is_open(
+    port: SecuredPort, user: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    before = port.code
+    with TrainerConnection(before) as old:
+        old.exchange(b"old")
+        (user / "remote" / "tokens").unlink()
+        with pytest.raises(grpc.RpcError) as caught:
+            old.exchange(b"old again")
+        assert caught.value.code() is REFUSED
+    with TrainerConnection(port.code) as new:
+        new.exchange(b"new")
+    assert port.seen == [b"old", b"new"]
+    wait_until(lambda: f"join: {port.code.text()}" in caplog.messages)
+    assert port.code.fingerprint == before.fingerprint
+
+
+def test_a_certificate_is_renewed_while_the_port_is_open(port: SecuredPort, user: Path) -> None:
+    code, path = port.code, user / "remote" / "trainer.pem"
+    before = find_trainer(code).certificate
+    with TrainerConnection(code) as old:
+        old.exchange(b"old")
+        path.write_bytes(make_key_pair(path.read_bytes()))
+        wait_until(lambda: find_trainer(code).certificate != before)
+        old.exchange(b"old again")
+        with TrainerConnection(code) as new:
+            new.exchange(b"new")
+    assert port.seen == [b"old", b"old again", b"new"]
+
+
+def test_a_certificate_that_is_spoilt_changes_nothing(
+    port: SecuredPort, user: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (user / "remote" / "trainer.pem").write_text("nothing")
+    wait_until(lambda: "The certificate stays as it was" in caplog.text)
+    with TrainerConnection(port.code) as connection:
+        assert connection.exchange(b"x") == b"x"
+
+
+def test_the_code_and_its_end_are_told_once_and_the_code_to_the_console_only(
+    port: SecuredPort, caplog: pytest.LogCaptureFixture, user: Path
+) -> None:
+    caplog.set_level(logging.INFO)
+    with secured_port(RemoteAccess.open()) as opened:
+        text = opened.code.text()
+    told = [record for record in caplog.records if text in record.getMessage()]
+    assert [record.getMessage() for record in told] == [f"join: {text}"]
+    assert told[0].is_secret is True  # type: ignore[attr-defined]
+    end = f"{opened.access._pair.certificate.ends:%Y-%m-%d}"
+    assert f"The token holds until {end}, the certificate until {end}." in caplog.messages
+    assert str(user / "remote" / "tokens") in caplog.text
+
+
+@pytest.mark.parametrize("given", ["tls_cert", "tls_key"])
+def test_half_of_a_key_pair(given: str, tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="--tls-cert and --tls-key: expected both or none"):
+        RemoteAccess.open(**{given: tmp_path / "file"})
+
+
+def test_the_code_of_another_port_has_the_same_secret(port: SecuredPort) -> None:
+    with secured_port(RemoteAccess.open()) as opened:
+        assert dataclasses.replace(opened.code, addresses=port.code.addresses) == port.code

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from unity_bridge.errors import RemoteError
+from unity_bridge.remote.tokens import LIFETIME, RENEWAL, TokenFile
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "folder" / "tokens"
+
+
+def token_of(file: TokenFile) -> bytes:
+    assert file.newest is not None
+    return file.newest.text.encode()
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_token_is_made_that_only_its_user_may_read(path: Path) -> None:
+    file = TokenFile(path)
+    assert file.accepts(token_of(file))
+    assert len(token_of(file)) == 22, "128 bits"
+    assert TokenFile(path).newest == file.newest, "the next run has the same"
+    assert [each.name for each in path.parent.iterdir()] == ["tokens"]
+    if os.name == "posix":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_no_other_token_is_accepted(path: Path) -> None:
+    file = TokenFile(path)
+    right = token_of(file)
+    wrong = [secrets.token_urlsafe(16).encode() for _ in range(1000)]
+    wrong += [b"", right[:-1], right + b"x", right.upper(), b" " + right, b"\xff" * 22]
+    assert not any(file.accepts(each) for each in wrong)
+
+
+def test_a_removed_token_is_revoked_at_once(path: Path) -> None:
+    file = TokenFile(write(path, "first-token-of-two\nother-token-of-two\n"))
+    assert file.accepts(b"first-token-of-two")
+    assert file.accepts(b"other-token-of-two")
+    write(path, "# first-token-of-two\nother-token-of-two\n")
+    assert not file.accepts(b"first-token-of-two")
+    assert file.accepts(b"other-token-of-two")
+    assert token_of(file) == b"other-token-of-two"
+
+
+def test_a_deleted_file_is_made_anew_with_another_token(path: Path) -> None:
+    file = TokenFile(path)
+    before = token_of(file)
+    path.unlink()
+    assert not file.accepts(before)
+    assert token_of(file) != before
+    assert file.accepts(token_of(file))
+    assert path.exists()
+
+
+def test_a_file_that_is_spoilt_accepts_nothing_until_it_is_mended(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = TokenFile(write(path, "a-token-of-the-user\n"))
+    write(path, "short\n")
+    with caplog.at_level(logging.WARNING):
+        assert not file.accepts(b"a-token-of-the-user")
+        assert not file.accepts(b"short")
+    assert file.newest is None
+    (said,) = caplog.messages
+    assert said.startswith(
+        f"No token is accepted from now on: '{path}', line 1: expected a token of 16 to 200"
+    )
+    write(path, "a-token-of-the-user\n")
+    assert file.accepts(b"a-token-of-the-user")
+
+
+def test_an_ended_token_is_not_accepted(path: Path) -> None:
+    clock = Clock()
+    file = TokenFile(write(path, "a-token-with-an-end 2030-01-02\na-token-without-end\n"), clock)
+    assert file.accepts(b"a-token-with-an-end")
+    clock.now = NOW + timedelta(days=1)
+    assert not file.accepts(b"a-token-with-an-end")
+    assert file.accepts(b"a-token-without-end")
+    assert token_of(file) == b"a-token-without-end"
+
+
+def test_the_next_token_is_made_in_time_and_both_hold_until_the_first_ends(path: Path) -> None:
+    clock = Clock()
+    file = TokenFile(path, clock)
+    first = token_of(file)
+    clock.now = NOW + LIFETIME - RENEWAL - timedelta(seconds=1)
+    file.refresh()
+    assert token_of(file) == first
+    clock.now += timedelta(seconds=1)
+    file.refresh()
+    second = token_of(file)
+    assert second != first
+    assert file.accepts(first)
+    clock.now = NOW + LIFETIME
+    assert not file.accepts(first)
+    assert file.accepts(second)
+
+
+def test_tokens_of_a_user_are_left_as_they_are(path: Path) -> None:
+    text = "a-token-of-the-user\n# a comment\nan-ended-token-of-ours 2020-01-01T00:00:00+00:00\n"
+    file = TokenFile(write(path, text), Clock())
+    assert path.read_text() == text
+    assert not file.accepts(b"an-ended-token-of-ours")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have other permissions")
+def test_a_file_that_others_may_read_is_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(path, "a-token-of-the-user\n").chmod(0o644)
+    TokenFile(path)
+    assert caplog.messages == [f"'{path}' can be read by other users (mode 0644): chmod 600 keeps it yours."]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "expected a token, got none"),
+        ("# nothing\n\n", "expected a token, got none"),
+        ("short\n", "line 1: expected a token of 16 to 200 ASCII characters"),
+        ("x" * 201, "got 1 words, the first of 201 characters"),
+        ("ä" * 20, "expected a token of 16 to 200 ASCII characters"),
+        ("three words-in-a-line-of-it here", "got 3 words"),
+        ("a-token-with-an-end tomorrow", "expected an end such as 2030-01-31, got 'tomorrow'"),
+    ],
+)
+def test_files_that_cannot_be_used(path: Path, text: str, expected: str) -> None:
+    with pytest.raises(RemoteError) as caught:
+        TokenFile(write(path, text))
+    assert str(caught.value).startswith(f"'{path}'")
+    assert expected in str(caught.value)
+
+
+def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="cannot read it"):
+        TokenFile(tmp_path)
