@@ -142,7 +142,7 @@ def wrong_lives(record: Path) -> dict[int, list[int]]:
 def test_kills(scene, note, victim: str, count: int) -> None:
     """At random moments: each exchange counts once, and the run ends at the step of an undisturbed one."""
     dice, run = random.Random(count), RelayedRun(scene)
-    run.go_on()
+    run.trainer.wait_for_output("Saved ")  # there is something to resume
     for _ in range(count):
         moment = time.monotonic() + dice.uniform(0.0, 1.5)
         wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023

@@ -47,7 +47,10 @@ class Counter:
     def _batch(self, *, ended):
         seen = np.array([[self._life, self._number]], np.float32)
         return step_batch(
-            [seen], rewards=np.array([1.0], np.float32), terminated=np.array([ended]), agent_ids=np.array([1], np.int64)
+            [seen],
+            rewards=np.array([1.0], np.float32),
+            terminated=np.array([ended]),
+            agent_ids=np.array([1], np.int64),
         )
 
 

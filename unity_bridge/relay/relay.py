@@ -10,6 +10,7 @@ from queue import Empty
 from types import TracebackType
 from typing import Self
 
+from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.relay.conversation import GOODBYE_S, Connection, Conversation
@@ -120,16 +121,19 @@ class Relay:
                 if is_over and not simulator.is_over:
                     self._on_stop(simulator)
             case HangUp(call):
-                simulator = self._simulators.get(call.endpoint) or self._simulators.get(call.peer)
-                if simulator is not None and simulator.is_waiting_for(call):
-                    self._on_end(simulator, "closed its connection while it waited for a reply")
+                caller = self._caller(call)
+                if caller is not None and caller.is_waiting_for(call):
+                    self._on_end(caller, "closed its connection while it waited for a reply")
             case Exit(endpoint):
-                simulator = self._simulators.get(endpoint)
-                if simulator is not None and not simulator.is_over:
-                    self._end(simulator, simulator.end_reason)
+                ended = self._simulators.get(endpoint)
+                if ended is not None and not ended.is_over:
+                    self._end(ended, ended.end_reason)
+
+    def _caller(self, call: Call) -> RelayedSimulator | None:
+        return self._simulators.get(call.endpoint) or self._simulators.get(call.peer)
 
     def _on_call(self, call: Call) -> None:
-        simulator = self._simulators.get(call.endpoint) or self._simulators.get(call.peer)
+        simulator = self._caller(call)
         if simulator is None and call.endpoint is self._endpoint and is_introduction(call.data):
             simulator = self._open(self._take_number(), Attached(call.peer))
             _logger.info("%s attached", simulator.name)
@@ -172,10 +176,14 @@ class Relay:
             LaunchError, SimulatorLost: as ``Origin.successor``.
         """
         failure = simulator.origin.failure(why, hangs=hangs)
-        report = f"{simulator.name}: {failure.reason}{failure.news or failure.log_tail}"
+        try:
+            successor = simulator.origin.successor(simulator.name, failure)
+        except BridgeError as error:
+            self._leave(simulator, str(error))
+            raise
+        report = f"{simulator.name}: {failure.reason}{failure.news}"
         _logger.warning("%s", report)
         self._leave(simulator, report)
-        successor = simulator.origin.successor(simulator.name, failure)
         if successor is not None:
             del self._simulators[simulator.origin.source]
             self._open(simulator.number, successor)
