@@ -114,12 +114,8 @@ class Relay:
         match event:
             case Call():
                 self._on_call(event)
-            case Answered(simulator, is_over, error):
-                if error is not None:
-                    raise error
-                simulator.note_reply()
-                if is_over and not simulator.is_over:
-                    self._on_stop(simulator)
+            case Answered():
+                self._on_answer(event)
             case HangUp(call):
                 caller = self._caller(call)
                 if caller is not None and caller.is_waiting_for(call):
@@ -156,10 +152,19 @@ class Relay:
             return False
         return not peers.belongs_to_process(call.peer, call.endpoint.port, pid)
 
-    def _on_stop(self, simulator: RelayedSimulator) -> None:
-        """Ends a simulator that the trainer has told to stop; a process is given a moment to exit."""
-        _logger.info("%s: the trainer ended the conversation", simulator.name)
-        self._leave(simulator)
+    def _on_answer(self, answered: Answered) -> None:
+        """Notes a reply. One that ends the conversation ends the simulator, too; its process may take a moment."""
+        if answered.error is not None:
+            raise answered.error
+        simulator = answered.simulator
+        simulator.note_reply()
+        if simulator.is_over or not answered.is_over:
+            return
+        if answered.said_goodbye:
+            self._on_end(simulator, "stopped by itself (status 400)")
+        else:
+            _logger.info("%s: the trainer ended the conversation", simulator.name)
+            self._leave(simulator)
 
     def _on_end(self, simulator: RelayedSimulator, why: str) -> None:
         """Ends a simulator that is gone. A launched process gets a moment to exit and so tell its exit code."""

@@ -21,7 +21,9 @@ class Answered:
 
     simulator: RelayedSimulator
     is_over: bool = False
-    """Whether the trainer ended the conversation."""
+    """Whether the conversation is over."""
+    said_goodbye: bool = False
+    """Whether it was the simulator that ended it."""
     error: BridgeError | None = None
     """Why the trainer is lost."""
 
@@ -115,7 +117,7 @@ class RelayedSimulator:
                 call.refuse(str(error))
                 return
             # Noted before it is sent, for the next message may be here at once.
-            is_over = reply == STOP_MESSAGE and not is_goodbye(call.data)
-            self._inbox.put(Answered(self, is_over))
+            is_over = reply == STOP_MESSAGE
+            self._inbox.put(Answered(self, is_over, said_goodbye=is_over and is_goodbye(call.data)))
             call.answer(reply)
         self._conversation.say_goodbye(self._report)
