@@ -8,8 +8,10 @@ import random
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from exchange_ledger import LEDGER, lives
 from fault_counts import fault_counts
 from network_lines import Proxy
 from processes import Process, free_port, small_settings, wait_until, write_configuration, write_program
+
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
 RESUMED = re.compile(r"Resuming 'Counter' from step (\d+)")
@@ -138,7 +142,7 @@ def wrong_lives(record: Path) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("victim", ["relay", "build", "trainer"])
-@fault_counts(2, 50, minutes=60)
+@fault_counts(1, 50, minutes=60)
 def test_kills(scene, note, victim: str, count: int) -> None:
     """At random moments: each exchange counts once, and the run ends at the step of an undisturbed one."""
     dice, run = random.Random(count), RelayedRun(scene)
@@ -193,3 +197,88 @@ def test_a_line_that_is_cut(scene, note, way: str, count: int) -> None:
     assert trainer.output.count("Connected to Unity environment") == 1
     assert len(lives(record)) == 1
     assert wrong_lives(record) == {}
+
+
+TRAINER_HOST, SIMULATOR_HOST = f"trainer-{os.getpid()}", f"builds-{os.getpid()}"
+"""Network namespaces."""
+
+
+def ip(*words: str) -> None:
+    """Configures the network. Skips where that is not allowed."""
+    try:
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("network namespaces: there is no program ip")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not allowed here: ip {' '.join(words)}: {error.stderr.strip()}")
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[None]:
+    """Two hosts with a cable between them, and nothing else."""
+    hosts = ((TRAINER_HOST, "cable0", "10.203.7.1/24"), (SIMULATOR_HOST, "cable1", "10.203.7.2/24"))
+    try:
+        for host, _, _ in hosts:
+            ip("netns", "add", host)
+            ip("netns", "exec", host, "true")
+        ip(
+            "-n",
+            TRAINER_HOST,
+            "link",
+            "add",
+            "cable0",
+            "type",
+            "veth",
+            "peer",
+            "cable1",
+            "netns",
+            SIMULATOR_HOST,
+        )
+        for host, cable, address in hosts:
+            ip("-n", host, "address", "add", address, "dev", cable)
+            for link in ("lo", cable):
+                ip("-n", host, "link", "set", link, "up")
+        yield
+    finally:
+        for host, _, _ in hosts:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
+
+
+@fault_counts(1, 30)
+def test_a_relay_on_another_host(two_hosts, scene, note, count: int) -> None:
+    """With TLS and a token; the cable is out for ``count`` seconds. The run equals a local one to the bit."""
+    pytest.importorskip("cryptography")
+    write_configuration(scene.folder, {"Counter": small_settings(max_steps=1500)})
+    program = write_program(scene.folder, "counter", "--life", "7")
+    ours = [sys.executable, "-m", "trainer_service"]
+    words = [
+        "learn",
+        "config.yaml",
+        "--host=0.0.0.0",
+        f"--port={free_port()}",
+        "--seed=1",
+        "--run-id=relayed",
+    ]
+    user = {FOLDER_VARIABLE: str(scene.folder / "user")}
+    trainer = scene.start("ip", "netns", "exec", TRAINER_HOST, *ours, *words, **user)
+    code = re.findall(r"join: (TS1-\S+)", trainer.wait_for_output("join: TS1-"))[0]
+    there = ["ip", "netns", "exec", SIMULATOR_HOST, *ours, "relay", f"--env={program}"]
+    carrier = scene.start(*there, **user, TRAINER_SERVICE_JOIN=code)
+    trainer.wait_for_output("Connected new brain")
+    ip("-n", TRAINER_HOST, "link", "set", "cable0", "down")
+    until = time.monotonic() + count
+    wait_until(lambda: time.monotonic() >= until, "the cable", count + 10.0)
+    ip("-n", TRAINER_HOST, "link", "set", "cable0", "up")
+    codes = [trainer.end(), carrier.end()]
+    local = scene.learn(f"--env={program}", "--seed=1", "--run-id=local")
+    codes.append(local.end())
+    equal = checkpoint_of("local", scene.folder, "Counter") == checkpoint_of(
+        "relayed", scene.folder, "Counter"
+    )
+    note(
+        "a relay on another host (network namespaces, TLS and a token)",
+        f"1500 steps, the cable out for {count} s",
+        f"checkpoints equal to the bit: {equal}",
+    )
+    assert codes == [0, 0, 0], carrier.output
+    assert equal

@@ -1,13 +1,14 @@
 """A simulator whose every step is told apart: one agent that sees the number of its life, and of the step in it.
 
-Arguments: --mlagents-port N. A life begins with each reset and with each process; an episode is a part of it. A line
-of words is printed at the start, and each step takes two milliseconds.
+Arguments: --mlagents-port N [--life NUMBER]. A life begins with each reset and with each process; an episode is a part
+of it. Its number is random if it is not given. A line of words is printed at the start, and each step takes two
+milliseconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 from collections.abc import Mapping
 
@@ -26,12 +27,15 @@ STEP_S = 0.002
 class Counter:
     frame_s = 0.1
 
+    def __init__(self, life: int | None) -> None:
+        self._given = life
+
     @property
     def behaviors(self) -> Mapping[str, BehaviorSpec]:
         return {BEHAVIOR: BehaviorSpec((vector_sensor("number", 2),), ActionSpec(1))}
 
     def reset(self, seed: int | None = None) -> Steps:
-        self._life = int.from_bytes(os.urandom(3))  # a float holds it
+        self._life = int.from_bytes(os.urandom(3)) if self._given is None else self._given  # a float holds it
         self._number = 0
         return {BEHAVIOR: self._batch(ended=False)}
 
@@ -56,6 +60,8 @@ class Counter:
 
 if __name__ == "__main__":
     print("counting begins", flush=True)
-    arguments = sys.argv
-    port = int(arguments[arguments.index("--mlagents-port") + 1])
-    print(run(Counter(), port, connect_timeout_s=30.0), flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mlagents-port", type=int, required=True)
+    parser.add_argument("--life", type=int)
+    options, _ = parser.parse_known_args()
+    print(run(Counter(options.life), options.mlagents_port, connect_timeout_s=30.0), flush=True)
