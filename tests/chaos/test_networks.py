@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+import secrets
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
+import grpc
 import pytest
 from fault_counts import fault_counts
 from network_lines import Proxy
 from processes import Process, WaitTimeout, free_port, small_settings, steps, wait_until, write_configuration
+
+from unity_bridge.remote.dialing import EXCHANGE, authorization, find_trainer
+from unity_bridge.remote.join_code import JoinCode
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
 
 
 @pytest.fixture
@@ -137,17 +144,39 @@ def test_only_this_machine_may_come_in(scene, listening, note) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.chaos)])
-def test_other_machines_come_in_only_when_asked(scene, note, host: str) -> None:
+@fault_counts(40, 1000)
+def test_other_machines_come_in_only_with_a_token(scene, note, host: str, count: int) -> None:
+    """Callers with a wrong token, or none, beside a simulator that trains."""
+    pytest.importorskip("cryptography")
+    user = {FOLDER_VARIABLE: str(scene.folder / "user")}
     write_configuration(scene.folder, {"3DBall": small_settings()})
-    run = scene.learn(f"--host={host}", f"--port={free_port()}", "--timeout-wait=5")
-    code = run.end()
+    run = scene.learn(f"--host={host}", f"--port={free_port()}", **user)
+    text = run.wait_for_output("join: TS1-").partition("join: ")[2].split()[0]
+    simulator = scene.start(sys.executable, "-m", "trainer_service", "simulate", "sim:3dball", "--join", text)
+    run.wait_for_output("Step: ")
+    code = JoinCode.parse(text)
+    refused: Counter[str] = Counter()
+    for number in range(count):
+        if number % 20 == 0:
+            channel = find_trainer(code).open_channel()
+        token = [(), authorization(secrets.token_urlsafe(16)), authorization(code.token[:-1])][number % 3]
+        try:
+            channel.unary_unary(EXCHANGE)(b"", timeout=60, metadata=token)
+        except grpc.RpcError as error:
+            refused[error.code().name] += 1
+        if number % 20 == 19:
+            channel.close()
+    known = len(steps(run.output))
+    wait_until(lambda: len(steps(run.output)) > known, "more steps")
     note(
-        f"`--host {host}` without `--insecure-listen`",
-        "1",
-        f"exit code {code}, refused by name: {'--insecure-listen' in run.output}",
+        f"wrong tokens, or none, at `--host {host}`",
+        f"{count} calls",
+        f"{count - refused.total()} accepted, answers {', '.join(refused)}; the simulator with a token trains on",
     )
-    assert code == 2
-    assert "--insecure-listen" in run.output
+    assert refused == {"UNAUTHENTICATED": count}
+    assert simulator.poll() is None
+    assert run.output.count("Connected to Unity environment") == 1
+    run.wait_for_output("Refused calls without a valid token")
 
 
 @pytest.mark.chaos

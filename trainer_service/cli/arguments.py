@@ -471,8 +471,8 @@ def _add_relay(commands: Any) -> None:
         "trainer on another machine (docs/remote.md).",
     )  # fmt: skip
     relay.add_argument(
-        "--join", default=None, metavar="CODE",
-        help="the code that the trainer prints (default: the environment variable TRAINER_SERVICE_JOIN)",
+        "--join", nargs="?", const="", default=None, metavar="CODE",
+        help="the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN",
     )  # fmt: skip
     relay.add_argument(
         "--address", default=None, metavar="HOST:PORT",

@@ -111,6 +111,9 @@ def _learn(parsed: argparse.Namespace) -> int:
 
         end_rank(serve_launched())
     given = vars(parsed)
+    if not given.keys().isdisjoint(_ATTACH_PORT):
+        # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.train import train
         from trainer_service.config import load_run_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -55,20 +54,15 @@ def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], C
     """Returns the trainer's name in messages, and the function that makes a connection to it."""
     from unity_bridge.relay.plain_connection import PlainConnection
     from unity_bridge.remote.dialing import TrainerConnection
-    from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode, split_address
+    from unity_bridge.remote.join_code import JoinCode, split_address
     from unity_bridge.transport.endpoint import is_loopback
 
-    text = join or os.environ.get(JOIN_VARIABLE)
-    if text:
-        code = JoinCode.parse(text)
+    if join is not None or address is None:
+        code = JoinCode.given(join or "")
         return address or ", ".join(code.addresses), lambda: TrainerConnection(code, address)
-    if address is None:
-        raise UserError(
-            f"relay: expected --join CODE, or the variable {JOIN_VARIABLE}, as the trainer prints it"
-        )
     if not is_loopback(split_address(address)[0]):
         raise UserError(
-            f"--address {address}: expected --join CODE beside an address of another machine; without a code "
-            "nothing is encrypted, which is for this machine and tunnels of ssh"
+            f"--address {address}: expected --join beside an address of another machine; without a code nothing is "
+            "encrypted, which is for this machine and tunnels of ssh"
         )
     return address, lambda: PlainConnection(address)

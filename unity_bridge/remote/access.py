@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,8 +36,6 @@ class RemoteAccess:
         Raises:
             RemoteError: it cannot be read or made.
         """
-        # gRPC writes a line to standard error for each handshake that fails: a scanner would fill a disk.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         self._key_pairs = key_pairs
         self._tokens = tokens
         self._admission = Admission(tokens)

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,11 +145,40 @@ def test_a_metrics_port_that_is_in_use(refused, configure, workplace: Path, port
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_a_host_that_other_machines_reach(refused, configure, workplace: Path, host: str) -> None:
+def test_a_host_that_other_machines_reach_without_a_certificate(
+    refused, configure, workplace: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.setenv("TRAINER_SERVICE_CONFIG", str(workplace / "user"))
     configure("Basic")
     message = refused("learn", "config.yaml", f"--host={host}")
-    assert f"host {host}: other machines would reach the port" in message
+    assert message.startswith("to make a certificate the package cryptography is needed")
+    assert "pip install 'trainer-service[remote]'" in message
     assert "--insecure-listen" in message
+    assert not (workplace / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--tls-cert=c.pem"], "--tls-cert and --tls-key: expected both or none, got one of them"),
+        (["--tls-cert=c.pem", "--tls-key=k.pem"], "'k.pem': cannot read it: No such file"),
+        (
+            ["--token-file=config.yaml"],
+            "'config.yaml', line 1: expected a token of 16 to 200 ASCII characters",
+        ),
+        (
+            ["--host=0.0.0.0", "--insecure-listen", "--tls-key=k.pem", "--token-file=t"],
+            "--insecure-listen: the port would have no TLS and no token: leave out --tls-key, --token-file",
+        ),
+    ],
+)
+def test_certificates_and_tokens_that_cannot_be_used(
+    refused, configure, workplace: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: str
+) -> None:
+    monkeypatch.setenv("TRAINER_SERVICE_CONFIG", str(workplace / "user"))
+    configure("Basic")
+    assert expected in refused("learn", "config.yaml", *flags)
     assert not (workplace / "results").exists()
 
 

@@ -19,10 +19,10 @@ def no_code(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "relay: expected --join CODE, or the variable TRAINER_SERVICE_JOIN, as the trainer prints it"),
+        ([], "--join: expected a code, or one in the environment variable TRAINER_SERVICE_JOIN; got neither"),
         (
             ["--address=192.0.2.1:5004"],
-            "--address 192.0.2.1:5004: expected --join CODE beside an address of another",
+            "--address 192.0.2.1:5004: expected --join beside an address of another",
         ),
         (["--address=localhost"], "address: expected HOST:PORT, got 'localhost'"),
         (["--join=SWMTKN-1"], "join code: expected TS1-… as the trainer prints it, got 'SWMTKN-1'"),
@@ -43,4 +43,4 @@ def test_the_code_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setenv(JOIN_VARIABLE, CODE)
     assert _trainer(None, None)[0] == "192.0.2.1:5005"
-    assert _trainer(None, "198.51.100.7:5005")[0] == "198.51.100.7:5005"
+    assert _trainer("", "198.51.100.7:5005")[0] == "198.51.100.7:5005"

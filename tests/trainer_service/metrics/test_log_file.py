@@ -46,6 +46,14 @@ def test_lines_have_time_and_level(path: Path) -> None:
     assert second.endswith(" INFO simulator 3 came")
 
 
+def test_secrets_are_for_the_console_alone(path: Path) -> None:
+    with log_file(path, append=False):
+        LOGGER.info("join: a secret", extra={"is_secret": True})
+        LOGGER.info("no secret")
+    assert "no secret" in path.read_text()
+    assert "join: " not in path.read_text()
+
+
 def test_control_characters_are_written_out(path: Path) -> None:
     with log_file(path, append=False):
         LOGGER.info("%s", "\x1b[2J\n[INFO] forged")
