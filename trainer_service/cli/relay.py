@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -30,10 +31,12 @@ def relay_simulators(parsed: argparse.Namespace) -> int:
     from trainer_service.config import load_run_options
     from trainer_service.metrics.console import Console
     from unity_bridge.relay.relay import Relay
+    from unity_bridge.remote.join_code import JOIN_VARIABLE
 
     given = vars(parsed)
     options = load_run_options(None, nested(given, SETTINGS)).options
     trainer, connect = _trainer(parsed.join, parsed.address)
+    os.environ.pop(JOIN_VARIABLE, None)  # a secret, which no simulator needs
     command = command_of(options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the trainer hears a goodbye, as after Ctrl-C
     # What the trainer tells its simulators is the trainer's: only how they are started and watched is decided here.

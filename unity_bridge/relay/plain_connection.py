@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from unity_bridge.remote.dialing import CHANNEL_OPTIONS
-from unity_bridge.transport.endpoint import METHOD, SERVICE
+from unity_bridge.remote.dialing import CHANNEL_OPTIONS, EXCHANGE
 
 
 class PlainConnection:
@@ -24,9 +23,7 @@ class PlainConnection:
         """Sends a message and returns the reply. Raises grpc.RpcError; ValueError where it is closed meanwhile."""
         if self._channel is None:
             self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-            self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(
-                f"/{SERVICE}/{METHOD}"
-            )
+            self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXCHANGE)
         return self._call(data, timeout=timeout, metadata=tuple(metadata))
 
     def close(self) -> None:
