@@ -68,7 +68,8 @@ class Relay:
     def launch(self, command: Command, count: int = 1) -> None:
         """Starts simulators, each with a port of its own. Raises LaunchError and PortInUse as ``Bridge.launch``."""
         for _ in range(count):
-            self._open(self._take_number(), self._supervisor.start(self._next_number - 1, command))
+            number = self._take_number()
+            self._open(number, self._supervisor.start(number, command))
 
     def run(self) -> None:
         """Carries messages until the trainer has ended all conversations; with an open port, without an end.

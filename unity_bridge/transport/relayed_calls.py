@@ -29,7 +29,7 @@ UNKNOWN_SESSION = "unknown relay session: introduce the simulator again"
 """The refusal of a later exchange of a conversation that another trainer held, or that is over."""
 
 _PREFIX = "relay:"
-"""What a peer begins with in place of gRPC's ``ipv4:``."""
+"""The beginning of a relayed peer's name, in place of gRPC's ``ipv4:``."""
 
 _SESSION = re.compile(r"[A-Za-z0-9._-]{1,64}/\d{1,9}-[0-9a-f]{16}")
 _NUMBER = re.compile(r"[1-9]\d{0,17}")
