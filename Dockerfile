@@ -27,7 +27,7 @@ ARG TORCH_INDEX
 RUN pip install --no-cache-dir "torch>=2.10,<2.14" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
 
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
-    pip install --no-cache-dir "$(ls /wheel/*.whl)[ray,prometheus]"
+    pip install --no-cache-dir "$(ls /wheel/*.whl)[ray,prometheus,remote]"
 COPY docs/cluster/start_node.sh /usr/local/share/trainer/
 
 RUN useradd --create-home trainer && install -d -o trainer /work

@@ -88,8 +88,8 @@ def about(device: torch.device) -> str:
     """What held for every figure."""
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     return (
-        f"{what}, torch {torch.__version__} with {torch.get_num_threads()} threads, {platform.platform()}, "
-        f"Python {platform.python_version()}, load {load()}"
+        f"{what}, torch {torch.__version__} with {torch.get_num_threads()} threads, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}, load {load()}"
     )
 
 

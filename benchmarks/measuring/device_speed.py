@@ -32,6 +32,8 @@ STEPS = 1024
 """Steps of a rollout: four minibatches of 256 rows, sequences of 64."""
 HORIZON = 64
 REPETITIONS = 3
+CLOSE = 1.5
+"""How many times the faster device's update the chosen one's may take."""
 NUMBERS = BehaviorSpec((vector_sensor("seen", 32),), ActionSpec(4, ()))
 """What agents see and do where they see no pictures."""
 
@@ -74,8 +76,11 @@ def measure_sizes(device: torch.device) -> Iterator[Finding]:
             figures["ms"] = 1e3 * update_s(there.learner, size, device)
         figures |= busy.figures()
         faster = device if figures["ms"] < figures["CPU ms"] else CPU
+        taken = figures["ms"] if chosen == device else figures["CPU ms"]
         note = f"auto: {chosen.type}, faster: {faster.type}"
-        yield Finding(size.name, chosen.type == faster.type, figures, f"{note}; {busy.reason}".strip("; "))
+        # An update is not all: the CPU acts sooner, so that it may take a little longer here.
+        good = taken <= CLOSE * min(figures["ms"], figures["CPU ms"])
+        yield Finding(size.name, good, figures, f"{note}; {busy.reason}".strip("; "))
 
 
 def measure_transfers(device: torch.device) -> Iterator[Finding]:

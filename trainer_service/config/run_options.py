@@ -224,8 +224,8 @@ class TorchSettings(Section):
         Text | None, BeforeValidator(_unless_auto), Argument("DEVICE", flag="--torch-device")
     ] = None
     """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides by the work of each behavior: a GPU, if there is one,
-    for pictures and where a minibatch has 2^20 numbers in the widest layer (``batch_size`` times ``hidden_units``,
-    mostly), else the CPU. Learner ranks take a GPU each if there is one."""
+    for pictures and where ``batch_size`` times the weights of the policy is 2^27 or more (256 rows of two layers of
+    1,024 units, or of an LSTM of 512), else the CPU. Learner ranks take a GPU each if there is one."""
 
     precision: Precision = "float32"
     """``bfloat16`` encodes pictures with half the bits, in updates and in acting: faster where the processor has

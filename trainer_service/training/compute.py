@@ -25,9 +25,9 @@ WORTH_A_SECOND_CORE = 2**18
 multiplying them; and where a simulator or another run wants that core, waiting for it makes small layers ten times
 slower, those of small pictures too."""
 
-WORTH_A_GPU = 2**20
-"""Numbers in the widest layer of a minibatch. A gradient step of fewer is a hundred small kernels, whose launches take
-a GPU as long as the whole step takes a core; and acting waits for the GPU at every exchange."""
+WORTH_A_GPU = 2**27
+"""Weights of the policy times rows of a minibatch. A gradient step of fewer is a hundred small kernels, whose launches
+take a GPU as long as the whole step takes the CPU; and acting waits for the GPU at every exchange."""
 
 _WORDS = (
     "out of memory", "ALLOC_FAILED", "can't allocate memory", "not enough memory", "Storage size calculation overflowed"
@@ -67,7 +67,7 @@ def choose_device(name: str | None) -> torch.device:
 def device_for(name: str | None, at_hand: torch.device, on_cpu: Callable[[], Behavior]) -> torch.device:
     """The device of a behavior: the one that the user named, else the one that its work is worth.
 
-    That is a GPU for pictures and for large minibatches, and the CPU for the rest.
+    That is a GPU for pictures and where a minibatch is much arithmetic, and the CPU for the rest.
 
     Args:
         name: as the user named it; None if not.
@@ -79,15 +79,15 @@ def device_for(name: str | None, at_hand: torch.device, on_cpu: Callable[[], Beh
         return at_hand
     behavior = on_cpu()
     pictures = any(sensor.is_picture for sensor in behavior.spec.observation_specs)
-    widest = _widest_layer(behavior)
-    chosen, other = (at_hand, cpu) if pictures or widest >= WORTH_A_GPU else (cpu, at_hand)
+    products = _products(behavior)
+    chosen, other = (at_hand, cpu) if pictures or products >= WORTH_A_GPU else (cpu, at_hand)
     _logger.info(
         "'%s' learns and acts on '%s': its minibatches have %s. --torch-device %s (torch_settings.device) overrides.",
         behavior.name,
         chosen,
         "pictures"
         if pictures
-        else f"{widest:,} numbers in the widest layer, and a GPU pays from {WORTH_A_GPU:,} on",
+        else f"{products:,} products of a weight and a row, and a GPU pays from {WORTH_A_GPU:,} on",
         other,
     )
     return chosen
@@ -139,6 +139,16 @@ def cores_of_each(processes: int) -> int:
     """Cores for each of several processes on this machine: ``OMP_NUM_THREADS`` where it is set, else its share."""
     given = os.environ.get("OMP_NUM_THREADS", "").isdecimal()
     return usable_cores() if given else max(usable_cores() // processes, 1)
+
+
+def _products(behavior: Behavior) -> int:
+    """Products of a weight and a number that a forward pass of a minibatch has in the policy, without pictures'."""
+    network = behavior.learner.actor.policy_network()
+    weights = sum(parameter.numel() for parameter in network.parameters())
+    for module in network.modules():  # weights that are applied to each entity
+        more = getattr(module, "entities", 1) - 1
+        weights += more * sum(parameter.numel() for parameter in module.parameters()) if more else 0
+    return behavior.settings.hyperparameters.batch_size * weights
 
 
 def _widest_layer(behavior: Behavior) -> int:

@@ -55,12 +55,13 @@ def main(argv: Sequence[str] | None = None, opener: Callable[..., Scene] = open_
     """
     try:
         arguments = parse(argv)
+        trainer = _trainer(arguments)
     except SceneError as error:
         return _fail(error, 2)
     try:
         academy = academy_for(arguments)
         with relayed_warnings(academy), opened(arguments, academy, opener) as (scene, watch):
-            return _run(scene, academy, watch, arguments)
+            return _run(scene, academy, watch, arguments, trainer)
     except SceneError as error:
         # The traceback comes first, the error last: people read the end of a log.
         print(users_traceback(error), end="", file=sys.stderr)
@@ -131,10 +132,26 @@ def opened(
             scene.close()
 
 
-def _run(scene: Scene, academy: Academy, watch: Watch, arguments: argparse.Namespace) -> int:
+def _trainer(arguments: argparse.Namespace) -> int | TrainerConnection:
+    """The trainer's port on this machine, or the way to one on another. Raises SceneError."""
+    if arguments.join is None:
+        return int(arguments.mlagents_port)
+    try:
+        return TrainerConnection(JoinCode.given(arguments.join), arguments.address)
+    except RemoteError as error:
+        raise SceneError(str(error)) from None
+
+
+def _run(
+    scene: Scene,
+    academy: Academy,
+    watch: Watch,
+    arguments: argparse.Namespace,
+    trainer: int | TrainerConnection,
+) -> int:
     reason = run(
         scene,
-        TrainerConnection(arguments.join, arguments.address) if arguments.join else arguments.mlagents_port,
+        trainer,
         seed=arguments.seed,
         episodes=arguments.episodes,
         watch=watch,
@@ -193,7 +210,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     _refuse_misspelt(parser, unknown)
     if arguments.record and (problem := recording_problem(arguments.record)):
         parser.error(f"--record: {problem}")
-    if arguments.address and not arguments.join:
+    if arguments.address and arguments.join is None:
         parser.error("--address: expected --join with it, which says what the trainer there has to show")
     return arguments
 
@@ -229,7 +246,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--join",
-        type=_join_code,
         nargs="?",
         const="",
         metavar="CODE",
@@ -384,13 +400,6 @@ def _natural(text: str) -> int:
     if number < 0:
         raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
     return number
-
-
-def _join_code(text: str) -> JoinCode:
-    try:
-        return JoinCode.given(text)
-    except RemoteError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _address(text: str) -> str:

@@ -27,12 +27,15 @@ from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_bat
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
-def behavior(sensor: ObservationSpec, batch_size: int, units: int, encoder: str = "simple") -> Behavior:
+def behavior(
+    sensor: ObservationSpec, batch_size: int, units: int, encoder: str = "simple", **network: object
+) -> Behavior:
     settings = TrainerSettings.model_validate(
         {
             "trainer_type": "ppo",
             "hyperparameters": {"batch_size": batch_size, "buffer_size": 10 * batch_size},
-            "network_settings": {"hidden_units": units, "num_layers": 1, "vis_encode_type": encoder},
+            "network_settings": {"hidden_units": units, "num_layers": 1, "vis_encode_type": encoder}
+            | network,
         }
     )
     spec = BehaviorSpec((sensor,), ActionSpec(2))
@@ -118,13 +121,17 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 WORTH_A_GPU = {
     "pictures": LARGE["pictures"],
     "small pictures": SMALL["small pictures"],
-    "2048 rows of 512 units": lambda: behavior(vector_sensor("state", 8), 2048, 512),
+    "256 rows of 2 x 1,024 units": lambda: behavior(vector_sensor("state", 32), 256, 1024, num_layers=2),
+    "256 rows of an LSTM of 512": lambda: behavior(
+        vector_sensor("state", 32), 256, 512, memory={"memory_size": 1024, "sequence_length": 64}
+    ),
     "many things": LARGE["many things"],
 }
 WORTH_A_CPU = {
     "numbers": SMALL["numbers"],
     "a few things": SMALL["a few things"],
-    "1024 rows of 512 units": lambda: behavior(vector_sensor("state", 8), 1024, 512),
+    "256 rows of 2 x 256 units": lambda: behavior(vector_sensor("state", 32), 256, 256, num_layers=2),
+    "2048 rows of one layer of 512": lambda: behavior(vector_sensor("state", 8), 2048, 512),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,6 +12,10 @@ from torch import Tensor, nn
 from trainer_service.config.network import MemorySettings
 from trainer_service.networks.encoders.gru_scan import gru_scan
 from trainer_service.networks.products import linear
+
+# The weights are slices of one vector of all parameters (``networks/flat.py``). cuDNN wants them in its own order,
+# and copies them at each call: microseconds, of which a user can change nothing.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
 
 
 class Sequences(NamedTuple):
