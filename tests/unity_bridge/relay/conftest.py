@@ -11,6 +11,7 @@ import pytest
 
 from unity_bridge.programs.executables import Command
 from unity_bridge.relay import conversation, relay
+from unity_bridge.relay.conversation import Connection
 from unity_bridge.relay.plain_connection import PlainConnection
 from unity_bridge.relay.relay import Relay
 from unity_bridge.server.settings import BridgeSettings
@@ -21,8 +22,10 @@ LONG_S = 60.0
 class RunningRelay:
     """A relay that runs in a thread until its trainer or the test ends it."""
 
-    def __init__(self, port: int, command: Command | None, count: int, settings: BridgeSettings) -> None:
-        self.relay = Relay(settings, lambda: PlainConnection(f"127.0.0.1:{port}"))
+    def __init__(
+        self, connect: Callable[[], Connection], command: Command | None, count: int, settings: BridgeSettings
+    ) -> None:
+        self.relay = Relay(settings, connect)
         self.error: Exception | None = None
         self.port = 0
         if command is None:
@@ -45,10 +48,8 @@ class RunningRelay:
         return self.error
 
     def close(self) -> None:
-        self.relay._endpoint, endpoint = (
-            None,
-            self.relay._endpoint,
-        )  # a relay without a port ends with its simulators
+        endpoint = self.relay._endpoint
+        self.relay._endpoint = None  # a relay without a port ends with its simulators
         if endpoint is not None:
             endpoint.stop()
         for each in list(self.relay._simulators.values()):
@@ -59,15 +60,21 @@ class RunningRelay:
 
 @pytest.fixture
 def make_relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RunningRelay]]:
-    """Starts relays to a port: ``make_relay(port, command, count, **settings)``."""
+    """Starts relays to a port, or by a function that connects: ``make_relay(port, command, count, **settings)``."""
     for module in (conversation, relay):
         monkeypatch.setattr(module, "GOODBYE_S", 0.3)  # at the end nobody plays the trainer any longer
     monkeypatch.setattr(relay, "_LOOK_S", 0.1)
     relays: list[RunningRelay] = []
 
-    def make(port: int, command: Command | None = None, count: int = 1, **settings: Any) -> RunningRelay:
+    def make(
+        trainer: int | Callable[[], Connection],
+        command: Command | None = None,
+        count: int = 1,
+        **settings: Any,
+    ) -> RunningRelay:
+        connect = trainer if callable(trainer) else lambda: PlainConnection(f"127.0.0.1:{trainer}")
         defaults = {"seed": 0, "timeout_wait_s": LONG_S, "shutdown_grace_s": 0.2}
-        relays.append(RunningRelay(port, command, count, BridgeSettings(**{**defaults, **settings})))
+        relays.append(RunningRelay(connect, command, count, BridgeSettings(**{**defaults, **settings})))
         return relays[-1]
 
     yield make

@@ -7,6 +7,8 @@ import random
 import re
 import signal
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,10 @@ from network_lines import Proxy
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command
 from unity_bridge.relay.conversation import TrainerLost
+from unity_bridge.remote.access import RemoteAccess
+from unity_bridge.remote.dialing import TrainerConnection
+from unity_bridge.remote.join_code import JoinCode
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
 from unity_bridge.wire.command_pb2 import CommandProto
 
 LONG_S = 60.0
@@ -161,6 +167,66 @@ def test_a_silent_simulator_is_timed_out(
     simulator.later(simulator.start, messages.first_step())
     bridge.act(bridge.next_tick())
     assert "stopped by itself" in bridge.next_departure().reason
+
+
+class TestSecured:
+    """A port with TLS and a token."""
+
+    @pytest.fixture
+    def access(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteAccess:
+        pytest.importorskip("cryptography")
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
+        return RemoteAccess.open()
+
+    @staticmethod
+    def code_of(access: RemoteAccess, port: int, **changes: Any) -> JoinCode:
+        code = access.join_code()
+        assert code is not None
+        return replace(code, addresses=(f"127.0.0.1:{port}",), **changes)
+
+    def test_a_line_that_breaks_is_dialed_anew(
+        self, make_bridge: Any, make_relay: Any, connect: Any, messages: Any, access: RemoteAccess
+    ) -> None:
+        bridge = make_bridge()
+        with Proxy(bridge.listen("127.0.0.1", 0, access)) as line:
+            code = self.code_of(access, line.port)
+            simulator = connect(make_relay(lambda: TrainerConnection(code)).port)
+            played = simulator.later(count_up, simulator, messages, 4)
+            for number in range(4):
+                tick = bridge.next_tick()
+                line.break_lines()
+                bridge.act(tick, number)
+            while not played.done():
+                assert bridge.receive(0.02) == []
+        assert played.result() == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"token": "x" * 24}, "answered UNAUTHENTICATED"),
+            ({"fingerprint": bytes(32)}, "no token was sent"),
+        ],
+    )
+    def test_a_code_of_another_trainer_ends_the_relay(
+        self,
+        make_bridge: Any,
+        make_relay: Any,
+        connect: Any,
+        messages: Any,
+        access: RemoteAccess,
+        changes: dict[str, Any],
+        message: str,
+    ) -> None:
+        bridge = make_bridge()
+        code = self.code_of(access, bridge.listen("127.0.0.1", 0, access), **changes)
+        relay = make_relay(lambda: TrainerConnection(code))
+        simulator = connect(relay.port)
+        call = simulator.later(simulator.exchange, messages.introduction())
+        while relay._thread.is_alive():
+            assert bridge.receive(0.02) == []
+        assert message in str(relay.error)
+        assert simulator.refusal(call) == str(relay.error)
+        assert bridge.simulators == {}
 
 
 @pytest.mark.process
