@@ -7,9 +7,13 @@ import relayed_exchange
 from measuring.exchange import measure_exchange
 
 
-def test_the_ratio_by_hand() -> None:
-    rows = relayed_exchange.table({"direct": [100.0, 300.0, 200.0], "behind a relay": [500.0]})
-    assert rows[1:] == [("direct", "200", "1.00"), ("behind a relay", "500", "2.50")]
+def test_the_ratios_by_hand() -> None:
+    direct = [100.0 * each for each in range(21)]  # 0 … 2000, of which 5 % lie below 100
+    rows = relayed_exchange.table({"direct": direct, "behind a relay": [200.0] * 21})
+    assert rows[1:] == [
+        ("direct", "100", "1,000", "1.00", "1.00"),
+        ("behind a relay", "200", "200", "2.00", "0.20"),
+    ]
 
 
 @pytest.mark.process

@@ -188,7 +188,8 @@ class Relay:
             self._leave(simulator, str(error))
             raise
         report = f"{simulator.name}: {failure.reason}{failure.news}"
-        _logger.warning("%s", report)
+        # An Editor stops and plays all day; a program that the relay started should not.
+        _logger.log(logging.WARNING if simulator.origin.is_own else logging.INFO, "%s", report)
         self._leave(simulator, report)
         if successor is not None:
             del self._simulators[simulator.origin.source]
