@@ -1,4 +1,4 @@
-"""The port to which simulators attach by themselves, and who may reach it."""
+"""The port to which simulators attach by themselves, with TLS and tokens beyond this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachPort:
-    """Where a run without simulators of its own listens. Beyond this machine it has TLS and a token."""
+    """The port of a run without simulators of its own. Beyond this machine it has TLS and a token."""
 
     host: str = "127.0.0.1"
     port: int = EDITOR_PORT

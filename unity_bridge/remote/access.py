@@ -25,7 +25,7 @@ SECRET = {"is_secret": True}
 
 
 class RemoteAccess:
-    """What a port needs to be open to other machines: credentials, admission by token, and a join code.
+    """TLS, tokens and the join code of a port that is open to other machines.
 
     Certificate and tokens are read again while the port is open, whenever their files change or end.
     """

@@ -41,6 +41,14 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 
+KEEPALIVE = (
+    # A call waits as long as the trainer learns: pings tell whether the line still stands. Only for lines over a
+    # network: on one machine they would tell nothing but that the trainer is stopped, and other servers forbid them.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
 
 class TrainerUnreachable(RemoteError):
     """None of the trainer's addresses answers; it may later."""
@@ -64,7 +72,7 @@ class PinnedAddress:
         return grpc.secure_channel(
             self.address,
             grpc.ssl_channel_credentials(self.certificate.pem.encode()),
-            options=[*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", self.name)],
+            options=[*CHANNEL_OPTIONS, *KEEPALIVE, ("grpc.ssl_target_name_override", self.name)],
         )
 
 
@@ -160,7 +168,7 @@ class TrainerConnection:
         return self._call
 
 
-def _pin(address: str, fingerprint: bytes, timeout_s: float) -> PinnedAddress:
+def _pin(address: str, fingerprint: bytes, timeout_s: float, *, again: bool = True) -> PinnedAddress:
     """Reads the certificate at an address and compares it with a fingerprint."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # compared below
@@ -179,7 +187,12 @@ def _pin(address: str, fingerprint: bytes, timeout_s: float) -> PinnedAddress:
     trusting.check_hostname = False
     trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # also one that an authority has signed
     trusting.load_verify_locations(cadata=certificate.der)
-    _, name = _handshake(address, trusting, timeout_s)
+    try:
+        _, name = _handshake(address, trusting, timeout_s)
+    except CertificateMismatch:
+        if not again:
+            raise
+        return _pin(address, fingerprint, timeout_s, again=False)  # it was renewed between the two
     return PinnedAddress(address, certificate, name)
 
 

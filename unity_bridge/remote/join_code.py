@@ -13,7 +13,7 @@ from unity_bridge.errors import RemoteError
 from unity_bridge.untrusted_text import quoted
 
 JOIN_VARIABLE = "TRAINER_SERVICE_JOIN"
-"""The environment variable that holds the join code where no flag does: a list of processes shows flags to everyone."""
+"""The environment variable for the code of ``--join`` without a value: a list of processes shows flags to everyone."""
 
 LEAST_TOKEN, MOST_TOKEN = 16, 200
 """Characters of a token."""

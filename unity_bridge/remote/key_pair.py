@@ -42,7 +42,7 @@ class KeyPair:
 
 
 class KeyPairSource(ABC):
-    """Where a key pair comes from."""
+    """A source of key pairs."""
 
     @abstractmethod
     def load(self) -> KeyPair:
