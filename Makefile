@@ -10,7 +10,7 @@ RUN_ID ?= 3dball
 # both packages anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: learn test test-all chaos conformance check check-static docs format clean
+.PHONY: learn demo test test-all chaos conformance check check-static docs format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -18,6 +18,9 @@ learn: $(VENV)/.installed
 	@echo
 	@echo "Watch it:    $(BIN)/mlagents-style evaluate $(RUN_ID) --episodes 12 --record 3dball.gif"
 	@echo "See curves:  $(BIN)/tensorboard --logdir results"
+
+demo: $(VENV)/.installed-watch
+	$(BIN)/mlagents-style demo
 
 # Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
@@ -83,6 +86,11 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*
 	$(INSTALL) ".[dev]"
 	@$(ABOUT_KERNEL)
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-watch: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
+	$(INSTALL) ".[watch]"
+	@$(ABOUT_KERNEL)
+	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
 	$(INSTALL) ".[docs]"

@@ -20,6 +20,7 @@ LEAVES = (
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
+    "trainer_service.watching",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 
@@ -78,7 +79,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING,),
+    (*WIRING, "trainer_service.cli.remote"),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own

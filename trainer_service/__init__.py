@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainer_service.api.play import play
     from trainer_service.api.record import record
     from trainer_service.api.train import train
+    from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
     from trainer_service.policy import Policy, load_policy
@@ -67,6 +68,7 @@ __all__ = [
     "record",
     "report",
     "train",
+    "watch",
 ]
 
 _HOME = {
@@ -95,6 +97,7 @@ _HOME = {
     "record": "api.record",
     "report": "api.comparison",
     "train": "api.train",
+    "watch": "api.watch",
 }
 
 

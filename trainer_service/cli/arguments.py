@@ -70,6 +70,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_report(commands)
     _add_status(commands)
     _add_play(commands)
+    _add_watch(commands)
+    _add_demo(commands)
     _add_record_demo(commands)
     _add_demo_info(commands)
     _add_demo_convert(commands)
@@ -115,6 +117,11 @@ def _add_learn(commands: Any) -> None:
         help="callbacks of yours; can be repeated",
     )  # fmt: skip
     _add_settings(run, "track")
+    run.add_argument(
+        "--watch", dest="watched", action="store_true",
+        help="show the newest policy on a local page while it learns (extra watch)",
+    )  # fmt: skip
+    run.add_argument("--no-browser", action="store_true", help="with --watch: print the page's address alone")
     run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     run.add_argument("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
     run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
@@ -159,6 +166,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument(
         "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
     )
+    learn.add_argument("--w", dest="width", type=int, help=argparse.SUPPRESS)
     for flag in ("--torch", "--tensorflow"):
         learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
 
@@ -214,8 +222,10 @@ def _add_evaluate(commands: Any) -> None:
     )
     evaluate.add_argument(
         "--against", nargs="+", metavar="PLAYER",
-        help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random or expert (the scene's own)",
+        help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random, expert (the scene's own) or "
+        "human (you, by keyboard or gamepad on a local page)",
     )  # fmt: skip
+    _add_page(evaluate.add_argument_group("the page of --against human"))
     evaluate.add_argument(
         "--side", metavar="SIDE",
         help="with --against: play this team or behavior only (default: all sides in turn)",
@@ -346,6 +356,58 @@ def _add_play(commands: Any) -> None:
     play.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
+def _add_watch(commands: Any) -> None:
+    watch = _command(
+        commands, "watch", help="watch a policy act on a local page, and play yourself",
+        description="Opens a page on this machine: the scene as it runs, returns, action probabilities and expected "
+        "returns, with pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.",
+    )  # fmt: skip
+    watch.add_argument("target", metavar="RUN|ENV", help="a run id, or sim:NAME, gym:ID, pettingzoo:MODULE …")
+    watch.add_argument("--env", metavar="ENV", help="another environment than the run's own")
+    watch.add_argument("--random", action="store_true", help="random actions in ENV (the default there)")
+    watch.add_argument("--expert", action="store_true", help="the scene's own expert in ENV")
+    watch.add_argument(
+        "--checkpoint",
+        default="last",
+        metavar="WHICH",
+        help="of the run: last, best or a step (default last)",
+    )
+    watch.add_argument(
+        "--follow", action="store_true", help="show every policy that the run saves from now on"
+    )
+    watch.add_argument("--begun-after", type=float, default=0.0, help=argparse.SUPPRESS)
+    watch.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
+    watch.add_argument(
+        "--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws"
+    )
+    _add_page(watch)
+    watch.add_argument("--results-dir", default="results", metavar="DIR")
+    watch.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_demo(commands: Any) -> None:
+    demo = _command(
+        commands, "demo", help="train a small scene and watch it learn",
+        description="Trains 3DBall for half a minute or so and shows the policy on a local page while it learns. The "
+        "run is results/demo; a run demo that exists is overwritten.",
+    )  # fmt: skip
+    _add_page(demo)
+    demo.add_argument("--results-dir", default="results", metavar="DIR")
+
+
+def _add_page(command: Any) -> None:
+    """The flags of the local page."""
+    command.add_argument(
+        "--port", type=int, default=0, metavar="PORT", help="of the page (default: a free one)"
+    )
+    command.add_argument(
+        "--no-browser",
+        dest="browser",
+        action="store_false",
+        help="print the page's address without opening it",
+    )
+
+
 def _add_record_demo(commands: Any) -> None:
     record = _command(
         commands, "record-demo", help="record demonstrations for imitation",
@@ -355,9 +417,10 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument(
         "--policy",
         required=True,
-        metavar="RUN_ID|heuristic",
-        help="who plays: a run, or the scene's own expert",
+        metavar="RUN_ID|heuristic|keyboard",
+        help="the demonstrator: a run, the scene's own expert, or you on a local page",
     )
+    _add_page(record.add_argument_group("the page of --policy keyboard"))
     record.add_argument(
         "--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)"
     )

@@ -10,7 +10,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +125,10 @@ def _learn(parsed: argparse.Namespace) -> int:
         loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
-        with Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console:
+        with (
+            _watched(options, given),
+            Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
+        ):
             _log_warnings(loaded)
             outcome = train(
                 loaded.options,
@@ -142,6 +145,16 @@ def _learn(parsed: argparse.Namespace) -> int:
         if writes and not is_json and verbose > 1:
             print_results(*results)
     return 0
+
+
+def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """A context in which a page shows the run, if the user asked for one."""
+    if not given.get("watched"):
+        return nullcontext()
+    from trainer_service.cli.watch import watched
+
+    saved = options.checkpoint_settings
+    return watched(saved.results_dir, saved.run_id, browser=not given.get("no_browser"))
 
 
 def _callbacks(names: Sequence[str]) -> list[Callback]:
@@ -335,6 +348,10 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     ):
         if path[-1] in given:
             put(overrides, path, given[path[-1]])
+    if given.get("watched") and "autosave_interval_s" not in given:
+        from trainer_service.cli.watch import WATCHED_AUTOSAVE_S
+
+        put(overrides, ["checkpoint_settings", "autosave_interval_s"], WATCHED_AUTOSAVE_S)
     if given.get("settings"):
         from trainer_service.config.reading.settings import read_setting
 
@@ -362,8 +379,10 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "report": _report,
     "status": _elsewhere("status:print_status"),
     "play": _elsewhere("play:play"),
+    "watch": _elsewhere("watch:watch"),
+    "demo": _elsewhere("watch:demo"),
     "record-demo": _record_demo,
-    "relay": _elsewhere("relay:relay_simulators"),
+    "relay": _elsewhere("remote.relay:relay_simulators"),
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer_service.cli.output import note, say, say_json
+from trainer_service.cli.person import KEYBOARD, record_person
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
 
     check_target(parsed.output, force=parsed.force)
     require_limit(parsed.max_episode_steps)
-    record = _record_expert if parsed.policy == "heuristic" else _record_run
+    record = {"heuristic": _record_expert, KEYBOARD: record_person}.get(parsed.policy, _record_run)
     recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
     with StopSignals() as signals, Console(tty=False, stream=sys.stderr), recording:
 

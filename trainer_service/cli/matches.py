@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trainer_service.cli.films import film_of
 from trainer_service.cli.match_results import Match, print_matches
 from trainer_service.cli.output import print_warning, progress_printer, say_json
+from trainer_service.cli.person import HUMAN, play_person
 from trainer_service.config import PlayerName, RunOptions, parse_player
 from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.errors import UserError
@@ -48,6 +49,9 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
     from trainer_service.training.compute import choose_device
 
     require_limit(parsed.max_episode_steps)
+    if HUMAN in parsed.against:
+        _play_person(parsed)
+        return
     names = _player_names(parsed)
     pairs = _pairs(names, cross_play=parsed.cross_play)
     if parsed.record is not None and len(pairs) > 1:
@@ -89,6 +93,27 @@ def _play_matches(parsed: argparse.Namespace, film: FilmOptions | None) -> None:
         say_json({"env": env, "matches": [match.to_json() for match in matches]})
     else:
         print_matches(env, matches, names if parsed.cross_play else ())
+
+
+def _play_person(parsed: argparse.Namespace) -> None:
+    """Plays and prints games against the person at the keyboard."""
+    from trainer_service.evaluation.players import load_player
+    from trainer_service.metrics.console import Console
+
+    if parsed.against != [HUMAN]:
+        raise UserError(f"--against: expected {HUMAN} alone, got {' '.join(parsed.against)}")
+    parsed.against = []
+    (name,) = _player_names(parsed)
+    folder, options = _home([name], parsed.results_dir)
+    env, env_args = _environment(parsed, options)
+    with Console(tty=False, stream=sys.stderr):
+        player = load_player(name, parsed.results_dir, device=parsed.torch_device, seed=parsed.seed)
+        person, games = play_person(parsed, player, env, env_args, folder, options)
+    matches = [Match(player, person, games)]
+    if parsed.json:
+        say_json({"env": env, "matches": [match.to_json() for match in matches]})
+    else:
+        print_matches(env, matches, ())
 
 
 def _player_names(parsed: argparse.Namespace) -> list[PlayerName]:

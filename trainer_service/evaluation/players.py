@@ -34,6 +34,9 @@ class Player:
     seed: int = 0
     """Of what is drawn at random."""
 
+    own_actors: PolicyActors | None = None
+    """Actors of a player that is no policy, such as a person."""
+
     @property
     def step(self) -> int | None:
         """Agent steps that its policies were trained for, at most; None where it was not trained."""
@@ -109,6 +112,8 @@ class ExpertActors(PolicyActors):
 
 def actors_of(player: Player, *, deterministic: bool) -> PolicyActors:
     """The actors of a player. deterministic: likeliest actions of policies instead of drawn ones."""
+    if player.own_actors is not None:
+        return player.own_actors
     if player.name.is_expert:
         return ExpertActors()
     if player.name.is_random:

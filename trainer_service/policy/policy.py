@@ -205,6 +205,20 @@ class Policy:
         )
         return actions, decisions.memories
 
+    def value(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> NDArray[np.float32] | None:
+        """The expected return of M agents, by the critic or by the value of the best action. Shape [M].
+
+        None for a policy with a memory or of a heterogeneous group, and for trainer types whose critic looks at more
+        than an agent's own observation. Takes ``observations`` as ``act`` does.
+
+        Raises:
+            ValueError: arrays that do not fit the behavior.
+        """
+        if self._member is not None or self._selector.num_agents or self.communicates:
+            return None
+        sensors = self._sensors(observations)
+        return self._actor.values(self._selected(sensors, None, None))
+
     @overload
     def wrap(self, env: AgentEnvironment, *, agents: Collection[Any] | None = ...) -> PettingZooPolicy: ...
     @overload

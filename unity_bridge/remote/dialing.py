@@ -33,10 +33,6 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.min_reconnect_backoff_ms", 5000),  # the time that an attempt may take
-    # A call waits as long as the trainer learns: pings tell whether the line still stands.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.http2.max_pings_without_data", 0),
     # Two clients of one process must not share a connection: the trainer tells simulators apart by it.
     ("grpc.use_local_subchannel_pool", 1),
 )

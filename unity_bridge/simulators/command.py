@@ -76,9 +76,13 @@ def academy_for(arguments: argparse.Namespace) -> Academy:
 
 
 def open_for(
-    arguments: argparse.Namespace, academy: Academy, opener: Callable[..., Scene] = open_scene
+    arguments: argparse.Namespace,
+    academy: Academy,
+    opener: Callable[..., Scene] = open_scene,
+    *,
+    rendered: bool = False,
 ) -> Scene:
-    """The scene that the arguments ask for.
+    """The scene that the arguments ask for. rendered: whether render() will be called in any case.
 
     Raises:
         SceneError: as ``open_scene``.
@@ -90,7 +94,7 @@ def open_for(
         pictures=arguments.pictures,
         env_kwargs=arguments.env_kwargs,
         options=_group_options(arguments),
-        rendered=arguments.record is not None,
+        rendered=rendered or arguments.record is not None,
     )
 
 

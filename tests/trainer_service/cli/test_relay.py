@@ -39,7 +39,7 @@ def test_a_mistake_is_named(mlagents_style: Any, words: list[str], message: str)
 
 
 def test_the_code_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trainer_service.cli.relay import _trainer
+    from trainer_service.cli.remote.relay import _trainer
 
     monkeypatch.setenv(JOIN_VARIABLE, CODE)
     assert _trainer(None, None)[0] == "192.0.2.1:5005"

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from trainer_service.algorithms.common.acting import ActionSampler, sample_actions, to_tensor
+from trainer_service.algorithms.common.acting import ActionSampler, sample_actions, to_array, to_tensor
 from trainer_service.algorithms.common.acting import ActorNetwork as DecidingNetwork
 from trainer_service.algorithms.common.exploration import ActionHeads, Exploration
 from trainer_service.algorithms.common.policy_network import ActorNetwork, PolicyNetwork
@@ -22,6 +22,7 @@ from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.flat import FlatParameters
 from trainer_service.networks.policies.action_heads import SQUASH_LIMIT
 from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.policies.q_network import GreedyNetwork
 from trainer_service.rollout.assembler import Decisions
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
@@ -167,6 +168,21 @@ class Actor:
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
         """The continuous actions as the simulator gets them. Shape [M, continuous size]."""
         return self._env_actions(decisions.continuous_actions)
+
+    def values(self, observations: Sequence[Observation]) -> NDArray[np.float32] | None:
+        """The value of each agent's state by the policy's own network, [M]; None where it has none, or a memory.
+
+        That is the critic's value of the first reward signal, or the value of the best action.
+        """
+        if self.network.memory_size:
+            return None
+        with torch.inference_mode():
+            inputs = self.normalizer.forward([to_tensor(sensor, self.device) for sensor in observations])
+            if isinstance(self.network, ActorCritic):
+                return to_array(self.network.values(inputs)[:, 0])
+            if isinstance(self.network, GreedyNetwork):
+                return to_array(self.network.q_values(inputs).amax(dim=1))
+        return None
 
     def update_normalizer(self, trajectories: Trajectories) -> None:
         """Adds the observations of trajectories to the normalizer's statistics."""

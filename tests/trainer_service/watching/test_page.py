@@ -1,0 +1,174 @@
+"""The page over HTTP, and the commands that open it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytestmark = pytest.mark.process
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    cookie: str
+
+
+class Page:
+    """A program with a page, and a browser's part of the conversation."""
+
+    def __init__(self, *arguments: str, cwd: Path) -> None:
+        command = [sys.executable, "-m", "trainer_service", *arguments, "--no-browser"]
+        self.process = subprocess.Popen(
+            command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said = ""
+        for line in self.process.stdout:
+            self.said += line
+            if found := re.search(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)", line):
+                self.port, self.token = int(found[1]), found[2]
+                break
+        else:
+            raise AssertionError(self.said)
+        self.cookie = ""
+
+    def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            own = {key.replace("_", "-"): value for key, value in headers.items()}
+            connection.request(method, path, body, {"Cookie": self.cookie, **own})
+            with connection.getresponse() as found:
+                return Answer(found.status, found.read(), found.getheader("Set-Cookie") or "")
+
+    def enter(self) -> None:
+        answer = self.ask(f"/?token={self.token}")
+        assert answer.status == 303
+        self.cookie = answer.cookie.partition(";")[0]
+
+    @contextmanager
+    def frames(self) -> Iterator[Iterator[dict]]:
+        """What the page is sent, for as long as the context lasts."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
+            connection.request("GET", "/events", headers={"Cookie": self.cookie})
+            with connection.getresponse() as answer:
+                assert answer.status == 200
+                yield (json.loads(line[6:]) for line in answer if line.startswith(b"data: "))
+
+    def do(self, **command: object) -> int:
+        return self.ask("/control", "POST", json.dumps(command)).status
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[list[Page]]:
+    pages: list[Page] = []
+    yield pages
+    for page in pages:
+        page.close()
+
+
+def test_the_token_opens_the_page_once(opened: list[Page], tmp_path: Path) -> None:
+    page = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
+    opened.append(page)
+    assert page.ask("/").status == 403
+    assert page.ask("/?token=wrong").status == 403
+    assert page.ask("/events").status == 403
+    assert page.do(do="pause") == 403
+    page.enter()
+    assert page.ask("/").status == 200
+    for path in ("/page.js", "/page.css", "/about"):
+        assert page.ask(path).status == 200
+    assert page.ask("/server.py").status == 404
+    assert page.ask("/", Host="evil.example:80").status == 403
+    assert page.ask("/control", "POST", '{"do": "pause"}', Sec_Fetch_Site="cross-site").status == 403
+    page.cookie = ""
+    assert page.ask(f"/?token={page.token}").status == 403
+
+
+def test_the_page_shows_and_controls_a_scene(opened: list[Page], tmp_path: Path) -> None:
+    page = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
+    opened.append(page)
+    page.enter()
+    about = json.loads(page.ask("/about").body)
+    assert about["branches"] == [3]
+    assert [key for key, _ in about["keys"]] == ["ArrowLeft", "ArrowRight"]
+    with page.frames() as frames:
+        first = next(frame for frame in frames if frame.get("picture"))
+        assert first["policy"] == "expert"
+        assert page.do(do="speed", value=16.0) == 204
+        returned = next(frame for frame in frames if frame["returns"])
+        assert returned["returns"][0] == pytest.approx(0.93)
+        assert page.do(do="pause") == 204
+        paused = next(frame for frame in frames if frame["paused"])
+        assert page.do(do="step") == 204
+        assert next(frame for frame in frames if frame["step"] > paused["step"])["paused"]
+    assert page.do(do="fly") == 400
+    assert page.ask("/control", "POST", "no json").status == 400
+
+
+def test_a_demonstration_is_recorded_by_keys(opened: list[Page], tmp_path: Path) -> None:
+    page = Page(
+        "record-demo", "sim:basic", "--policy=keyboard", "--episodes=2", "-o", "own.demo", cwd=tmp_path
+    )
+    opened.append(page)
+    page.enter()
+    assert page.do(do="input", pressed=["ArrowRight"], axes=[]) == 204
+    assert page.do(do="speed", value=16.0) == 204
+    with page.frames() as frames:
+        assert page.do(do="play") == 204
+        *_, last = frames
+    assert last["over"]
+    out, _ = page.process.communicate(timeout=60)
+    assert "Recorded 2 episodes of Basic" in out
+    assert (tmp_path / "own.demo").stat().st_size > 100
+
+
+def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_path: Path) -> None:
+    page = Page("demo", cwd=tmp_path)
+    opened.append(page)
+    page.enter()
+    curve = []
+    with page.frames() as frames:
+        for frame in frames:
+            curve = frame.get("curve") or curve
+            if frame["policy"].startswith("demo at step") and "value" in frame and curve:
+                break
+    assert frame["picture"]
+    assert curve[0]["behavior"] == "3DBall"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (["watch", "nothing"], "nothing"),
+        (["watch", "sim:switch9"], "switch9"),
+        (["watch", "sim:basic", "--expert", "--random"], "give one of them"),
+        (["watch", "sim:basic", "--random", "--env", "sim:basic"], "--env"),
+        (["watch", "gym:CartPole-v1", "--expert"], "no expert"),
+        (["record-demo", "sim:spread", "--policy=keyboard", "-o", "x.demo"], "one agent, got 3"),
+        (["record-demo", "sim:basic", "--policy=keyboard", "--stochastic", "-o", "x.demo"], "--stochastic"),
+        (["evaluate", "random", "--against", "human", "expert", "--env", "sim:duel"], "human alone"),
+        (["evaluate", "random", "--against", "human", "--env", "sim:basic"], "nobody to play against"),
+    ],
+)
+def test_what_cannot_be_watched_is_said(
+    mlagents_style, workplace: Path, line: list[str], message: str
+) -> None:
+    said = mlagents_style(*line, "--no-browser")
+    assert said.code == 2, said.err
+    assert message in said.err
+    assert "Traceback" not in said.err

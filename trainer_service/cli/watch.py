@@ -1,0 +1,165 @@
+"""The commands ``watch`` and ``demo``, and ``learn --watch``: a local page with a policy that acts."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer_service.cli.output import note, say
+from trainer_service.config import parse_player
+from trainer_service.config.players import EXPERT, RANDOM
+from trainer_service.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer_service.config import PlayerName
+    from trainer_service.runs.folder import RunFolder
+
+WATCHED_AUTOSAVE_S = 5
+"""Seconds between the saves of a run that is watched, unless the user gives some: the page shows what is saved."""
+
+_DEMO_ID = "demo"
+_DEMO_STEPS = 150_000
+_PATIENCE_S = 120.0
+"""Seconds that a page waits for the folder of the run that it follows."""
+
+# What is heavy is imported where it is needed: torch takes seconds.
+
+
+def watch(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style watch RUN|ENV``. Returns the exit code.
+
+    Raises:
+        UserError: no such run or environment, or flags that do not go together.
+        SceneError: the environment cannot be opened.
+    """
+    from trainer_service.api.environments import environment_for
+    from trainer_service.api.watch import watch_player
+    from trainer_service.runs.folder import RunFolder
+
+    target, env = parsed.target, parsed.env
+    player: RunFolder | PlayerName
+    if parsed.random or parsed.expert:
+        if parsed.random and parsed.expert:
+            raise UserError("--random and --expert: give one of them")
+        if env is not None:
+            raise UserError(
+                f"--env: of no use with --{'random' if parsed.random else 'expert'}: the first argument is "
+                "the environment"
+            )
+        player, env = parse_player(EXPERT if parsed.expert else RANDOM), target
+    elif _is_environment(target):
+        player, env = parse_player(RANDOM), target
+    else:
+        results = parsed.results_dir
+        begun_after = parsed.begun_after
+        player = _begun(results, target, begun_after) if begun_after else RunFolder.read(results, target)
+    watch_player(
+        player,
+        environment_for(env, env_args=parsed.env_args),
+        deterministic=not parsed.stochastic,
+        checkpoint=parsed.checkpoint,
+        follow=parsed.follow,
+        seed=parsed.seed,
+        port=parsed.port,
+        browser=parsed.browser,
+        say=say,
+    )
+    return 0
+
+
+def demo(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style demo``: a small run, and the page that shows it while it learns. Returns the exit code."""
+    from trainer_service.api.environments import environment_for
+    from trainer_service.api.watch import watch_player
+
+    results = Path(parsed.results_dir)
+    command = [
+        "learn", "3dball", "--env=sim:3dball", f"--run-id={_DEMO_ID}", "--force", f"--results-dir={results}",
+        f"--set=checkpoint_settings.autosave_interval_s={WATCHED_AUTOSAVE_S - 2}",
+        f"--set=behaviors.3DBall.max_steps={_DEMO_STEPS}",
+    ]  # fmt: skip
+    say("Training 3DBall: twelve platforms learn to keep a ball from falling. The best return is 100.")
+    log = results / f"{_DEMO_ID}.log"
+    folder, began = results / _DEMO_ID, time.time()
+    with _child(command, log) as learning:
+        watch_player(
+            _begun(results, _DEMO_ID, began, lambda: learning.poll() is None, f"see {log}"),
+            environment_for(None),
+            follow=True,
+            port=parsed.port,
+            browser=parsed.browser,
+            say=say,
+        )
+    say(f"The run is in {folder}. Its score: mlagents-style evaluate {_DEMO_ID} --results-dir {results}")
+    return 0
+
+
+@contextmanager
+def watched(results_dir: str, run_id: str, *, browser: bool = True) -> Iterator[None]:
+    """A context in which a page of a process of its own shows the run, and every policy that it saves."""
+    command = ["watch", run_id, "--follow", f"--results-dir={results_dir}", f"--begun-after={time.time()}"]
+    with _child(command if browser else [*command, "--no-browser"], None):
+        yield
+    note(f"watch it again: mlagents-style watch {run_id} --results-dir {results_dir}")
+
+
+@contextmanager
+def _child(arguments: Sequence[str], log: Path | None) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in a process of its own, which ends with the context. Its output goes to a file, if there is one."""
+    command = [sys.executable, "-m", "trainer_service", *arguments]
+    if log is None:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    else:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+            )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _is_environment(target: str) -> bool:
+    return ":" in target and not Path(target).exists()
+
+
+def _begun(
+    results_dir: str | Path,
+    run_id: str,
+    after: float,
+    alive: Callable[[], bool] = lambda: True,
+    hint: str = "start it first",
+) -> RunFolder:
+    """Waits until agents of a run have come. Raises UserError where that does not happen in time.
+
+    Args:
+        results_dir, run_id: of the run.
+        after: a time; what an earlier run of the same id wrote before does not count.
+        alive: whether the run may still begin.
+        hint: what to do if it does not.
+    """
+    from trainer_service.runs.folder import RunFolder
+    from trainer_service.runs.layout import RunLayout
+
+    configuration, ends = RunLayout(Path(results_dir, run_id)).configuration, time.monotonic() + _PATIENCE_S
+    while True:
+        if configuration.exists() and configuration.stat().st_mtime >= after:
+            with suppress(UserError):
+                return RunFolder.read(results_dir, run_id)
+        if time.monotonic() > ends or not alive():
+            raise UserError(f"'{configuration.parent}': no run has begun there; {hint}")
+        time.sleep(0.2)

@@ -1,0 +1,192 @@
+"""The page's server: this machine only, with a token that opens it once."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from importlib.resources import files
+from typing import Any
+
+from trainer_service.errors import UserError
+from trainer_service.watching.stage import SPEEDS, Stage
+
+HOST = "127.0.0.1"
+_COOKIE = "watch_session"
+_FILES = {"page.js": "text/javascript", "page.css": "text/css"}
+_POLL_S = 0.02
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Access:
+    """Who may see the page: the browser that came first with the token, by a cookie."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._unused = True
+        self._session = secrets.token_urlsafe(24)
+
+    def session_for(self, token: str) -> str | None:
+        """The session for a token; None if it is wrong, or was used before."""
+        if self._unused and hmac.compare_digest(token.encode(), self.token.encode()):
+            self._unused = False
+            return self._session
+        return None
+
+    def admits(self, session: str) -> bool:
+        """Whether a cookie is that of the session."""
+        return hmac.compare_digest(session.encode(), self._session.encode())
+
+
+def serve(
+    stage: Stage,
+    play: Callable[[], None],
+    *,
+    port: int = 0,
+    browser: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serves the page while something plays for it: until Ctrl-C, or until ``play`` returns.
+
+    Args:
+        stage: what the page shows and controls.
+        play: called in this thread; the page is served by another one.
+        port: 0 for a free one.
+        browser: whether to open the page.
+        say: told the address.
+
+    Raises:
+        UserError: starlette or uvicorn is missing, or the port is taken; or as ``play``.
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError:
+        raise UserError("watch: uvicorn is not installed: pip install 'trainer-service[watch]'") from None
+    access = Access()
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+            listening.listen()  # a browser may come before the server runs
+        except OSError as error:
+            raise UserError(f"--port: {HOST}:{port} cannot be used: {error.strerror or error}") from None
+        address = f"http://{HOST}:{listening.getsockname()[1]}"
+        config = uvicorn.Config(
+            application(stage, access), log_level="error", access_log=False, lifespan="off"
+        )
+        server = uvicorn.Server(config)
+        url = f"{address}/?token={access.token}"
+        say(f"Watch at {url}\nThe address opens once, in one browser of this machine. Ctrl-C ends it.")
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+        serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        serving.start()
+        try:
+            stage.run(play)
+        except KeyboardInterrupt:
+            return
+        finally:
+            stage.close()
+            time.sleep(5 * _POLL_S)  # for the page to hear of it
+            server.should_exit = True
+            serving.join(timeout=5)
+
+
+def application(stage: Stage, access: Access) -> Callable[..., Any]:
+    """The ASGI application. Raises UserError where starlette is missing."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+        from starlette.routing import Route
+    except ModuleNotFoundError:
+        raise UserError("watch: starlette is not installed: pip install 'trainer-service[watch]'") from None
+
+    def refusal(request: Request) -> Response | None:
+        host = request.headers.get("host", "").rpartition(":")[0]
+        if host not in (HOST, "localhost"):  # another name that leads here is a page's trick
+            return PlainTextResponse("wrong host\n", 403)
+        if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return PlainTextResponse("another site\n", 403)
+        if not access.admits(request.cookies.get(_COOKIE, "")):
+            return PlainTextResponse(
+                "the address is used already, or its token is wrong; start watch again\n", 403
+            )
+        return None
+
+    async def page(request: Request) -> Response:
+        session = access.session_for(request.query_params.get("token", ""))
+        if session is not None:
+            answer: Response = RedirectResponse("/", 303)
+            answer.set_cookie(_COOKIE, session, httponly=True, samesite="strict")
+            return answer
+        return refusal(request) or _file("page.html", "text/html")
+
+    async def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return PlainTextResponse("no such file\n", 404)
+        return refusal(request) or _file(name, _FILES[name])
+
+    async def about(request: Request) -> Response:
+        content = json.dumps({**asdict(stage.about), "speeds": SPEEDS})
+        return refusal(request) or Response(content, media_type="application/json", headers=_HEADERS)
+
+    async def events(request: Request) -> Response:
+        frames = _frames(stage, request)
+        return refusal(request) or StreamingResponse(frames, media_type="text/event-stream", headers=_HEADERS)
+
+    async def control(request: Request) -> Response:
+        if refused := refusal(request):
+            return refused
+        try:
+            given = json.loads((await request.body())[:10_000])
+            stage.command(given)
+        except (ValueError, TypeError, AttributeError) as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        return Response(status_code=204)
+
+    def _file(name: str, media_type: str) -> Response:
+        content = files(__package__).joinpath(name).read_text(encoding="utf-8")
+        return Response(content, media_type=media_type, headers=_HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/about", about),
+            Route("/events", events),
+            Route("/control", control, methods=["POST"]),
+            Route("/{name}", static),
+        ]
+    )
+
+
+async def _frames(stage: Stage, request: object) -> AsyncIterator[str]:
+    """Each new frame as a server-sent event; older ones are left out where the browser is slow."""
+    sent, curve = -1, None
+    while not await request.is_disconnected():  # type: ignore[attr-defined]
+        frame = dict(stage.frame)
+        if frame["number"] == sent:
+            if stage.closed:
+                return
+            await asyncio.sleep(_POLL_S)
+            continue
+        sent = frame["number"]
+        if frame.get("curve") == curve:
+            frame.pop("curve", None)
+        else:
+            curve = frame["curve"]
+        yield f"data: {json.dumps(frame)}\n\n"
+        await asyncio.sleep(_POLL_S)
