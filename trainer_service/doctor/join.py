@@ -62,11 +62,16 @@ def join(text: str, address: str | None = None) -> Iterator[Finding]:
 
 
 def _pings(pinger: Pinger) -> list[tuple[float, float]]:
-    """Returns round trips and clock differences, the first call aside: it opens the connection."""
+    """Returns round trips and clock differences of all calls but the first, which opens the connection."""
     pinger.ping(timeout_s=_LONGEST_S)
     until, pings = time.monotonic() + _LONGEST_S, [pinger.ping(timeout_s=_LONGEST_S)]
-    while len(pings) < _PINGS and time.monotonic() < until:
-        pings.append(pinger.ping(timeout_s=_LONGEST_S))
+    while len(pings) < _PINGS and (left := until - time.monotonic()) > 0:
+        try:
+            pings.append(pinger.ping(timeout_s=left))
+        except PingRefused:
+            raise
+        except RemoteError:
+            break  # it learns
     return pings
 
 
