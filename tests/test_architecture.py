@@ -17,6 +17,7 @@ LEAVES = (
     "trainer_service.distributed",
     "trainer_service.distributed.learners",
     "trainer_service.doctor",
+    "trainer_service.experiments",
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
@@ -24,7 +25,16 @@ LEAVES = (
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 
-WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+ABOVE_OTHERS = ("trainer_service.doctor", "trainer_service.experiments")
+"""Leaves that import other leaves: the doctor checks them, experiments read the curves of their runs."""
+
+WIRING = (
+    "trainer_service.training.train",
+    "trainer_service.api",
+    "trainer_service.api.experiments",
+    "trainer_service.cli",
+    "trainer_service.cli.experiments",
+)
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -209,12 +219,12 @@ def test_no_core_module_imports_a_leaf() -> None:
 
 
 def test_leaves_stand_apart() -> None:
-    """A leaf imports the core; of other leaves only the doctor, which checks them, imports any."""
+    """A leaf imports the core; of other leaves only those import any that check them, or that compare runs."""
     for path in sources():
         here = module_of(path)
         for leaf in LEAVES:
             others = [name for name in LEAVES if not lies_in(name, leaf) and not lies_in(leaf, name)]
-            if lies_in(here, leaf) and leaf != "trainer_service.doctor":
+            if lies_in(here, leaf) and leaf not in ABOVE_OTHERS:
                 wrong = {module for module in imported_modules(path) if lies_in_any(module, others)}
                 assert not wrong, f"{here} must not import {wrong}"
 

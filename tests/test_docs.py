@@ -54,7 +54,7 @@ OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
     "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "schema", "doctor", "configs", "alias",
-    "relay",
+    "sweep", "relay",
 )  # fmt: skip
 GROUPS = {group.group for group in PLUGIN_GROUPS}
 """Groups of entry points, which are no modules."""

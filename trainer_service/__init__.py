@@ -19,9 +19,11 @@ from trainer_service._version import __version__
 
 if TYPE_CHECKING:
     from trainer_service.api.clone import clone
-    from trainer_service.api.comparison import compare, report
+    from trainer_service.api.comparison import compare, compare_tasks, report
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.experiments.seeds import train_seeds
+    from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
@@ -58,6 +60,7 @@ __all__ = [
     "__version__",
     "clone",
     "compare",
+    "compare_tasks",
     "evaluate",
     "export",
     "load_metrics",
@@ -67,7 +70,9 @@ __all__ = [
     "play",
     "record",
     "report",
+    "sweep",
     "train",
+    "train_seeds",
     "watch",
 ]
 
@@ -87,6 +92,7 @@ _HOME = {
     "Trajectories": "rollout.trajectories",
     "clone": "api.clone",
     "compare": "api.comparison",
+    "compare_tasks": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
     "load_metrics": "api.metrics",
@@ -96,7 +102,9 @@ _HOME = {
     "play": "api.play",
     "record": "api.record",
     "report": "api.comparison",
+    "sweep": "api.experiments.sweep",
     "train": "api.train",
+    "train_seeds": "api.experiments.seeds",
     "watch": "api.watch",
 }
 

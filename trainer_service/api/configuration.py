@@ -9,6 +9,8 @@ from typing import Any
 
 from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.reading.document import read_document
+from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -46,6 +48,23 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
             f"got {configuration!r:.80}"
         )
     return load_run_options(None if configuration is None else Path(configuration), overrides)
+
+
+def configuration_values(configuration: Configuration, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the overrides, as a mapping with the structure of a file; defaults stay unwritten.
+
+    Raises:
+        UserError: as ``read_configuration``.
+    """
+    read_configuration(configuration, overrides)
+    values: Mapping[str, Any] = {"default_settings": {}}
+    if isinstance(configuration, RunOptions):
+        values = configuration.model_dump(mode="json")
+    elif isinstance(configuration, Mapping):
+        values = _whole(configuration)
+    elif configuration is not None:
+        values = read_document(Path(configuration)).values
+    return dict(merged(values, overrides))
 
 
 def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:

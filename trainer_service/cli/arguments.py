@@ -33,7 +33,7 @@ _REMOVED = {
     "--keep-checkpoints": ("by ML-Agents 0.17", "write keep_checkpoints: N in the configuration of a behavior instead"),
     "--lesson": ("in ML-Agents 0.17", "write --resume instead, which goes on in the lesson that the run has reached"),
     "--multi-gpu": ("in ML-Agents 0.15", "write --num-learners K instead, for K GPUs"),
-    "--num-runs": ("in ML-Agents 0.14", "write a command for each run instead, with its own --run-id and --seed"),
+    "--num-runs": ("in ML-Agents 0.14", "write --seeds 1-N instead, which trains a run for each seed"),
     "--sampler": ("by ML-Agents 0.17", "write samplers under environment_parameters in the configuration instead"),
     "--save-freq": ("in ML-Agents 0.17", "write checkpoint_interval: N in the configuration of a behavior instead"),
     "--slow": ("in ML-Agents 0.13", "write --time-scale 1 instead"),
@@ -76,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo_info(commands)
     _add_demo_convert(commands)
     _add_clone(commands)
+    _add_sweep(commands)
     _add_simulate(commands)
     _add_relay(commands)
     _add_export(commands)
@@ -112,6 +113,16 @@ def _add_learn(commands: Any) -> None:
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
     )  # fmt: skip
+    run.add_argument(
+        "--seeds", metavar="SEEDS",
+        help="a run for each of these seeds, such as 1-5 or 1,4,7: ID-1, ID-2 … (docs/running.md)",
+    )  # fmt: skip
+    run.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="with --seeds: runs at a time (default: half the number of cores)",
+    )
     run.add_argument(
         "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
@@ -159,7 +170,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument(
         "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
     )
-    learn.add_argument("--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
+    learn.add_argument("--see", "--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
     learn.add_argument(
         "--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS
     )
@@ -298,6 +309,21 @@ def _add_compare(commands: Any) -> None:
         "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
     )
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
+    compare.add_argument(
+        "--to", type=Path, metavar="FILE",
+        help="write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
+    )  # fmt: skip
+    compare.add_argument(
+        "--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores"
+    )
+    compare.add_argument(
+        "--method", dest="methods", action="append", default=[], metavar="NAME=PATTERN",
+        help="with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+    )  # fmt: skip
+    compare.add_argument(
+        "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
+        help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+    )  # fmt: skip
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
@@ -480,6 +506,53 @@ def _add_clone(commands: Any) -> None:
         "--max-steps", type=int, metavar="N", help="demonstrated steps to learn from, in whole passes"
     )
     _add_settings(clone, *CLONE_SETTINGS)
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = _command(
+        commands, "sweep", help="search hyperparameters", argument_default=argparse.SUPPRESS,
+        description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
+    )  # fmt: skip
+    sweep.set_defaults(json=False, dry_run=False, resume=False)
+    sweep.add_argument(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all trials: a file, or the name of a bundled configuration",
+    )  # fmt: skip
+    sweep.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(sweep, "env_path")
+    sweep.add_argument("--trials", type=int, metavar="N", help="number of trials (default 20)")
+    sweep.add_argument("--jobs", type=int, metavar="K", help="trials at a time (default 1)")
+    sweep.add_argument("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
+    sweep.add_argument(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+    )  # fmt: skip
+    sweep.add_argument("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
+    sweep.add_argument("--direction", choices=("maximize", "minimize"), help="(default maximize)")
+    sweep.add_argument("--sampler", choices=("tpe", "random"), help="how values are drawn (default tpe)")
+    sweep.add_argument(
+        "--pruner", choices=("median", "hyperband", "none"), help="which trials end early (default median)"
+    )
+    sweep.add_argument("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
+    sweep.add_argument("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
+    sweep.add_argument("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
+    sweep.add_argument("--resume", action="store_true", help="continue the sweep in that folder")
+    sweep.add_argument("--dry-run", action="store_true", help="print the values of the first trials only")
+    sweep.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    sweep.add_argument(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all trials; can be repeated",
+    )  # fmt: skip
+    sweep.add_argument(
+        "--ray-address", metavar="ADDRESS",
+        help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
+        "local starts one",
+    )  # fmt: skip
+    sweep.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
+    _add_settings(
+        sweep, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "max_env_steps", "device", "env_args",
+    )  # fmt: skip
 
 
 def _add_simulate(commands: Any) -> None:

@@ -111,6 +111,12 @@ def _learn(parsed: argparse.Namespace) -> int:
 
         end_rank(serve_launched())
     given = vars(parsed)
+    if "seeds" in given:
+        from trainer_service.cli.experiments.seeds import learn_seeds
+
+        return learn_seeds(given, _overrides(given))
+    if "jobs" in given:
+        raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
     if not given.keys().isdisjoint(_ATTACH_PORT):
         # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -145,6 +151,13 @@ def _learn(parsed: argparse.Namespace) -> int:
         if writes and not is_json and verbose > 1:
             print_results(*results)
     return 0
+
+
+def _sweep(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.sweep import OF_THE_SWEEP, sweep_configuration
+
+    of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
+    return sweep_configuration(parsed, _overrides(of_trials))
 
 
 def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -387,6 +400,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
+    "sweep": _sweep,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
     "schema": _schema,

@@ -67,6 +67,20 @@ def gaussian_entropy(log_sigma: Tensor, counted: Tensor | None = None) -> Tensor
     return (entropies * counted).sum(dim=-1) / counted.sum(dim=-1).clamp(min=1.0)
 
 
+def gaussian_kl(
+    old_mean: Tensor, old_log_sigma: Tensor, mean: Tensor, log_sigma: Tensor, counted: Tensor | None = None
+) -> Tensor:
+    """KL divergence of independent Gaussians from older ones, KL(old ‖ new): the sum over dimensions.
+
+    Σ ½ (σ_o²/σ² − 1 − ln(σ_o²/σ²) + (μ_o − μ)²/σ²). old_mean, mean: [B, C]; old_log_sigma, log_sigma: [C] or [B, C];
+    counted: as for ``gaussian_log_prob``. Returns [B].
+    """
+    spread = 2.0 * (old_log_sigma - log_sigma)
+    shift = (old_mean - mean) * torch.exp(-log_sigma)
+    divergences = 0.5 * (torch.expm1(spread) - spread + shift * shift)
+    return (divergences if counted is None else divergences * counted).sum(dim=-1)
+
+
 def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:
     """Log-probabilities of each branch's choices, side by side; forbidden choices get no probability.
 
@@ -96,6 +110,14 @@ def categorical_log_prob(log_probs: Tensor, indices: Tensor) -> Tensor:
 def categorical_entropy(log_probs: Tensor) -> Tensor:
     """Sum over branches of −Σ p ln p, in nats. log_probs: [B, K]. Returns [B]."""
     return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def categorical_kl(old_log_probs: Tensor, log_probs: Tensor) -> Tensor:
+    """KL divergence from older probabilities, KL(old ‖ new): the sum over branches of Σ p_o (ln p_o − ln p).
+
+    old_log_probs, log_probs: [B, K]. Returns [B].
+    """
+    return (old_log_probs.exp() * (old_log_probs - log_probs)).sum(dim=-1)
 
 
 def sample_categorical(log_probs: Tensor, branches: Sequence[int], generator: torch.Generator) -> Tensor:

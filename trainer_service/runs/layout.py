@@ -74,6 +74,7 @@ class RunLayout:
           report.html                               what ``report`` makes of all this
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
+          run_logs/job.log                          output of the process, where another one started it: --seeds
           run_logs/trainer.log                      what the trainer logged; older parts are trainer.log.1 and so on
           run_logs/Player-<worker>.log              output of each launched simulator
           run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
@@ -110,6 +111,8 @@ class RunLayout:
         """Time per part of the run, JSON."""
         self.trainer_log = self.run_logs / "trainer.log"
         """Everything that the trainer logged, with times."""
+        self.job_log = self.run_logs / "job.log"
+        """The output of a run that another process started, as with ``--seeds``."""
 
     def film(self, step: int) -> Path:
         """The best episode of the evaluation at a step."""

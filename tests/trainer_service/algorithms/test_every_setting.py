@@ -89,6 +89,8 @@ WITHOUT_EFFECT: Mapping[tuple[str, str], str] = {
 COMPANIONS: Mapping[str, Mapping[str, Any]] = {
     "hyperparameters.epsilon": {"hyperparameters.learning_rate": 0.03},
     "hyperparameters.epsilon_schedule": {"hyperparameters.learning_rate": 0.03, "max_steps": 170},
+    "hyperparameters.desired_kl": {"hyperparameters.learning_rate_schedule": "adaptive"},
+    "hyperparameters.target_kl": {"hyperparameters.num_epoch": 3, "hyperparameters.ratio_clip": 0.2},
     "hyperparameters.optimizer": {"hyperparameters.weight_decay": 0.5},
     "hyperparameters.group_size": {"hyperparameters.share": "none"},
     "hyperparameters.clip_value": {"hyperparameters.epsilon": 1e-3, "hyperparameters.learning_rate": 0.03},
@@ -119,6 +121,8 @@ VALUES: Mapping[str, Any] = {
     "hyperparameters.num_epoch": 2,
     "hyperparameters.optimizer": "adamw",
     "hyperparameters.learning_rate_schedule": "linear",
+    "hyperparameters.desired_kl": 1e-9,
+    "hyperparameters.target_kl": 1e-9,
     "hyperparameters.beta_schedule": "linear",
     "hyperparameters.epsilon_schedule": "exponential",
     "hyperparameters.epsilon": 1e-3,

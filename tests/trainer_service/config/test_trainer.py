@@ -27,6 +27,8 @@ ON_POLICY = {
     "buffer_size": 10240,
     "learning_rate": 3e-4,
     "learning_rate_schedule": "linear",
+    "desired_kl": None,
+    "target_kl": None,
     "max_grad_norm": 0.5,
     "weight_decay": 0.0,
     "optimizer": "adam",

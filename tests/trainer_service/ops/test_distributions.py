@@ -16,6 +16,43 @@ def test_entropy_of_a_unit_gaussian() -> None:
     assert float(dist.gaussian_entropy(torch.zeros(5))) == pytest.approx(0.5 * math.log(2 * math.pi * math.e))
 
 
+def test_divergence_of_gaussians_by_hand() -> None:
+    # From N(0, 1) to N(1, 2²): ln 2 + (1 + 1)/(2·4) − ½.
+    old, new = torch.zeros(1, 1), torch.ones(1, 1)
+    divergence = dist.gaussian_kl(old, torch.zeros(1), new, torch.tensor([math.log(2.0)]))
+    assert float(divergence) == pytest.approx(math.log(2.0) + 0.25 - 0.5)
+
+
+def test_divergence_of_gaussians_counts_what_a_row_has() -> None:
+    old, new, spread = torch.randn(4, 3), torch.randn(4, 3), torch.rand(2, 3)
+    has = torch.tensor([[1.0, 0.0, 1.0]]).expand(4, 3)
+    every = torch.distributions.kl_divergence(
+        torch.distributions.Normal(old, spread[0].exp()), torch.distributions.Normal(new, spread[1].exp())
+    )
+    torch.testing.assert_close(dist.gaussian_kl(old, spread[0], new, spread[1]), every.sum(dim=1))
+    torch.testing.assert_close(
+        dist.gaussian_kl(old, spread[0], new, spread[1], has), every[:, ::2].sum(dim=1)
+    )
+
+
+def test_divergence_of_choices_is_the_sum_over_branches() -> None:
+    allowed = torch.tensor([[True, False, True, True, True]]).expand(6, 5)
+    old, new = (dist.masked_log_softmax(torch.randn(6, 5), allowed, (3, 2)) for _ in range(2))
+    expected = sum(
+        torch.distributions.kl_divergence(
+            *(torch.distributions.Categorical(logits=each[:, some]) for each in (old, new))
+        )
+        for some in (torch.tensor([0, 2]), torch.tensor([3, 4]))
+    )
+    torch.testing.assert_close(dist.categorical_kl(old, new), expected)
+
+
+def test_nothing_diverges_from_itself() -> None:
+    mean, logits = torch.randn(3, 2), dist.masked_log_softmax(torch.randn(3, 4), None, (4,))
+    assert torch.all(dist.gaussian_kl(mean, torch.ones(2), mean, torch.ones(2)) == 0)
+    assert torch.all(dist.categorical_kl(logits, logits) == 0)
+
+
 def test_each_branch_sums_to_one_over_its_allowed_choices() -> None:
     logits = torch.randn(6, 5)
     allowed = torch.tensor([[True, False, True, True, False]]).expand(6, 5)

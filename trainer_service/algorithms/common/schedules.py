@@ -25,21 +25,21 @@ class Scheduled(NamedTuple):
 
 
 def scheduled(kind: str, initial: float, floor: float, step: int, max_steps: int) -> float:
-    """The value at ``step`` under a ``Schedule`` of the configuration, flat from ``max_steps`` on.
+    """The value at ``step`` under a schedule of the configuration, flat from ``max_steps`` on.
 
     linear: a line from ``initial`` at step 0 down to ``floor``. exponential: a geometric sequence to a hundredth of
     ``initial``, or to a floor above that; nothing decays from 0. Where ``max_steps`` is 0 the decay is over before it
-    starts.
+    starts. adaptive: ``initial``, from which ``KLControl`` adapts it.
     """
     progress = min(step / max_steps, 1.0) if max_steps > 0 else 1.0
-    if kind == "constant":
+    if kind in ("constant", "adaptive"):
         return initial
     if kind == "linear":
         return (initial - floor) * (1.0 - progress) + floor
     if kind == "exponential":
         final = max(initial * _EXPONENTIAL_SHARE, floor)
         return initial if initial <= 0 else float(initial * (final / initial) ** progress)
-    raise ValueError(f"unknown schedule '{kind}'; expected 'constant', 'linear' or 'exponential'")
+    raise ValueError(f"unknown schedule '{kind}'; expected 'constant', 'linear', 'exponential' or 'adaptive'")
 
 
 def learning_rate_at(

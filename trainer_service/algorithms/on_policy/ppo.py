@@ -77,14 +77,16 @@ class PPO(OnPolicyLearner):
         if self._decoupled:
             rollout = decouple(rollout, self._policy)
         losses, minibatch_count = torch.zeros(5, device=self._device), 0
-        targets = self.estimate_advantages(rollout)
+        targets, control, rate = self.estimate_advantages(rollout), self._kl_control, scheduled.learning_rate
         values = targets.old_value.cpu().numpy()
+        if control is not None:
+            control.begin(rollout, rollout.sampler)
         for epoch in range(hyper.num_epoch):
             if epoch and not self._estimates_once:
                 targets = self.estimate_advantages(rollout)
             order, minibatches = rollout.sampler.shuffle(self._shuffling)
             steps = PPOSteps(
-                learning_rate=scheduled.learning_rate,
+                learning_rate=rate if control is None else control.learning_rate(rate),
                 clip_epsilon=scheduled.epsilon,
                 value_clip_range=scheduled.epsilon * return_range(targets),
                 value_coefficient=_VALUE_COEFFICIENT,
@@ -96,6 +98,10 @@ class PPO(OnPolicyLearner):
                 losses,
                 partial(self._announce, minibatch_count, hyper.num_epoch * len(minibatches)),
             )
+            if control is not None:
+                control.end_epoch()
+                if control.ended:
+                    break
         policy_loss, value_loss, entropy, clipped, kl = (
             self._shard.add_up(losses) / minibatch_count
         ).tolist()

@@ -22,6 +22,8 @@ Schedule = Literal["constant", "linear", "exponential"]
 """``linear`` falls from the given value towards a small floor at max_steps; ``constant`` stays; ``exponential``, which
 ML-Agents does not have, falls by the same factor at every step, to a hundredth of the given value at max_steps."""
 
+LearningRateSchedule = Literal["constant", "linear", "exponential", "adaptive"]
+"""``adaptive`` follows the policy's KL divergence, which learners on policy measure; the others as in ``Schedule``."""
 
 Sharing = Literal["full", "group", "none"]
 """Which agents share a network: all, those of one member behavior of a heterogeneous group, or none."""
@@ -126,7 +128,7 @@ class Hyperparameters(Section):
     learning_rate: Positive = 3e-4
     """Step size of Adam at the start."""
 
-    learning_rate_schedule: Schedule = "linear"
+    learning_rate_schedule: LearningRateSchedule = "linear"
     """How the learning rate moves over max_steps; ``exponential`` ends at a hundredth of it."""
 
     max_grad_norm: Positive | None = None

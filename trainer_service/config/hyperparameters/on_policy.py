@@ -11,6 +11,7 @@ from trainer_service.config.hyperparameters.common import (
     Contradiction,
     GroupSettings,
     Hyperparameters,
+    LearningRateSchedule,
     RewardMode,
     Schedule,
     Sharing,
@@ -30,13 +31,31 @@ from trainer_service.config.values import (
 _ATTENTION_HEADS = 4
 
 
+MIN_ADAPTED_RATE, MAX_ADAPTED_RATE = 1e-5, 1e-2
+"""Limits of the learning rate with ``adaptive``, as in rsl_rl."""
+
+_DESIRED_KL = 0.01
+
+
 def _as_learning_rate_schedule(validated: dict[str, Any]) -> Schedule:
-    schedule: Schedule = validated["learning_rate_schedule"]
-    return schedule
+    schedule: LearningRateSchedule = validated["learning_rate_schedule"]
+    return "constant" if schedule == "adaptive" else schedule
 
 
 class OnPolicyHyperparameters(Hyperparameters):
     """Hyperparameters of all learners on policy."""
+
+    learning_rate_schedule: LearningRateSchedule = "linear"
+    """How the learning rate moves over max_steps; ``exponential`` ends at a hundredth of it. ``adaptive`` raises or
+    lowers it after each epoch, so that the policy's KL divergence stays near desired_kl. Not in ML-Agents."""
+
+    desired_kl: Positive | None = None
+    """With ``adaptive``: KL divergence of the policy from the one before the update, in nats; null is 0.01. Above twice
+    of it the learning rate is divided by 1.5, below half of it multiplied, within 1e-5 to 1e-2. Not in ML-Agents."""
+
+    target_kl: Positive | None = None
+    """Ends the policy's epochs of an update where its KL divergence from the policy before the update is above 1.5
+    times this after an epoch; null never does. Not in ML-Agents."""
 
     max_grad_norm: Positive | None = 0.5
     """Gradients longer than this are scaled down to it; null never does. Not in ML-Agents."""
@@ -54,10 +73,12 @@ class OnPolicyHyperparameters(Hyperparameters):
     """Passes over each rollout before it is dropped."""
 
     beta_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
-    """How beta moves over max_steps; as learning_rate_schedule where not given. ``exponential`` ends at a hundredth."""
+    """How beta moves over max_steps; as learning_rate_schedule where not given (``adaptive``: constant).
+    ``exponential`` ends at a hundredth."""
 
     epsilon_schedule: Schedule = Field(default_factory=_as_learning_rate_schedule)
-    """How epsilon moves over max_steps; as learning_rate_schedule where not given. All but ``constant`` end at 0.1."""
+    """How epsilon moves over max_steps; as learning_rate_schedule where not given (``adaptive``: constant). All but
+    ``constant`` end at 0.1."""
 
     log_std_init: LogStd | None = None
     """Natural logarithm of the first standard deviation of continuous actions, in the simulator's scale of −1 to 1;
@@ -67,6 +88,30 @@ class OnPolicyHyperparameters(Hyperparameters):
     def initial_critic_learning_rate(self) -> float:
         """Step size of the critic's Adam at the start."""
         return self.learning_rate
+
+    @property
+    def adapted_kl(self) -> float | None:
+        """KL divergence that the learning rate is adapted to; None where it follows a schedule."""
+        return (self.desired_kl or _DESIRED_KL) if self.learning_rate_schedule == "adaptive" else None
+
+    @property
+    def measures_kl(self) -> bool:
+        """Whether the policy's KL divergence decides about the learning rate or the number of epochs."""
+        return self.adapted_kl is not None or self.target_kl is not None
+
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
+        if self.adapted_kl is None and self.desired_kl is not None:
+            only = "null, because only 'learning_rate_schedule: adaptive' follows it"
+            yield Contradiction(("hyperparameters", "desired_kl"), only, self.desired_kl)
+        if self.adapted_kl is not None and not MIN_ADAPTED_RATE <= self.learning_rate <= MAX_ADAPTED_RATE:
+            limits = f"{MIN_ADAPTED_RATE:g} to {MAX_ADAPTED_RATE:g}, the limits of 'learning_rate_schedule: adaptive'"
+            yield Contradiction(("hyperparameters", "learning_rate"), limits, self.learning_rate)
+
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        if self.target_kl is not None and self.num_epoch == 1:
+            yield Remark(("target_kl",), "has no effect: with 'num_epoch: 1' an update has no further epochs")
 
 
 class PPOSettings(OnPolicyHyperparameters):
@@ -95,7 +140,8 @@ class CentralCriticSettings(GroupOnPolicySettings):
     """Gradients of actor and critic longer than this are scaled down to it, each by itself; null never does."""
 
     critic_learning_rate: Positive | None = None
-    """Step size of the critic's Adam, on the schedule of learning_rate; null: learning_rate."""
+    """Step size of the critic's Adam, on the schedule of learning_rate (``adaptive``: constant); null:
+    learning_rate."""
 
     @property
     def initial_critic_learning_rate(self) -> float:

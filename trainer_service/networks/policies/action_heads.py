@@ -118,6 +118,20 @@ class ActionDistributions(nn.Module):
             entropy = entropy + dist.categorical_entropy(log_choices).mean()
         return entropy
 
+    def kl_divergence(self, old: ActionParameters, new: ActionParameters, allowed: Tensor | None) -> Tensor:
+        """KL divergence from older distributions of the same rows, KL(old ‖ new), over all actions. Shape [B]."""
+        divergence = new.mean.new_zeros(len(new.mean))
+        if self._is_continuous:
+            divergence = dist.gaussian_kl(
+                old.mean, old.log_sigma, new.mean, new.log_sigma, new.has_continuous
+            )
+        if self.branches:
+            before, after = (
+                dist.masked_log_softmax(each.logits, allowed, self.branches) for each in (old, new)
+            )
+            divergence = divergence + dist.categorical_kl(before, after)
+        return divergence
+
     def squared_error(
         self, parameters: ActionParameters, target: Tensor, noise: Callable[[Tensor], Tensor]
     ) -> Tensor | None:

@@ -49,6 +49,7 @@ REPLAY = {
 NORMALIZED = {"hidden_units": 8, "num_layers": 1, "normalize": True}
 MEMORY = {**NORMALIZED, "memory": {"memory_size": 6, "sequence_length": 4}}
 TEAM = {"group_size": AGENTS}
+ADAPTIVE = {"learning_rate_schedule": "adaptive", "desired_kl": 0.004, "target_kl": 0.004, "num_epoch": 4}
 PRIORITIES = {"replay": {"type": "prioritized"}}
 CURIOSITY = {"gamma": 0.9, "strength": 0.1, "network_settings": {"hidden_units": 8, "num_layers": 1}}
 
@@ -90,6 +91,8 @@ CASES = {
     "ppo": on_policy("ppo"),
     "ppo-memory": on_policy("ppo", network=MEMORY),
     "ppo-single-rows": on_policy("ppo", batch_size=1, num_epoch=1, buffer_size=10),
+    "ppo-adaptive": on_policy("ppo", **ADAPTIVE),
+    "ppo-memory-adaptive": on_policy("ppo", network=MEMORY, **ADAPTIVE),
     "ppo-curiosity": on_policy("ppo", rewards={"curiosity": CURIOSITY}),
     "ppo-rnd": on_policy("ppo", rewards={"rnd": CURIOSITY}),
     "ppo-normalized": on_policy(
@@ -111,6 +114,7 @@ CASES = {
     "mappo-single-rows": on_policy("mappo", batch_size=1, num_epoch=1, buffer_size=10, **TEAM),
     "mappo-alone": on_policy("mappo", share="none", **TEAM),
     "happo": on_policy("happo", reward_mode="team_sum", **TEAM),
+    "happo-adaptive": on_policy("happo", **ADAPTIVE, **TEAM),
     "poca": on_policy("poca", **TEAM),
     "poca-memory": on_policy("poca", network=MEMORY, **TEAM),
     "coma": case("coma", CHOICES, {"batch_size": 33, "buffer_size": 60, "learning_rate": 0.003}, **TEAM),
@@ -148,6 +152,7 @@ CASES = {
 IN_CI = (
     "ppo",
     "ppo-memory",
+    "ppo-adaptive",
     "ppo-curiosity",
     "ppo-normalized",
     "ppo-gail-cloning",

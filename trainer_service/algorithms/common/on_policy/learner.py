@@ -8,16 +8,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
+from trainer_service.algorithms.common.on_policy.kl_control import KLControl
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.on_policy.parts import Parts
 from trainer_service.algorithms.common.on_policy.rollout import (
+    ActingNetwork,
     EpisodeRewards,
     Rollout,
     decouple,
@@ -64,6 +66,10 @@ class OnPolicyLearner(Learner):
         # Not the stream of decisions, so that neither depends on how often the other was drawn from.
         self._shuffling = random_stream(compute.seed + 2)
         self._episode_rewards = EpisodeRewards(self.rewards)
+        self._kl_control: KLControl | None = None
+        """Present where the KL divergence decides about the learning rate or the epochs."""
+        if self._hyper.measures_kl:
+            self._kl_control = KLControl(self._hyper, cast(ActingNetwork, parts.actor.network))
         self.cloning = parts.cloning
         self._reward_sensors = parts.reward_sensors
 
@@ -119,12 +125,13 @@ class OnPolicyLearner(Learner):
             hyper.max_grad_norm,
             self._shuffling,
             self._progress,
+            self._kl_control,
         )
 
     def finish_update(self, rollout: Rollout, scheduled: Scheduled, step: int) -> dict[str, float]:
         """Lets reward models learn, then the policy clone. Returns the metrics that all learners on policy have.
 
-        Reward models learn as often as the policy did, from minibatches as large.
+        Reward models learn ``num_epoch`` times, from minibatches as large as the policy's.
         """
         metrics = {
             "Policy/Learning Rate": scheduled.learning_rate,
@@ -134,6 +141,8 @@ class OnPolicyLearner(Learner):
         }
         if "epsilon" in self._hyper.unused:
             del metrics["Policy/Epsilon"]
+        if self._kl_control is not None:
+            metrics |= self._kl_control.finish(scheduled.learning_rate)
         if rollout.weights is not None:
             metrics |= weight_metrics(rollout.weights)
         if learning := [source for source in self.rewards if source.learns]:
@@ -160,6 +169,7 @@ class OnPolicyLearner(Learner):
             "shuffling": self._shuffling.get_state(),
             **reward_models.state_dict(self.rewards, self.cloning),
             "episode_rewards": self._episode_rewards.state_dict(),
+            **({} if self._kl_control is None else {"kl_control": self._kl_control.state_dict()}),
             "collected": None if collected is None else to_tensors(collected),
         }
 
@@ -173,6 +183,8 @@ class OnPolicyLearner(Learner):
         restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
         if "episode_rewards" in state:  # those of earlier versions have none
             self._episode_rewards.load_state_dict(state["episode_rewards"])
+        if self._kl_control is not None and "kl_control" in state:
+            self._kl_control.load_state_dict(state["kl_control"])
         self.buffer = OnPolicyBuffer()
         if state["collected"] is not None:
             self.buffer.add(from_tensors(state["collected"]))

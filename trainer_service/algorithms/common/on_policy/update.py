@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch, joint_step_batches
+from trainer_service.algorithms.common.on_policy.kl_control import KLControl
 from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
 from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
 from trainer_service.algorithms.common.schedules import Scheduled
@@ -50,6 +51,9 @@ class GroupEpochs:
     progress: Callable[[int, int], None]
     """As ``Compute`` has it."""
 
+    kl_control: KLControl | None = None
+    """Of the actors' learning rate and epochs, where these depend on the KL divergence. The critic's do not."""
+
     reports: list[Tensor] = field(default_factory=list)
     """Of each gradient step of the actors."""
 
@@ -61,15 +65,24 @@ class GroupEpochs:
     ) -> None:
         """One gradient step of the actors for each minibatch, in an epoch of so many.
 
-        rows: which steps of the rollout the sampler's are; None where they are all.
+        rows: which steps of the rollout the sampler's are; None where they are all. Nothing where their KL divergence
+        has ended the epochs.
         """
+        control, rate = self.kl_control, self.scheduled.learning_rate
+        if control is not None:
+            if control.sampler is not sampler:
+                control.begin(self.rollout, sampler, rows)
+            if control.ended:
+                return
+            rate = control.learning_rate(rate)
         steps, minibatches = sampler.shuffle(self.generator)
         steps = steps if rows is None else rows[steps]
         for minibatch, share, sequences in self._announced(minibatches, epoch, of):
             value, report = loss(steps[minibatch], sequences)
-            optimizer, rate = self.optimizers["actor_optimizer"], self.scheduled.learning_rate
-            optimizer.minimize(value, rate, self.max_grad_norm, share)
+            self.optimizers["actor_optimizer"].minimize(value, rate, self.max_grad_norm, share)
             self.reports.append(sampler.shard.weighted(report, share))
+        if control is not None:
+            control.end_epoch()
 
     def critic(self, loss: Callable[[JointStepBatch], Tensor], epoch: int, of: int) -> None:
         """One gradient step of the critic for each minibatch of joint steps.
