@@ -34,6 +34,7 @@ WIRING = (
     "trainer_service.api.experiments",
     "trainer_service.cli",
     "trainer_service.cli.experiments",
+    "trainer_service.hub",
 )
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 

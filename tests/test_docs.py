@@ -53,7 +53,8 @@ SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
-    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "schema", "doctor", "configs", "alias",
+    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "push", "load",
+    "schema", "doctor", "configs", "alias",
     "sweep", "relay",
 )  # fmt: skip
 GROUPS = {group.group for group in PLUGIN_GROUPS}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
+    from trainer_service.hub.share import load_from_hub, push_to_hub
     from trainer_service.policy import Policy, load_policy
     from trainer_service.policy.gym_policy import GymPolicy
     from trainer_service.policy.pettingzoo_policy import PettingZooPolicy
@@ -63,11 +64,13 @@ __all__ = [
     "compare_tasks",
     "evaluate",
     "export",
+    "load_from_hub",
     "load_metrics",
     "load_policy",
     "load_run_options",
     "parse_run_options",
     "play",
+    "push_to_hub",
     "record",
     "report",
     "sweep",
@@ -95,11 +98,13 @@ _HOME = {
     "compare_tasks": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
+    "load_from_hub": "hub.share",
     "load_metrics": "api.metrics",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
     "play": "api.play",
+    "push_to_hub": "hub.share",
     "record": "api.record",
     "report": "api.comparison",
     "sweep": "api.experiments.sweep",

@@ -81,6 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_relay(commands)
     _add_export(commands)
     _add_import(commands)
+    _add_push(commands)
+    _add_load(commands)
     _add_doctor(commands)
     _command(commands, "schema", help="print the JSON Schema of the configuration, for editors")
     alias = _command(commands, "alias", help="let mlagents-learn be another name of learn, for old scripts")
@@ -649,6 +651,58 @@ def _add_import(commands: Any) -> None:
     imports.add_argument(
         "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )
+
+
+def _add_push(commands: Any) -> None:
+    push = _command(
+        commands, "push", help="share a run on the Hugging Face Hub",
+        description="Evaluates a run and uploads weights, models, configuration, metrics and a card to the Hugging "
+        "Face Hub: no paths, host names or arguments of simulators. Takes the flags of mlagents-push-to-hf, too.",
+    )  # fmt: skip
+    which = push.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", metavar="RUN", help="a run id, or the folder of a run")
+    which.add_argument("--run-id", metavar="ID", help="the same, as mlagents-push-to-hf has it")
+    push.add_argument("--local-dir", type=Path, metavar="DIR", help="the folder of the run, with --run-id")
+    push.add_argument(
+        "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
+    )
+    push.add_argument("--private", action="store_true", help="make a new repository private")
+    push.add_argument("--commit-message", default="Push to Hub", metavar="TEXT")
+    push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
+    push.add_argument(
+        "--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)"
+    )
+    push.add_argument(
+        "--with-state", action="store_true", help="share optimizers, too, for an exact --resume"
+    )
+    push.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of the evaluation (default 100)"
+    )
+    push.add_argument(
+        "--no-evaluation", dest="episodes", action="store_const", const=0, help="share no scores"
+    )
+    push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
+    push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
+    push.add_argument("--results-dir", default="results", metavar="DIR")
+    push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
+    push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_load(commands: Any) -> None:
+    load = _command(
+        commands, "load", help="make a run of a repository on the Hugging Face Hub",
+        description="Makes a run of a repository on the Hugging Face Hub, of this trainer or of ML-Agents. Executes "
+        "nothing of it. Takes the flags of mlagents-load-from-hf, too.",
+    )  # fmt: skip
+    which = load.add_mutually_exclusive_group(required=True)
+    which.add_argument("repo", nargs="?", metavar="USER/NAME")
+    which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
+    load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
+    load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")
+    load.add_argument(
+        "--results-dir", "--local-dir", dest="results_dir", type=Path, default=Path("results"), metavar="DIR",
+        help="where the run goes (default results)",
+    )  # fmt: skip
 
 
 def _with_resume_joined(arguments: Sequence[str]) -> list[str]:

@@ -284,7 +284,7 @@ def _export(parsed: argparse.Namespace) -> int:
 
 
 def _import_checkpoint(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.import_checkpoint import import_results
+    from trainer_service.interop.mlagents_results import import_results
     from trainer_service.metrics.console import Console
 
     with Console(tty=False, stream=sys.stderr):
@@ -403,6 +403,8 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "sweep": _sweep,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
+    "push": _elsewhere("hub:push"),
+    "load": _elsewhere("hub:load"),
     "schema": _schema,
     "doctor": _doctor,
     "alias": _alias,
