@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainer_service.api.comparison import compare, compare_tasks, report
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.experiments.population import train_population
     from trainer_service.api.experiments.seeds import train_seeds
     from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
@@ -75,6 +76,7 @@ __all__ = [
     "report",
     "sweep",
     "train",
+    "train_population",
     "train_seeds",
     "watch",
 ]
@@ -109,6 +111,7 @@ _HOME = {
     "report": "api.comparison",
     "sweep": "api.experiments.sweep",
     "train": "api.train",
+    "train_population": "api.experiments.population",
     "train_seeds": "api.experiments.seeds",
     "watch": "api.watch",
 }

@@ -77,6 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo_convert(commands)
     _add_clone(commands)
     _add_sweep(commands)
+    _add_population(commands)
     _add_simulate(commands)
     _add_relay(commands)
     _add_export(commands)
@@ -114,6 +115,10 @@ def _add_learn(commands: Any) -> None:
     run.add_argument(
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
+    )  # fmt: skip
+    run.add_argument(
+        "--schedule", type=Path, metavar="FILE",
+        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
     )  # fmt: skip
     run.add_argument(
         "--seeds", metavar="SEEDS",
@@ -554,6 +559,47 @@ def _add_sweep(commands: Any) -> None:
     _add_settings(
         sweep, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
         "timeout_wait", "max_env_steps", "device", "env_args",
+    )  # fmt: skip
+
+
+def _add_population(commands: Any) -> None:
+    population = _command(
+        commands, "population", help="train runs that take over the best ones, with changed hyperparameters",
+        argument_default=argparse.SUPPRESS,
+        description="Population based training: after every interval the worst members take over the runs of the best, "
+        "with perturbed values.",
+    )  # fmt: skip
+    population.set_defaults(resume=False)
+    population.add_argument(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all members: a file, or the name of a bundled configuration",
+    )  # fmt: skip
+    population.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(population, "env_path")
+    population.add_argument(
+        "--interval", type=int, required=True, metavar="STEPS", help="agent steps of a generation"
+    )
+    population.add_argument("--members", type=int, metavar="N", help="number of members (default 8)")
+    population.add_argument("--jobs", type=int, metavar="K", help="members that train at a time (default 1)")
+    population.add_argument(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: ratings by games under self-play, else the "
+        "return)",
+    )  # fmt: skip
+    population.add_argument(
+        "--games", type=int, metavar="N", help="games of each pair of members for these ratings (default 20)"
+    )
+    population.add_argument(
+        "--run-id", metavar="ID", help="name of the population's folder (default population)"
+    )
+    population.add_argument("--resume", action="store_true", help="continue the population in that folder")
+    population.add_argument(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all members; can be repeated",
+    )  # fmt: skip
+    _add_settings(
+        population, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "device", "env_args",
     )  # fmt: skip
 
 

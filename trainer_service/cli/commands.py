@@ -112,6 +112,8 @@ def _learn(parsed: argparse.Namespace) -> int:
         end_rank(serve_launched())
     given = vars(parsed)
     if "seeds" in given:
+        if "schedule" in given:
+            raise UserError("--schedule: expected no --seeds beside it, as a schedule has seeds of its own")
         from trainer_service.cli.experiments.seeds import learn_seeds
 
         return learn_seeds(given, _overrides(given))
@@ -128,7 +130,12 @@ def _learn(parsed: argparse.Namespace) -> int:
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
-        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+        segments = [load_run_options(given.get("trainer_config_path"), each) for each in _segments(given)]
+        if "schedule" in given:
+            from trainer_service.experiments.schedule import segments_left
+
+            segments = segments_left(segments)
+        loaded = segments[0]
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with (
@@ -136,13 +143,16 @@ def _learn(parsed: argparse.Namespace) -> int:
             Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
         ):
             _log_warnings(loaded)
-            outcome = train(
-                loaded.options,
-                console=console,
-                **{name: given[name] for name in _ATTACH_PORT if name in given},
-                callbacks=callbacks,
-                stop=stop,
-            )
+            for segment in segments:
+                outcome = train(
+                    segment.options,
+                    console=console,
+                    **{name: given[name] for name in _ATTACH_PORT if name in given},
+                    callbacks=callbacks,
+                    stop=stop,
+                )
+                if outcome.interrupted:
+                    break
             results = (loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
             writes = not loaded.options.checkpoint_settings.inference
             is_json = loaded.options.log_format == "json"
@@ -153,11 +163,27 @@ def _learn(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The overrides of each segment of a run with ``--schedule``; those of the flags alone without it."""
+    if "schedule" not in given:
+        return [_overrides(given)]
+    from trainer_service.experiments.schedule import read_schedule, segment_overrides
+
+    return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
+
+
 def _sweep(parsed: argparse.Namespace) -> int:
     from trainer_service.cli.experiments.sweep import OF_THE_SWEEP, sweep_configuration
 
     of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
     return sweep_configuration(parsed, _overrides(of_trials))
+
+
+def _population(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.population import OF_THE_POPULATION, train_population
+
+    of_members = {name: value for name, value in vars(parsed).items() if name not in OF_THE_POPULATION}
+    return train_population(parsed, _overrides(of_members))
 
 
 def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -385,6 +411,7 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
+    "population": _population,
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,

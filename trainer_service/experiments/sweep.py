@@ -7,24 +7,23 @@ import logging
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.config import parse_run_options
 from trainer_service.config.run.stop import Duration
 from trainer_service.config.section import Section
 from trainer_service.config.values import Count, PositiveCount, Text
 from trainer_service.errors import UserError
+from trainer_service.experiments.folder import held_folder, require_own_simulators
 from trainer_service.experiments.jobs import JobEnd, JobPool, Place
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.space import Space, Values, require_valid, short_text, with_values
 from trainer_service.experiments.study import Direction, SweepStudy, TrialRecord, require_optuna
 from trainer_service.experiments.trial_runs import RunWatch, SweepFolder, TrialRuns, has_ended
-from trainer_service.runs.files import SaveError, read_object, write_atomic
-from trainer_service.runs.lock import AlreadyLockedError, FileLock
+from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.training.stop_signals import StopSignals
 
 _LOOK_S = 0.5
@@ -156,10 +155,13 @@ def run_sweep(
     require_optuna()
     require_valid(space, configuration, name)
     options = parse_run_options(with_values(configuration, next(space.corners()))).options
-    _require_own_simulators(options, settings.jobs)
+    require_own_simulators(options, settings.jobs, "trial")
     objective = objective_of(options, settings.objective, settings.behavior)
     files = SweepFolder(folder)
-    with _opened(files, resume=resume), JobPool(settings.jobs, place) as pool:
+    with (
+        held_folder(files.path, files.settings, "sweep", resume=resume),
+        JobPool(settings.jobs, place) as pool,
+    ):
         settings = _with_seed(files, settings)
         _keep(
             files,
@@ -337,35 +339,6 @@ class _Sweep:
         _logger.info("Trial %d %s%s%s%s. %s", number, trial.state, score, than, reason, values)
 
 
-@contextmanager
-def _opened(files: SweepFolder, *, resume: bool) -> Iterator[None]:
-    """Holds the folder of a sweep, which is made if it is missing.
-
-    Raises:
-        UserError: it is taken, missing against ``resume``, or another process writes there.
-    """
-    path = files.path
-    if resume and not files.settings.is_file():
-        raise UserError(f"no sweep in '{path}'. Remove --resume to begin a new one.")
-    if not resume and path.is_dir() and any(entry.name != files.lock.name for entry in path.iterdir()):
-        raise UserError(
-            f"'{path}' is taken. Use --resume to continue the sweep there, or choose a new --run-id."
-        )
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(files.lock)
-    except OSError as error:
-        raise SaveError(path, error) from error
-    except AlreadyLockedError as error:
-        raise UserError(
-            f"'{path}' is in use: process {error.holder} runs this sweep. Stop it first."
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _with_seed(files: SweepFolder, settings: SweepSettings) -> SweepSettings:
     """The settings with a seed: the given one, that of the resumed sweep, or a new one."""
     if settings.seed is not None:
@@ -384,12 +357,3 @@ def _keep(files: SweepFolder, kept: Mapping[str, Any]) -> None:
             "it with the same, or begin another one with a new --run-id."
         )
     write_atomic(files.settings, json.dumps(now, indent=1) + "\n")
-
-
-def _require_own_simulators(options: RunOptions, jobs: int) -> None:
-    """Raises UserError where trials would share a simulator or a port."""
-    if options.env_settings.env_path is None:
-        raise UserError("env_settings.env_path: each trial needs simulators of its own: set it (--env)")
-    ports = {"env_settings.base_port": options.env_settings.base_port, "metrics_port": options.metrics_port}
-    if taken := [key for key, port in ports.items() if port is not None and jobs > 1]:
-        raise UserError(f"{taken[0]}: expected none, as {jobs} trials at a time cannot share a port")

@@ -63,11 +63,6 @@ class SweepFolder:
         """Optuna's study."""
         return self.path / "journal.log"
 
-    @property
-    def lock(self) -> Path:
-        """The file that the sweep's process keeps locked."""
-        return self.path / ".lock"
-
     def write_base(self, configuration: Mapping[str, Any]) -> None:
         """Replaces ``base.yaml``. Raises SaveError."""
         write_atomic(self.base, _dumped(configuration))

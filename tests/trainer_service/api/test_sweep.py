@@ -55,7 +55,7 @@ def test_space_is_a_file_or_a_mapping(tmp_path: Path) -> None:
 
 def test_environment_of_this_process_is_refused() -> None:
     gymnasium = pytest.importorskip("gymnasium")
-    with pytest.raises(UserError, match=r"env: trials run in other processes.*gym:MODULE:FUNCTION"):
+    with pytest.raises(UserError, match=r"env: runs are trained in other processes.*gym:MODULE:FUNCTION"):
         sampled(SHORT, f"default_settings.{RATE}", env=lambda: gymnasium.make("CartPole-v1"))
 
 

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
 
 from pydantic import ValidationError
 
-from trainer_service.api.arguments import named, nested, require_known
-from trainer_service.api.configuration import Configuration, configuration_values
-from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
-from trainer_service.api.run_arguments import SETTINGS, RunArguments
+from trainer_service.api.arguments import named
+from trainer_service.api.configuration import Configuration
+from trainer_service.api.environments import EnvironmentLike, environment_for
+from trainer_service.api.experiments.runs import (
+    SpaceLike,
+    experiment_folder,
+    place_of_jobs,
+    require_experiment_arguments,
+    runs_configuration,
+)
+from trainer_service.api.run_arguments import RunArguments
 from trainer_service.api.train import stop_signals
-from trainer_service.config import validate_run_id
 from trainer_service.config.reading.document import dotted
 from trainer_service.config.section import plain_message, root_errors
-from trainer_service.errors import ConfigError, UserError
-from trainer_service.experiments.jobs import Place
+from trainer_service.errors import ConfigError
 from trainer_service.experiments.space import read_space
 from trainer_service.experiments.sweep import SweepResult, SweepSettings, run_sweep, sample_trials
 from trainer_service.metrics.console import Console
 from trainer_service.training.stop_signals import StopSignals
-
-_OF_ONE_RUN = {"force", "inference", "initialize_from"}
-"""Arguments of ``train`` that a sweep does not have."""
-
-SpaceLike = str | os.PathLike[str] | Mapping[str, Any]
-"""The types of ``space`` in ``sweep``: the path of a file, or a mapping with the structure of one."""
 
 
 def sweep(
@@ -85,24 +84,17 @@ def sweep(
     Raises:
         UserError: something in the space, the configuration or the folder cannot be used, or trials fail.
     """
-    known = {name: kind for name, kind in RunArguments.__annotations__.items() if name not in _OF_ONE_RUN}
-    require_known(settings, known, "sweep")
+    require_experiment_arguments(settings, "sweep")
     options = _settings_of(
         trials=trials, jobs=jobs, seeds=seeds, seed=settings.pop("seed", None), objective=objective,
         behavior=behavior, direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps,
         wall_clock=wall_clock,
     )  # fmt: skip
-    folder = _folder(settings.pop("results_dir", None), settings.pop("run_id", None))
+    folder = experiment_folder(settings, "sweep")
     resume = bool(settings.pop("resume", None))
     ray_address, insecure_ray = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    if environment.given is not None:
-        raise UserError(
-            f"env: trials run in other processes, and '{environment.given.env}' is an object of this one: give it a "
-            "name (gym:MODULE:FUNCTION)"
-        )
-    overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
-    configuration = _of_trials(configuration_values(config, overrides), environment)
+    configuration = runs_configuration(config, settings, environment)
     name = "space" if isinstance(space, Mapping) else os.fspath(space)
     parameters = read_space(space if isinstance(space, Mapping) else Path(space))
     if dry_run:
@@ -111,7 +103,7 @@ def sweep(
     with ExitStack() as stack:
         stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
         stop = stop or stack.enter_context(stop_signals())
-        place = stack.enter_context(_place(ray_address, options.jobs, insecure=insecure_ray))
+        place = stack.enter_context(place_of_jobs(ray_address, options.jobs, insecure=insecure_ray))
         return run_sweep(
             parameters, configuration, options, folder, name=name, resume=resume, stop=stop, place=place
         )
@@ -128,33 +120,3 @@ def _settings_of(**given: Any) -> SweepSettings:
         raise ConfigError(
             *(f"{dotted(details['loc'])}: {plain_message(details)}" for details in root_errors(error))
         ) from None
-
-
-def _folder(results_dir: str | os.PathLike[str] | None, run_id: str | None) -> Path:
-    """The folder of a sweep. Raises ConfigError for an impossible name."""
-    name = "sweep" if run_id is None else run_id
-    validate_run_id(name)
-    return Path("results" if results_dir is None else results_dir) / name
-
-
-def _of_trials(configuration: Mapping[str, Any], environment: Environment) -> dict[str, Any]:
-    """The configuration of trials: with the arguments of the environment, and without what names one run."""
-    saved = configuration.get("checkpoint_settings") or {}
-    simulators = dict(configuration.get("env_settings") or {})
-    if environment.env_args is not None or environment.env_kwargs is not None:
-        simulators["env_args"] = [*environment.arguments(simulators.get("env_args"))]
-    others = {key: value for key, value in configuration.items() if key != "checkpoint_settings"}
-    kept = {key: value for key, value in saved.items() if key == "autosave_interval_s"}
-    return {**others, "env_settings": simulators, **({"checkpoint_settings": kept} if kept else {})}
-
-
-@contextmanager
-def _place(address: str | None, jobs: int, *, insecure: bool) -> Iterator[Place | None]:
-    """Where trials run for as long as the context lasts; None is this machine."""
-    if address is None:
-        yield None
-        return
-    from trainer_service.experiments.ray_jobs import ray_place
-
-    with ray_place(address, jobs, insecure=insecure) as place:
-        yield place
