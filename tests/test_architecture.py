@@ -54,6 +54,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "unity_bridge.simulators.scenes",
     ),
     ("unity_bridge.programs", "unity_bridge.server"),
+    ("unity_bridge.relay",),
     ("unity_bridge.environment",),
     ("trainer_service._version", "trainer_service.errors", "trainer_service.plugins"),
     ("trainer_service.ops",),
@@ -90,7 +91,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING,),
+    (*WIRING, "trainer_service.cli.remote"),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own

@@ -80,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     _add_population(commands)
     _add_simulate(commands)
+    _add_relay(commands)
     _add_export(commands)
     _add_import(commands)
     _add_push(commands)
@@ -670,6 +671,32 @@ def _add_doctor(commands: Any) -> None:
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_relay(commands: Any) -> None:
+    relay = _command(
+        commands, "relay", help="run simulators here for a trainer on another machine",
+        argument_default=argparse.SUPPRESS,
+        description="Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a "
+        "trainer on another machine (docs/remote.md).",
+    )  # fmt: skip
+    relay.add_argument(
+        "--join", nargs="?", const="", default=None, metavar="CODE",
+        help="the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN",
+    )  # fmt: skip
+    relay.add_argument(
+        "--address", default=None, metavar="HOST:PORT",
+        help="the trainer's address, if not one of the code's; without a code only an address of this machine",
+    )  # fmt: skip
+    relay.add_argument("--port", type=int, metavar="PORT", help="where the Editor attaches (default 5004)")
+    _add_settings(
+        relay, "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts",
+        "restarts_rate_limit_n", "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor",
+    )  # fmt: skip
+    relay.add_argument(
+        "--run-logs", type=Path, default=None, metavar="DIR", help="keep the simulators' output there"
+    )
+    _add_settings(relay, "env_args")
 
 
 def _add_export(commands: Any) -> None:

@@ -441,6 +441,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "watch": _elsewhere("watch:watch"),
     "demo": _elsewhere("watch:demo"),
     "record-demo": _record_demo,
+    "relay": _elsewhere("remote.relay:relay_simulators"),
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
