@@ -41,6 +41,7 @@ PAGES = sorted(
         *REPOSITORY.glob("*.md"),
         *(REPOSITORY / "docs").glob("*.md"),
         *(REPOSITORY / "docs/results").glob("*.md"),
+        *(REPOSITORY / "docs/trainers").glob("*.md"),
     ]
 )
 
