@@ -26,6 +26,7 @@ autodoc_typehints = "both"  # callbacks override methods whose arguments no text
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 
+html_static_path = ["_static"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 

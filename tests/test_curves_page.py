@@ -19,10 +19,10 @@ TAG = r"(?:Losses|Policy|Environment|Evaluation|Self-play|Consensus|Replay|Savin
 ROW = re.compile(rf"^\| `(?P<tag>{TAG})` \| (?:`(?P<key>[^`]+)`|–) \|", re.MULTILINE)
 PLACEHOLDER = re.compile(r"(?<![A-Za-z])(?:NAME|N)(?![A-Za-z])")
 RENAMED = {
-    "Losses/Critic * Loss", "Policy/Entropy Coeff *", "Policy/Signal * *", "Policy/Signal * Value", "Policy/Signal * Reward",
-    "Policy/* *", "Distributed/*",
+    "Losses/Critic * Loss", "Policy/Entropy Coeff *",
+    "Policy/Signal * *", "Policy/Signal * Value", "Policy/Signal * Reward", "Policy/* *", "Distributed/*",
 }  # fmt: skip
-"""SAC's own names for parts of its report, which it renames before anything is written, and tags that end with a variable."""
+"""SAC's own names for parts of its report, which it renames before it is written, and tags that end with a variable."""
 
 COMPOSED = {"Policy/* Value"}
 """Tags of SAC whose last word is a variable."""
@@ -34,7 +34,11 @@ def patterns_in(tree: ast.Module) -> Iterator[str]:
         id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts_of_strings:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in parts_of_strings
+        ):
             yield node.value.replace("{}", "*")
         elif isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)

@@ -22,7 +22,7 @@ PAGES = sorted(set(FOLDER.glob("*.md")) - {OVERVIEW})
 
 YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"\A# .*\((?P<types>[^)]*)\)$", re.MULTILINE)
-CONFIG_LINK = re.compile(r"\.\./\.\./configs/(?P<name>\w+\.yaml)")
+CONFIG_LINK = re.compile(r"\[[\w.]+]\(\.\./\.\./configs/(?P<name>\w+\.yaml)\):")
 EQUATION = re.compile(r"\$\$\n(?P<text>.+?)\n\$\$|(?<!\$)\$(?P<inline>[^$\n]+)\$(?!\$)", re.DOTALL)
 
 
@@ -112,7 +112,7 @@ def test_examples_are_valid_and_equal_the_file_that_they_name(
     read = yaml.safe_load(text)
     (behavior,) = read["behaviors"].values()
     assert behavior["trainer_type"] in types_of(page)
-    if named := CONFIG_LINK.search(example):
+    if named := CONFIG_LINK.match(example.strip()):
         assert read == yaml.safe_load((REPOSITORY / "configs" / named["name"]).read_text(encoding="utf-8"))
 
 
@@ -133,6 +133,11 @@ def equations() -> Iterator[tuple[str, str]]:
         prose = re.sub(r"```.*?```|`[^`\n]+`", "", text_of(page), flags=re.DOTALL)
         for match in EQUATION.finditer(prose):
             yield page.name, match["text"] or match["inline"]
+
+
+def test_all_pages_but_one_show_a_bundled_file() -> None:
+    bundled = [page.stem for page in PAGES if CONFIG_LINK.match(section(page, "Example").strip())]
+    assert len(bundled) == len(PAGES) - 1
 
 
 def test_equations_can_be_drawn_without_a_script() -> None:
