@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 
 from trainer_service import __version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # for mathml.py
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "Trainer Service"
 copyright = "The maintainers of Trainer Service"
@@ -15,18 +15,17 @@ release = version = __version__
 
 # The root of the repository is the root of the pages, for they link to files all over it.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/results/*.md", "docs/trainers/*.md", "examples/**/*.md"]
+include_patterns = ["*.md", "docs/**.md", "examples/**/*.md"]
+exclude_patterns = ["docs/_build"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml"]
 myst_enable_extensions = ["dollarmath"]
-html_math_renderer = "mathml"
 myst_heading_anchors = 4  # as GitHub names them
 highlight_language = "text"
 autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 
-html_static_path = ["_static"]
 html_theme = "furo"
 html_title = f"{project} {version}"
 

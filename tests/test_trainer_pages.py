@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,12 +141,16 @@ def test_all_pages_but_one_show_a_bundled_file() -> None:
     assert len(bundled) == len(PAGES) - 1
 
 
-def test_equations_can_be_drawn_without_a_script() -> None:
-    convert = pytest.importorskip("docutils.utils.math.latex2mathml").tex2mathml
+def test_equations_can_be_drawn_without_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("latex2mathml")
+    monkeypatch.syspath_prepend(REPOSITORY / "docs" / "_extensions")
+    draw = importlib.import_module("mathml").mathml
     found = list(equations())
     assert {name for name, _ in found} == {page.name for page in (OVERVIEW, *PAGES)}
     for name, text in found:
-        assert "<merror" not in convert(text, as_block=True), f"{name}: {text}"
+        # A command that the converter does not know stays as it is, with its backslash.
+        drawn = re.sub(r'alttext="[^"]*"', "", draw(text, is_block=True))
+        assert "\\" not in drawn, f"{name}: {text}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
