@@ -1,10 +1,13 @@
 """Sphinx's settings: the pages of this repository as they stand, so that links between them work here as on GitHub."""
 
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 from trainer_service import __version__
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "Trainer Service"
 copyright = "The maintainers of Trainer Service"
@@ -12,9 +15,11 @@ release = version = __version__
 
 # The root of the repository is the root of the pages, for they link to files all over it.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "docs/results/*.md", "examples/**/*.md"]
+include_patterns = ["*.md", "docs/**.md", "examples/**/*.md"]
+exclude_patterns = ["docs/_build"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4  # as GitHub names them
 highlight_language = "text"
 autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
