@@ -99,6 +99,13 @@ def _command(commands: Any, name: str, **texts: Any) -> Any:
     return command
 
 
+def _add_json(command: Any) -> None:
+    """Adds the flag of every command that reports; absent it is False, also where other absent flags are absent."""
+    command.add_argument(
+        "--json", action="store_true", default=False, help="print one JSON object and nothing else"
+    )
+
+
 def _add_learn(commands: Any) -> None:
     learn = _command(
         commands, "learn", help="train", argument_default=argparse.SUPPRESS,
@@ -246,6 +253,7 @@ def _add_suggest(commands: Any) -> None:
 def _add_check(commands: Any) -> None:
     check = _command(commands, "check", help="validate configurations without running them")
     check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
+    _add_json(check)
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
 
 
@@ -257,6 +265,7 @@ def _add_configs(commands: Any) -> None:
     configs.add_argument("names", nargs="*", metavar="NAME", help="which to copy, to change them")
     configs.add_argument("--to", type=Path, metavar="DIR", help="where to (default: the current folder)")
     configs.add_argument("--force", action="store_true", help="overwrite files that exist")
+    _add_json(configs)
 
 
 def _add_evaluate(commands: Any) -> None:
@@ -294,7 +303,7 @@ def _add_evaluate(commands: Any) -> None:
         "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
     )
     evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    evaluate.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(evaluate)
     _add_film(evaluate)
     evaluate.add_argument("--results-dir", default="results", metavar="DIR")
     evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
@@ -357,7 +366,7 @@ def _add_compare(commands: Any) -> None:
         "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
         help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
     )  # fmt: skip
-    compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(compare)
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
@@ -371,6 +380,7 @@ def _add_report(commands: Any) -> None:
     report.add_argument(
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
     )
+    _add_json(report)
     report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
@@ -382,7 +392,7 @@ def _add_status(commands: Any) -> None:
         "is no such run.",
     )  # fmt: skip
     status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
-    status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(status)
     status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
 
 
@@ -407,7 +417,7 @@ def _add_play(commands: Any) -> None:
     play.add_argument(
         "--stochastic", action="store_true", help="draw actions of a run's policy instead of the likeliest"
     )
-    play.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(play)
     _add_film(play)
     _add_settings(play, "time_scale", "no_graphics")
     play.add_argument("--results-dir", default="results", metavar="DIR")
@@ -489,6 +499,7 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")
     record.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     record.add_argument("--force", action="store_true", help="replace a file that exists")
+    _add_json(record)
     record.add_argument("--results-dir", default="results", metavar="DIR")
     record.add_argument("--torch-device", default="cpu", metavar="DEVICE")
     record.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
@@ -499,7 +510,7 @@ def _add_demo_info(commands: Any) -> None:
     info.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
     )
-    info.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(info)
 
 
 def _add_demo_convert(commands: Any) -> None:
@@ -514,6 +525,7 @@ def _add_demo_convert(commands: Any) -> None:
         help="the behavior of the recording (default: the id of the data set's environment, or the data set's name)",
     )  # fmt: skip
     convert.add_argument("--force", action="store_true", help="replace a recording that exists")
+    _add_json(convert)
 
 
 def _add_clone(commands: Any) -> None:
@@ -539,6 +551,7 @@ def _add_clone(commands: Any) -> None:
         "--max-steps", type=int, metavar="N", help="demonstrated steps to learn from, in whole passes"
     )
     _add_settings(clone, *CLONE_SETTINGS)
+    _add_json(clone)
 
 
 def _add_sweep(commands: Any) -> None:
@@ -546,7 +559,7 @@ def _add_sweep(commands: Any) -> None:
         commands, "sweep", help="search hyperparameters", argument_default=argparse.SUPPRESS,
         description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
     )  # fmt: skip
-    sweep.set_defaults(json=False, dry_run=False, resume=False)
+    sweep.set_defaults(dry_run=False, resume=False)
     sweep.add_argument(
         "trainer_config_path", type=Path, metavar="CONFIG.yaml",
         help="the configuration of all trials: a file, or the name of a bundled configuration",
@@ -571,7 +584,7 @@ def _add_sweep(commands: Any) -> None:
     sweep.add_argument("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
     sweep.add_argument("--resume", action="store_true", help="continue the sweep in that folder")
     sweep.add_argument("--dry-run", action="store_true", help="print the values of the first trials only")
-    sweep.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(sweep)
     sweep.add_argument(
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file, for all trials; can be repeated",
@@ -645,7 +658,6 @@ def _add_doctor(commands: Any) -> None:
         commands, "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
         description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
     )  # fmt: skip
-    doctor.set_defaults(json=False)
     doctor.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
     doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
     doctor.add_argument("--no-graphics", action="store_true")
@@ -669,7 +681,7 @@ def _add_doctor(commands: Any) -> None:
     doctor.add_argument(
         "--address", metavar="HOST:PORT", help="where that trainer is (default: what its code says)"
     )
-    doctor.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    _add_json(doctor)
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -708,6 +720,7 @@ def _add_export(commands: Any) -> None:
     export.add_argument(
         "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
     )
+    _add_json(export)
     export.add_argument("--results-dir", default="results", metavar="DIR")
 
 
@@ -723,6 +736,7 @@ def _add_import(commands: Any) -> None:
     imports.add_argument(
         "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )
+    _add_json(imports)
 
 
 def _add_push(commands: Any) -> None:

@@ -28,6 +28,7 @@ from trainer_service.cli.output import (
     result_lines,
     say,
     say_json,
+    say_result,
     silence_output,
 )
 from trainer_service.errors import UserError
@@ -226,12 +227,16 @@ def _check(parsed: argparse.Namespace) -> int:
     from trainer_service.config import check_files
 
     checks = check_files(parsed.files)
+    ok = all(check.ok for check in checks)
+    if parsed.json:
+        say_json({"ok": ok, "files": [check.to_json() for check in checks]})
+        return 0 if ok else 2
     for check in checks:
         # One line per file on standard output, so that they can be counted; details go to standard error.
         say(check)
         for detail in check.details:
             note(f"  {detail}")
-    return 0 if all(check.ok for check in checks) else 2
+    return 0 if ok else 2
 
 
 def _evaluate(parsed: argparse.Namespace) -> int:
@@ -294,7 +299,7 @@ def _report(parsed: argparse.Namespace) -> int:
     path = find_run(parsed.run, parsed.results_dir)
     with Console(tty=False, stream=sys.stderr):
         output = report_on(path, parsed.to)
-    say(f"Report on '{path}' in {output}")
+    say_result(parsed, {"run": str(path), "file": str(output)}, [f"Report on '{path}' in {output}"])
     return 0
 
 
@@ -322,8 +327,12 @@ def _export(parsed: argparse.Namespace) -> int:
 
     folder = RunFolder.read(parsed.results_dir, parsed.run_id)
     written = export_run(folder, step=parsed.step, checkpoint=parsed.checkpoint, output=parsed.output)
-    for path, policy in written.items():
-        say(f"Exported {policy.behavior} (step {policy.step}) to {path}")
+    models = [
+        {"behavior": policy.behavior, "step": policy.step, "file": str(path)}
+        for path, policy in written.items()
+    ]
+    lines = (f"Exported {each['behavior']} (step {each['step']}) to {each['file']}" for each in models)
+    say_result(parsed, {"models": models}, lines)
     return 0
 
 
@@ -333,10 +342,7 @@ def _import_checkpoint(parsed: argparse.Namespace) -> int:
 
     with Console(tty=False, stream=sys.stderr):
         imported = import_results(parsed.results_folder, parsed.run_id, results_dir=parsed.results_dir)
-    for name, conversion in imported.conversions.items():
-        say(f"Imported {name} (step {conversion.checkpoint.step}) into {imported.folder}")
-        for part in conversion.left_out:
-            say(f"  not taken over: {part}")
+    say_result(parsed, imported.to_json(), imported.lines())
     return 0
 
 

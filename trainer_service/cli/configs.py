@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainer_service.api.arguments import nested
 from trainer_service.api.run_arguments import SETTINGS
-from trainer_service.cli.output import say
+from trainer_service.cli.output import say, say_result
 from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
 from trainer_service.errors import UserError, suggested_command
 
@@ -21,26 +21,44 @@ def list_or_copy(parsed: argparse.Namespace) -> int:
         UserError: a name that there is not, a folder without one, or a file that is there already.
     """
     if parsed.names:
-        _copy(parsed.names, parsed.to or Path(), overwrite=parsed.force)
+        copied = _copy(parsed.names, parsed.to or Path(), overwrite=parsed.force)
+        rows = [
+            {"name": config.name, "env": config.env, "file": str(target)} for config, target in copied.items()
+        ]
+        say_result(parsed, {"copied": rows}, _copied_lines(copied))
     elif parsed.to is not None or parsed.force:
         raise UserError(
             "expected the names of configurations to copy, got none (without names they are listed)"
         )
     else:
-        _list(bundled_configs().values())
+        rows = [
+            {"name": config.name, "env": config.env, "description": config.description}
+            for config in bundled_configs().values()
+        ]
+        say_result(parsed, {"configs": rows}, _list_lines(rows))
     return 0
 
 
-def _list(configs: Iterable[BundledConfig]) -> None:
-    rows = [(config.name, config.env, config.description) for config in configs]
-    widths = [max(len(row[column]) for row in rows) for column in (0, 1)] if rows else [0, 0]
-    for name, env, description in rows:
-        say(f"{name:<{widths[0]}}  {env:<{widths[1]}}  {description}".rstrip())
-    say("\nTrain with one: mlagents-style learn NAME --env=ENV --run-id=ID (ENV is its second column)")
-    say("To change one:  mlagents-style configs NAME [--to DIR]          (copies it)")
+def _list_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yields a table of all configurations."""
+    widths = {key: max((len(row[key]) for row in rows), default=0) for key in ("name", "env")}
+    for row in rows:
+        name, env = (row[key].ljust(width) for key, width in widths.items())
+        yield f"{name}  {env}  {row['description']}".rstrip()
+    yield "\nTrain with one: mlagents-style learn NAME --env=ENV --run-id=ID (ENV is its second column)"
+    yield "To change one:  mlagents-style configs NAME [--to DIR]          (copies it)"
 
 
-def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
+def _copied_lines(copied: Mapping[BundledConfig, Path]) -> Iterator[str]:
+    """Yields the copies, each with the command that trains with it."""
+    for config, target in copied.items():
+        yield f"Copied {config.name} to {target}"
+        command = suggested_command("learn", str(target), f"--run-id={config.name}", f"--env={config.env}")
+        yield f"  {command}"
+
+
+def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> dict[BundledConfig, Path]:
+    """Copies configurations into a folder. Returns the copies."""
     targets = {_named(name): folder / f"{_named(name).name}.yaml" for name in names}
     taken = [str(path) for path in targets.values() if path.exists()]
     if taken and not overwrite:
@@ -51,9 +69,7 @@ def _copy(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
             target.write_text(config.text_for(target), encoding="utf-8")
         except OSError as error:
             raise UserError(f"{target}: cannot be written: {error.strerror or error}") from None
-        say(f"Copied {config.name} to {target}")
-        command = suggested_command("learn", str(target), f"--run-id={config.name}", f"--env={config.env}")
-        say(f"  {command}")
+    return targets
 
 
 def _named(name: str) -> BundledConfig:

@@ -6,11 +6,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer_service.cli.output import note, say, say_json
+from trainer_service.cli.output import note, say_result
 from trainer_service.cli.person import KEYBOARD, record_person
 from trainer_service.errors import UserError
 
@@ -60,7 +60,16 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
         note("Interrupted: the episodes that were complete are kept.")
     if recorded.cut:
         note(f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.")
-    say(f"{_summary(recorded)} in {parsed.output}")
+    outcome = {
+        "file": str(parsed.output),
+        "behavior": recorded.behavior,
+        "episodes": len(recorded.returns),
+        "steps": recorded.steps,
+        "returns": [float(each) for each in recorded.returns],
+        "cut_episodes": recorded.cut,
+        "complete": recording.complete,
+    }
+    say_result(parsed, outcome, [f"{_summary(recorded)} in {parsed.output}"])
     return 0
 
 
@@ -70,10 +79,7 @@ def demo_info(parsed: argparse.Namespace) -> int:
     from unity_bridge.demonstrations import open_demonstrations
 
     found = [read_contents(file) for path in parsed.paths for file in open_demonstrations(path)]
-    if parsed.json:
-        say_json({"files": [to_json(contents) for contents in found]})
-    else:
-        say("\n".join(map(to_text, found)))
+    say_result(parsed, {"files": [to_json(contents) for contents in found]}, map(to_text, found))
     return 0
 
 
@@ -103,7 +109,8 @@ def demo_convert(parsed: argparse.Namespace) -> int:
         name, _ = demonstrated_behavior(Path(source))
         files = open_demonstrations(Path(source))
         episodes, steps = recordings_to_dataset(files, target.removeprefix(PREFIX))
-    say(f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}")
+    outcome = {"target": target, "behavior": name, "episodes": episodes, "steps": steps}
+    say_result(parsed, outcome, [f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}"])
     return 0
 
 
@@ -116,15 +123,19 @@ def clone_demo(parsed: argparse.Namespace) -> int:
     """
     from trainer_service.api.clone import clone
 
-    given = {key: value for key, value in vars(parsed).items() if key not in ("command", "parser")}
-    outcome = clone(**given)
+    given = {key: value for key, value in vars(parsed).items() if key not in ("command", "parser", "json")}
+    with redirect_stdout(sys.stderr) if parsed.json else nullcontext():  # the log, which is no result
+        outcome = clone(**given)
     run_id, results_dir = outcome.folder.name, outcome.folder.parent
     location = "" if str(results_dir) == "results" else f" --results-dir={shlex.quote(str(results_dir))}"
-    say(f"Everything is in {outcome.folder}")
-    say(f"  score:  mlagents-style evaluate {shlex.quote(run_id)}{location} --env ENV")
-    say(
-        f"  learn:  mlagents-style learn --initialize-from {shlex.quote(run_id)}{location} --env ENV --run-id NEW"
-    )
+    run = f"{shlex.quote(run_id)}{location}"
+    lines = [
+        f"Everything is in {outcome.folder}",
+        f"  score:  mlagents-style evaluate {run} --env ENV",
+        f"  learn:  mlagents-style learn --initialize-from {run} --env ENV --run-id NEW",
+    ]
+    result = {"folder": str(outcome.folder), "steps": outcome.steps, "interrupted": outcome.interrupted}
+    say_result(parsed, result, lines)
     return 0
 
 

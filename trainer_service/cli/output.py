@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,15 @@ def say_json(value: object, *, indent: int | None = None) -> None:
     print(json.dumps(value, indent=indent), flush=True)
 
 
+def say_result(parsed: argparse.Namespace, value: object, lines: Iterable[object]) -> None:
+    """Prints a result: with ``--json`` as one JSON object, else as lines for people."""
+    if parsed.json:
+        say_json(value)
+    else:
+        for line in lines:
+            say(line)
+
+
 def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
     """A function that prints how many episodes are done: all the time on a terminal, elsewhere now and then."""
     if sys.stderr.isatty():
@@ -62,12 +71,16 @@ def print_scores(
     parsed: argparse.Namespace, policies: Mapping[str, Policy], scores: Mapping[str, Score]
 ) -> None:
     results = {name: score.to_json() for name, score in scores.items()}
-    if parsed.json:
-        step = max((policies[name].step for name in scores), default=0)
-        say_json({"run_id": parsed.run_id, "step": step, "behaviors": results})
-        return
-    for name, result in results.items():
-        say("\n".join(score_lines(f"{name} (step {policies[name].step})", result)))
+    step = max((policies[name].step for name in scores), default=0)
+    say_result(
+        parsed,
+        {"run_id": parsed.run_id, "step": step, "behaviors": results},
+        (
+            line
+            for name, result in results.items()
+            for line in score_lines(f"{name} (step {policies[name].step})", result)
+        ),
+    )
 
 
 def score_lines(label: str, result: Mapping[str, Any]) -> Iterator[str]:

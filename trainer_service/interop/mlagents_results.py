@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,23 @@ class Imported:
     folder: Path
     conversions: Mapping[str, Conversion]
     """Conversions by behavior."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as the object that ``import-checkpoint --json`` prints."""
+        return {
+            "folder": str(self.folder),
+            "behaviors": {
+                name: {"step": conversion.checkpoint.step, "left_out": list(conversion.left_out)}
+                for name, conversion in self.conversions.items()
+            },
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yields the result in words."""
+        for name, conversion in self.conversions.items():
+            yield f"Imported {name} (step {conversion.checkpoint.step}) into {self.folder}"
+            for part in conversion.left_out:
+                yield f"  not taken over: {part}"
 
 
 def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:

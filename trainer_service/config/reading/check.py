@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.loader import options_from_document
@@ -45,6 +46,15 @@ class FileCheck:
     def details(self) -> tuple[str, ...]:
         """The errors and warnings, a line each."""
         return (*self.errors, *self.warnings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as ``check --json`` prints it for each file."""
+        return {
+            "file": str(self.path),
+            "ok": self.ok,
+            "errors": list(self.errors),
+            "warnings": list(self.warnings),
+        }
 
 
 def check_files(paths: Iterable[Path]) -> list[FileCheck]:
