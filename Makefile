@@ -10,7 +10,7 @@ RUN_ID ?= 3dball
 # both packages anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: learn demo test test-all chaos conformance check check-static docs format clean
+.PHONY: learn demo test test-all chaos conformance check check-static docs lock format clean
 
 learn: $(VENV)/.installed
 	$(BIN)/mlagents-style learn configs/3dball.yaml --env=sim:3dball --run-id=$(RUN_ID) --force
@@ -56,6 +56,12 @@ check: check-static
 # The pages and the reference of the Python API as HTML; every warning is an error. Begins at docs/_build/html/index.html
 docs: $(VENV)/.installed-docs
 	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d docs/_build/doctrees . docs/_build/html
+
+# Pins what developers install, with hashes, for every platform and Python: after a change of the dependencies.
+UV ?= uv
+lock:
+	$(UV) pip compile pyproject.toml --quiet --extra dev --extra docs --universal --python-version 3.11 \
+	  --generate-hashes --no-annotate --custom-compile-command "make lock" --output-file requirements-dev.txt
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

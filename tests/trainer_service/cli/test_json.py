@@ -41,7 +41,10 @@ REPORTS: Mapping[str, tuple[str, set[str]]] = {
     "demo-info": ("basic.demo", {"files"}),
     "demo-convert": ("basic.demo minari:basic/one-v0", {"target", "behavior", "episodes", "steps"}),
     "clone": ("--demo basic.demo --epochs 1 --run-id cloned", {"folder", "steps", "interrupted"}),
-    "sweep": ("basic --space space.yaml --env sim:basic --dry-run", {"folder", "objective", "trials", "best"}),
+    "sweep": (
+        "basic --space space.yaml --env sim:basic --dry-run",
+        {"folder", "objective", "trials", "best"},
+    ),
     "export": ("one", {"models"}),
     "import-checkpoint": (f"{MLAGENTS_RUN} --run-id imported", {"folder", "behaviors"}),
     "doctor": ("", {"ok", "checks"}),
@@ -78,8 +81,10 @@ def folder(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "space.yaml").write_text(yaml.safe_dump(space))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        assert main("learn own.yaml --env=sim:basic --run-id=one --seed=1 -q".split()) == 0
-        assert main("record-demo sim:basic --policy one --episodes 2 -o basic.demo".split()) == 0
+        assert main(["learn", "own.yaml", "--env=sim:basic", "--run-id=one", "--seed=1", "-q"]) == 0
+        assert (
+            main(["record-demo", "sim:basic", "--policy", "one", "--episodes", "2", "-o", "basic.demo"]) == 0
+        )
     return place
 
 
