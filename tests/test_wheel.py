@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import page_blocks
 import pytest
 
 pytestmark = [pytest.mark.network, pytest.mark.thorough, pytest.mark.timeout(600)]
@@ -86,3 +87,16 @@ def test_a_run_is_trained_and_scored(scripts: Path, tmp_path: Path) -> None:
     )
     score = said([scripts / "mlagents-style", "evaluate", "own", "--episodes", "2"], tmp_path)
     assert "over 2 episodes" in score
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/automation.md"])
+def test_the_blocks_of_a_page_run(page: str, scripts: Path, tmp_path: Path) -> None:
+    for module in ("gymnasium", "mpe2", "pygame"):
+        pytest.importorskip(module)
+    path = os.pathsep.join([str(scripts), os.environ["PATH"]])
+    page_blocks.run_page(
+        page,
+        tmp_path,
+        command=lambda arguments: print(said([scripts / "mlagents-style", *arguments], tmp_path)),
+        program=lambda text: print(said([scripts / "python", "-c", text], tmp_path, PATH=path)),
+    )
