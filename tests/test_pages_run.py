@@ -17,11 +17,7 @@ NEEDS = ("gymnasium", "mpe2", "pygame", "optuna")
 
 
 def command(arguments: Sequence[str]) -> None:
-    try:
-        code = main(arguments)
-    except SystemExit as end:  # --help
-        code = int(end.code or 0)
-    assert code == 0, " ".join(arguments)
+    assert main(arguments) == 0, " ".join(arguments)
 
 
 def program(text: str) -> None:

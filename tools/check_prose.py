@@ -3,8 +3,9 @@
     python tools/check_prose.py            # a line for each finding, then the counts
     python tools/check_prose.py --counts   # the counts only
 
-Three findings: a heading that begins with a question word instead of a noun, a sentence of more than 30 words, and a
-docstring whose first line begins with a relative clause.
+Four findings: a heading that begins with a question word instead of a noun, a sentence of more than 30 words, a pronoun
+in the place of a noun ("with what this page uses", "those that never reached it", "whoever has it"), and a docstring
+whose first line begins with a relative clause.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("trainer_service", "unity_bridge")
 MOST_WORDS = 30
-HEADING, SENTENCE, FIRST_LINE = ("heading", "long sentence", "docstring")
+HEADING, SENTENCE, PRONOUN, FIRST_LINE = ("heading", "long sentence", "pronoun", "docstring")
 
 _QUESTION_HEADING = re.compile(r"#+ (?:What|Who|How|Where)\b")
 _RELATIVE_START = re.compile(r"(?:What|Who|That)\b")
+_PRONOUN = re.compile(
+    r"\b(?:of|by|for|from|with|in|on|at|than|beside) (?:what|who|whom)\b(?! to\b)"
+    r"|\b(?:those|others) (?:who|that|which|have)\b|\bwhoever\b|\bwhatever (?:is|comes|may|can)\b",
+    re.IGNORECASE,
+)
 _NEW_BLOCK = re.compile(r"#|\s*(?:[-*]|\d+\.) |\s*\|")
 _CODE = re.compile(r"``.+?``|`[^`]+`")
 _LINK_TARGET = re.compile(r"\]\([^)]*\)")
@@ -44,7 +50,7 @@ def findings_in_page(path: Path, text: str) -> Iterator[Finding]:
         if _QUESTION_HEADING.match(block):
             yield Finding(path, line, HEADING, block.lstrip("# "))
         for cell in block.split("|") if block.startswith("|") else [block]:
-            yield from _long_sentences(path, line, cell)
+            yield from _in_sentences(path, line, cell)
 
 
 def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
@@ -57,7 +63,7 @@ def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
                 if _RELATIVE_START.match(first):
                     yield Finding(path, node.lineno, FIRST_LINE, first)
                 for _, block in _blocks("\n".join(map(str.strip, text.splitlines()))):
-                    yield from _long_sentences(path, node.lineno, block)
+                    yield from _in_sentences(path, node.lineno, block)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
@@ -76,12 +82,14 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
             block.append(line.strip())
 
 
-def _long_sentences(path: Path, line: int, text: str) -> Iterator[Finding]:
-    """Yields sentences of more than ``MOST_WORDS`` words. A span of code is one word, a colon ends a sentence."""
+def _in_sentences(path: Path, line: int, text: str) -> Iterator[Finding]:
+    """Yields long sentences and pronouns in the place of nouns. A span of code is one word, a colon ends a sentence."""
     bare = _LINK_TARGET.sub("", _CODE.sub("code", text))
     for sentence in _SENTENCE_END.split(bare):
         if len(sentence.split()) > MOST_WORDS:
             yield Finding(path, line, SENTENCE, sentence)
+        if _PRONOUN.search(sentence):
+            yield Finding(path, line, PRONOUN, sentence)
 
 
 def all_findings(checkout: Path) -> Iterator[Finding]:
@@ -100,7 +108,8 @@ def counts(findings: Sequence[Finding]) -> str:
     return (
         f"prose: {found[HEADING, '.md']} headings begin with a question word, "
         f"{found[SENTENCE, '.md']} sentences on pages and {found[SENTENCE, '.py']} in docstrings have more than "
-        f"{MOST_WORDS} words, {found[FIRST_LINE, '.py']} docstrings begin with a relative clause"
+        f"{MOST_WORDS} words, {found[PRONOUN, '.md']} on pages and {found[PRONOUN, '.py']} in docstrings have a "
+        f"pronoun in the place of a noun, {found[FIRST_LINE, '.py']} docstrings begin with a relative clause"
     )
 
 

@@ -211,7 +211,7 @@ class CallbackList:
         self._run: RunView | None = None
 
     def listener(self, method: str) -> Callable[..., None] | None:
-        """What calls everyone who overwrites this method; None where nobody does, so that nothing need be made ready.
+        """A function that calls every callback with this method; None if there is none, so that nothing is prepared.
 
         The run is not among its arguments: it is added.
         """

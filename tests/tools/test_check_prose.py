@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tools import check_prose
-from tools.check_prose import FIRST_LINE, HEADING, SENTENCE, counts, findings_in_module, findings_in_page
+from tools.check_prose import (
+    FIRST_LINE,
+    HEADING,
+    PRONOUN,
+    SENTENCE,
+    counts,
+    findings_in_module,
+    findings_in_page,
+)
 
 PAGE = Path("page.md")
 MODULE = Path("module.py")
@@ -42,9 +50,27 @@ def test_docstrings_of_functions_classes_and_attributes_are_listed() -> None:
     assert found == [(1, FIRST_LINE), (5, SENTENCE)]
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Install it with what this page uses.",
+        "It counts those that never ended.",
+        "Whoever has it may send data.",
+    ],
+)
+def test_a_pronoun_in_the_place_of_a_noun_is_listed(sentence: str) -> None:
+    assert kinds_in_page(f"{sentence}\n") == [(1, PRONOUN)]
+
+
+def test_a_question_that_is_an_object_is_no_pronoun_for_a_noun() -> None:
+    assert (
+        kinds_in_page("This page explains messages, and what to do about them. Advice on what to do.\n") == []
+    )
+
+
 def test_one_line_counts_every_kind() -> None:
     found = [*findings_in_page(PAGE, f"# What\n\n{LONG}\n"), *findings_in_module(MODULE, '"""Who acts."""')]
-    assert [word for word in counts(found).split() if word.isdigit()] == ["1", "1", "0", "30", "1"]
+    assert [word for word in counts(found).split() if word.isdigit()] == ["1", "1", "0", "30", "0", "0", "1"]
 
 
 def test_the_report_never_fails(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
-"""What ``train`` takes."""
+"""The types that ``train`` accepts as a configuration."""
 
 
 def read_configuration(configuration: Configuration, overrides: Mapping[str, Any]) -> LoadedOptions:

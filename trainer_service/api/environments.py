@@ -82,7 +82,7 @@ def environment_for(
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
 ) -> Environment:
-    """What ``env`` stands for.
+    """The environment that ``env`` stands for.
 
     Args:
         env: a text as for ``--env``; a path; the id of an environment that is registered with Gymnasium in this
@@ -114,7 +114,7 @@ def environment_for(
 
 
 def _registered(env: str) -> str | Callable[..., Any]:
-    """What a text stands for where it is the id of an environment of Gymnasium or of a known library; else the text."""
+    """The environment of a text that is an id of Gymnasium or of a known library; else the text."""
     name = env.rpartition(":")[2]
     library = library_of(name) if re.search(r"-v\d+$", name) else None
     if library is not None and env == f"{library.module}:{name}":

@@ -1,4 +1,4 @@
-"""What a run has reported, as a table."""
+"""The metrics of a run as a table."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from trainer_service.errors import UserError
 
 ALIAS = "mlagents-learn"
 _MARK = "written by: mlagents-style alias"
-"""What tells our script from the program of ML-Agents."""
+"""The line that distinguishes our script from the program of ML-Agents."""
 
 
 def switch_alias(*, on: bool) -> int:

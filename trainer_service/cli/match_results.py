@@ -1,4 +1,4 @@
-"""What came out of matches, as JSON and as tables."""
+"""Results of matches, as JSON and as tables."""
 
 from __future__ import annotations
 

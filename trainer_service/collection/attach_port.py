@@ -70,8 +70,8 @@ class AttachPort:
             return
         if not is_loopback(self.host):
             _logger.warning(
-                "Other machines reach this port (--insecure-listen): whoever does is taken for a simulator, and "
-                "nothing is encrypted."
+                "Other machines reach this port (--insecure-listen): any program that does is taken for a simulator, "
+                "and nothing is encrypted."
             )
         _logger.info(
             "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "

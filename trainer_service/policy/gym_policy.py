@@ -20,7 +20,7 @@ from unity_bridge.steps import ActionBatch, Observation
 
 
 class ArrayPolicy(Protocol):
-    """What is needed of a policy on arrays; ``trainer_service.policy.Policy`` is one."""
+    """The methods of a policy on arrays that are used here; ``trainer_service.policy.Policy`` is one."""
 
     behavior: str
     spec: BehaviorSpec

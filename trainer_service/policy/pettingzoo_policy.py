@@ -143,7 +143,7 @@ class _Part:
         return {step.agent: build(numbers[i], choices[i]) for i, step in enumerate(steps)}
 
     def _sensors(self, steps: Sequence[AgentStep]) -> list[NDArray[Any]]:
-        """What the agents see. A state that critics were shown is zeros: no policy decides from it."""
+        """The observations of the agents. The state for critics is zeros: no policy decides from it."""
         own = iter(self.role.interface.sensors)
         seen = [step.observation for step in steps]
         return [
