@@ -632,6 +632,7 @@ def _add_population(commands: Any) -> None:
         "--run-id", metavar="ID", help="name of the population's folder (default population)"
     )
     population.add_argument("--resume", action="store_true", help="continue the population in that folder")
+    _add_json(population)
     population.add_argument(
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file, for all members; can be repeated",
@@ -769,6 +770,7 @@ def _add_push(commands: Any) -> None:
     )
     push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
     push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
+    _add_json(push)
     push.add_argument("--results-dir", default="results", metavar="DIR")
     push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
     push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
@@ -785,6 +787,7 @@ def _add_load(commands: Any) -> None:
     which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
     load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
     load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")
+    _add_json(load)
     load.add_argument(
         "--results-dir", "--local-dir", dest="results_dir", type=Path, default=Path("results"), metavar="DIR",
         help="where the run goes (default results)",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from trainer_service.cli.output import note, progress_printer, say
+from trainer_service.cli.output import note, progress_printer, say_result
 from trainer_service.errors import UserError, suggested_command
 from unity_bridge.untrusted_text import quoted
 
@@ -40,9 +40,8 @@ def push(parsed: argparse.Namespace) -> int:
             to=parsed.to,
             progress=progress_printer(),
         )
-    for name in shared.files:
-        say(f"  {name}")
-    say(f"{len(shared.files)} files are in {shared.address}")
+    lines = [*(f"  {name}" for name in shared.files), f"{len(shared.files)} files are in {shared.address}"]
+    say_result(parsed, {"address": shared.address, "files": list(shared.files)}, lines)
     return 0
 
 
@@ -56,11 +55,15 @@ def load(parsed: argparse.Namespace) -> int:
         loaded = load_from_hub(
             repo_id, run_id=parsed.run_id, revision=parsed.revision, results_dir=parsed.results_dir
         )
-    if loaded.left_out:
+    if loaded.left_out and not parsed.json:
         named = "; ".join(quoted(name) for name in loaded.left_out[:_MOST_NAMED])
         more = len(loaded.left_out) - _MOST_NAMED
         note(f"Not taken over: {named}{f' and {more} more' if more > 0 else ''}")
-    say(f"Loaded {repo_id} (commit {loaded.commit[:10]}) into {loaded.folder}")
     location = [] if str(parsed.results_dir) == "results" else ["--results-dir", str(parsed.results_dir)]
-    say(f"  score:  {suggested_command('evaluate', loaded.folder.name, *location)}")
+    lines = [
+        f"Loaded {repo_id} (commit {loaded.commit[:10]}) into {loaded.folder}",
+        f"  score:  {suggested_command('evaluate', loaded.folder.name, *location)}",
+    ]
+    result = {"folder": str(loaded.folder), "commit": loaded.commit, "left_out": list(loaded.left_out)}
+    say_result(parsed, result, lines)
     return 0

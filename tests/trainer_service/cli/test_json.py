@@ -21,6 +21,8 @@ WITHOUT = {
     "watch": "a page until it is closed",
     "demo": "a page until it is closed",
     "simulate": "a simulator until its trainer ends",
+    "relay": "passes simulators on until it is stopped",
+    "suggest": "prints a configuration, in YAML for a file",
     "schema": "prints JSON in any case",
     "alias": "switches something",
 }
@@ -46,6 +48,7 @@ REPORTS: Mapping[str, tuple[str, set[str]]] = {
         {"folder", "objective", "trials", "best"},
     ),
     "export": ("one", {"models"}),
+    "push": ("one --repo user/one --to shared --no-evaluation", {"address", "files"}),
     "import-checkpoint": (f"{MLAGENTS_RUN} --run-id imported", {"folder", "behaviors"}),
     "doctor": ("", {"ok", "checks"}),
 }
@@ -59,9 +62,13 @@ def commands() -> Mapping[str, argparse.ArgumentParser]:
     return action.choices
 
 
+ELSEWHERE = {"population", "load"}
+"""Commands that need a population or the Hub: their own tests read their reports."""
+
+
 def test_every_command_reports_in_json_or_has_a_reason() -> None:
     with_flag = {name for name, each in commands().items() if "--json" in each._option_string_actions}
-    assert with_flag == set(REPORTS)
+    assert with_flag == set(REPORTS) | ELSEWHERE
     assert commands().keys() - with_flag == set(WITHOUT)
 
 
@@ -130,3 +137,13 @@ def test_mistakes_in_a_file_are_part_of_the_report(
     bad, basic = report["files"]
     assert (bad["file"], bad["ok"], basic["ok"]) == ("bad.yaml", False, True)
     assert "max_step" in bad["errors"][0]
+
+
+def test_a_population_reports_its_scores_and_its_best_run() -> None:
+    from trainer_service.api.experiments.population import PopulationResult
+    from trainer_service.cli.experiments.population import _as_json
+
+    trained = _as_json(PopulationResult(Path("results/population"), (1.5, None), interrupted=False))
+    assert json.loads(json.dumps(trained))["scores"] == [1.5, None]
+    assert Path(trained["best"]).name == "best"
+    assert _as_json(PopulationResult(Path("p"), (), interrupted=True))["best"] is None

@@ -197,6 +197,9 @@ def test_a_run_of_ml_agents_is_imported(hub: FakeHub, mlagents_style: Callable[.
     assert "'expected.npz'" in said.err
     policy = load_policy(Path("downloads/soft"))
     assert (policy.behavior, policy.step) == ("Hybrid", 602)
+    reported = json.loads(mlagents_style("load", "ada/soft", "--run-id=again", "--json").out)
+    assert reported["folder"] == str(Path("results/again"))
+    assert "expected.npz" in reported["left_out"]
 
 
 class Payload:

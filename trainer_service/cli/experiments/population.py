@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.cli.output import say
+from trainer_service.cli.output import say_result
 from trainer_service.errors import suggested_command
 
 if TYPE_CHECKING:
@@ -33,21 +33,31 @@ def train_population(parsed: argparse.Namespace, overrides: Mapping[str, Any]) -
         own = {name: value for name, value in vars(parsed).items() if name in OF_THE_POPULATION}
         configuration = configuration_values(parsed.trainer_config_path, overrides)
         result = train(configuration, parsed.space, stop=stop, **own)
-    _print(result)
+    say_result(parsed, _as_json(result), _lines(result))
     return 0
 
 
-def _print(result: PopulationResult) -> None:
+def _as_json(result: PopulationResult) -> dict[str, Any]:
+    return {
+        "folder": str(result.folder),
+        "scores": list(result.scores),
+        "best": None if result.best is None else str(result.best),
+        "interrupted": result.interrupted,
+    }
+
+
+def _lines(result: PopulationResult) -> Iterator[str]:
+    """Yields the result in words."""
     if result.interrupted:
-        say("\nThe population was interrupted: the same command with --resume continues it.")
+        yield "\nThe population was interrupted: the same command with --resume continues it."
         return
-    say("\nScores of the members:")
+    yield "\nScores of the members:"
     for number, score in enumerate(result.scores, start=1):
-        say(f"  member-{number}  {'failed' if score is None else f'{score:.6g}'}")
+        yield f"  member-{number}  {'failed' if score is None else f'{score:.6g}'}"
     folder = result.folder
-    say(f"\nThe best policy is in {result.best}. Score it:")
-    say(f"  {suggested_command('evaluate', 'best', '--results-dir', str(folder))}")
-    say("Train with the same values, step by step:")
+    yield f"\nThe best policy is in {result.best}. Score it:"
+    yield f"  {suggested_command('evaluate', 'best', '--results-dir', str(folder))}"
+    yield "Train with the same values, step by step:"
     configuration, schedule = folder / "configuration.yaml", folder / "schedule.yaml"
     again = f"{folder.name}-again"
-    say(f"  {suggested_command('learn', str(configuration), '--schedule', str(schedule), '--run-id', again)}")
+    yield f"  {suggested_command('learn', str(configuration), '--schedule', str(schedule), '--run-id', again)}"
