@@ -24,12 +24,15 @@ STEPS, EPISODE_STEPS = 120, 20
 
 _PAGE = "a page in the browser, until Ctrl-C"
 _SEEDS = "starts several trainers, see tests of the command"
+_HUB = "talks to the Hugging Face Hub"
 _MINARI = "needs a data set of Minari"
 
 SKIPPED: Mapping[str, Mapping[str, str]] = {
-    "README.md": {"mlagents-style watch": _PAGE},
+    "README.md": {"mlagents-style watch": _PAGE, "mlagents-style push": _HUB},
     "docs/automation.md": {},
     "docs/running.md": {
+        "mlagents-style push": _HUB,
+        "mlagents-style load": _HUB,
         "--seeds": _SEEDS,
         "compare balls": _SEEDS,
         "--checkpoint best": "needs a run with evaluations",
