@@ -149,10 +149,14 @@ def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
 def _short_run(own: Sequence[str], results: Path, folder: Path) -> Iterator[str]:
     """Yields flags that make a run short, and one whose id is taken possible."""
     given = vars(build_parser().parse_args(["learn", *own]))
-    config = folder / own[0] if (folder / own[0]).is_file() else Path(own[0])
-    yield from _few_steps(config)
-    if "env_path" not in given and load_run_options(config).options.env_settings.env_path is None:
-        yield f"--env={BUILD}"
+    named = given["trainer_config_path"]
+    if named is None:  # the trainer chooses the settings
+        yield f"--max-env-steps={STEPS}"
+    else:
+        config = folder / named if (folder / named).is_file() else named
+        yield from _few_steps(config)
+        if "env_path" not in given and load_run_options(config).options.env_settings.env_path is None:
+            yield f"--env={BUILD}"
     if (results / given["run_id"]).is_dir() and not {"resume", "force"} & given.keys():
         yield "--force"
 
