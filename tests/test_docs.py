@@ -136,7 +136,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
         known |= set(FLAG.findall(capsys.readouterr().out))
     spans = " ".join(match["text"] for match in CODE_SPAN.finditer(everything()))
     of_others = {"--strict", "--check", "--logdir"}  # of mypy, ruff and TensorBoard
-    of_others |= {"--no-build-isolation", "--no-deps", "--append"}  # of pip and wandb
+    of_others |= {"--no-build-isolation", "--no-deps", "--wheel-dir", "--append"}  # of pip and wandb
     of_others |= {"--builds", "--python"}  # of benchmarks/
     of_others |= {"--files"}  # of tools/trace_paths.py
     of_others |= {"--stop-timeout", "--network"}  # of Docker
