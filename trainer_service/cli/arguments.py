@@ -23,6 +23,9 @@ _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
 
 
+_RUNS = "the folder of all runs (default results)"
+_DEVICE = "cpu, cuda, cuda:0 … (default cpu)"
+
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
 """What argparse says of a value that is no number."""
 
@@ -201,7 +204,7 @@ def _add_settings(group: Any, *names: str) -> None:
 def _add_check(commands: Any) -> None:
     check = _command(commands, "check", help="validate configurations without running them")
     check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
-    check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
+    check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml", help="what to validate")
 
 
 def _add_configs(commands: Any) -> None:
@@ -251,8 +254,8 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     evaluate.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     _add_film(evaluate)
-    evaluate.add_argument("--results-dir", default="results", metavar="DIR")
-    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    evaluate.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -298,7 +301,7 @@ def _add_compare(commands: Any) -> None:
     )
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_report(commands: Any) -> None:
@@ -311,7 +314,7 @@ def _add_report(commands: Any) -> None:
     report.add_argument(
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
     )
-    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_status(commands: Any) -> None:
@@ -323,7 +326,7 @@ def _add_status(commands: Any) -> None:
     )  # fmt: skip
     status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
     status.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_play(commands: Any) -> None:
@@ -350,8 +353,8 @@ def _add_play(commands: Any) -> None:
     play.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     _add_film(play)
     _add_settings(play, "time_scale", "no_graphics")
-    play.add_argument("--results-dir", default="results", metavar="DIR")
-    play.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    play.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    play.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     play.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -380,7 +383,7 @@ def _add_watch(commands: Any) -> None:
         "--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws"
     )
     _add_page(watch)
-    watch.add_argument("--results-dir", default="results", metavar="DIR")
+    watch.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
     watch.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -391,7 +394,7 @@ def _add_demo(commands: Any) -> None:
         "run is results/demo; a run demo that exists is overwritten.",
     )  # fmt: skip
     _add_page(demo)
-    demo.add_argument("--results-dir", default="results", metavar="DIR")
+    demo.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
 
 
 def _add_page(command: Any) -> None:
@@ -429,8 +432,8 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")
     record.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     record.add_argument("--force", action="store_true", help="replace a file that exists")
-    record.add_argument("--results-dir", default="results", metavar="DIR")
-    record.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    record.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    record.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     record.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -498,9 +501,12 @@ def _add_doctor(commands: Any) -> None:
         description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
     )  # fmt: skip
     doctor.set_defaults(json=False)
-    doctor.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
+    doctor.add_argument(
+        "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
+        help="a configuration to validate",
+    )  # fmt: skip
     doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
-    doctor.add_argument("--no-graphics", action="store_true")
+    doctor.add_argument("--no-graphics", action="store_true", help="start the simulator without a window")
     doctor.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
     doctor.add_argument("--results-dir", metavar="DIR", help="where results would go (default results)")
     doctor.add_argument(
@@ -527,14 +533,14 @@ def _add_doctor(commands: Any) -> None:
 
 def _add_export(commands: Any) -> None:
     export = _command(commands, "export", help="write the ONNX models of a run again, from its checkpoints")
-    export.add_argument("run_id", metavar="RUN_ID")
+    export.add_argument("run_id", metavar="RUN_ID", help="the run")
     which = export.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="this checkpoint")
     export.add_argument(
         "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
     )
-    export.add_argument("--results-dir", default="results", metavar="DIR")
+    export.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
 
 
 def _add_import(commands: Any) -> None:
