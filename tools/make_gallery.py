@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER = Path("docs/images/gallery")
 WIDTH = 480
 """Limit of a film's width, in pixels."""
-COLORS = 24
+COLORS = 64
 LONGEST_MS = 120
 """Frames are left out where the rest then follow each other in this time or less."""
 
@@ -46,7 +46,6 @@ FILMS = {
     "pyramids": Film(ONE_AGENT, episodes=1),
     "spread": Film(ONE_COPY, episodes=3),
     "switch2": Film(ONE_COPY),
-    "switch3": Film(ONE_COPY),
     "switch4": Film(ONE_COPY),
     "pushblock": Film(ONE_COPY, episodes=1),
     "goal": Film(ONE_COPY, episodes=3),
