@@ -38,7 +38,7 @@ autodoc_member_order = "bysource"
 
 html_theme = "furo"
 html_title = f"{project} {version}"
-html_theme_options = {"navigation_with_keys": True}
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 templates_path = ["_templates"]
@@ -54,7 +54,6 @@ html_sidebars = {
 }
 # The versions that stand beside this one on the site: names of folders, such as "main 0.2.0 0.1.0".
 html_context = {"other_versions": os.environ.get("DOCS_VERSIONS", "").split()}
-copybutton_exclude = ".linenos, .gp, .go"
 
 _START = '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={}">\n'
 

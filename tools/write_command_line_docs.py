@@ -21,8 +21,9 @@ HEAD = """# Command line
 
 <!-- Written by tools/write_command_line_docs.py; run it after a change of a command or a flag. -->
 
-This page lists every command of `mlagents-style` with its arguments and flags. `--help` after a command prints the same text.
-[Runs](running.md) shows the commands in use. [Configuration](configuration.md) explains the settings behind the flags of `learn`.
+This page lists every command of `mlagents-style` with its arguments and flags. `--help` after a command prints the
+same text. [Runs](running.md) shows the commands in use. [Configuration](configuration.md) explains the settings behind
+the flags of `learn`.
 """
 _PLAIN = {"positional arguments", "options"}
 """Names of argparse's own groups, which say nothing."""

@@ -25,7 +25,7 @@ _LONGEST_SUMMARY = 200
 
 
 def write_markdown(app: Sphinx, failure: Exception | None) -> None:
-    """Writes llms.txt, the Markdown of all pages, and the files that the pages link to, at the paths of their sources."""
+    """Writes llms.txt, and the Markdown of all pages with the files that they link to, at the paths of the sources."""
     if failure is not None or app.builder.name != "html":
         return
     for page in sorted(app.env.found_docs):

@@ -26,7 +26,9 @@ class Canvas:
         self._draw = ImageDraw.Draw(self._image)
 
     def polygon(self, points: Sequence[Point], fill: Color, outline: Color = INK) -> None:
-        self._draw.polygon([self._at(point) for point in points], fill=fill, outline=outline, width=self._outline)
+        self._draw.polygon(
+            [self._at(point) for point in points], fill=fill, outline=outline, width=self._outline
+        )
 
     def rectangle(self, corner: Point, opposite: Point, fill: Color = PAPER, outline: Color = INK) -> None:
         corners = [self._at(corner), self._at(opposite)]
