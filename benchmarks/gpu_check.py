@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from measuring import device_runs, device_speed
+from measuring import device_groups, device_runs, device_speed
 from measuring.findings import Finding, table
 from measuring.terminal import load, say
 
@@ -30,6 +30,7 @@ PARTS: Mapping[str, Part] = {
     "numbers": device_runs.check_numbers,
     "checkpoints": device_runs.check_checkpoints,
     "sizes": device_speed.measure_sizes,
+    "groups": device_groups.measure_groups,
     "transfers": device_speed.measure_transfers,
     "bfloat16": device_speed.measure_bfloat16,
     "graphs": device_speed.measure_graphs,

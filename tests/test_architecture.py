@@ -17,14 +17,26 @@ LEAVES = (
     "trainer_service.distributed",
     "trainer_service.distributed.learners",
     "trainer_service.doctor",
+    "trainer_service.experiments",
     "trainer_service.interop",
     "trainer_service.metrics.trackers",
     "trainer_service.monitoring",
+    "trainer_service.suggestions",
     "trainer_service.watching",
 )
 """Extras of a run, and what is done before or after it: no core module imports one."""
 
-WIRING = ("trainer_service.training.train", "trainer_service.api", "trainer_service.cli")
+ABOVE_OTHERS = ("trainer_service.doctor", "trainer_service.experiments")
+"""Leaves that import other leaves: the doctor checks them, experiments read the curves of their runs."""
+
+WIRING = (
+    "trainer_service.training.train",
+    "trainer_service.api",
+    "trainer_service.api.experiments",
+    "trainer_service.cli",
+    "trainer_service.cli.experiments",
+    "trainer_service.hub",
+)
 """The modules that hand leaves to a run, or call them when a user asks for it."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
@@ -42,6 +54,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "unity_bridge.simulators.scenes",
     ),
     ("unity_bridge.programs", "unity_bridge.server"),
+    ("unity_bridge.relay",),
     ("unity_bridge.environment",),
     ("trainer_service._version", "trainer_service.errors", "trainer_service.plugins"),
     ("trainer_service.ops",),
@@ -78,7 +91,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.evaluation", "trainer_service.demonstrations"),
     ("trainer_service.training",),
     LEAVES,
-    (*WIRING,),
+    (*WIRING, "trainer_service.cli.remote"),
     ("trainer_service.__main__", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own
@@ -208,12 +221,12 @@ def test_no_core_module_imports_a_leaf() -> None:
 
 
 def test_leaves_stand_apart() -> None:
-    """A leaf imports the core; of other leaves only the doctor, which checks them, imports any."""
+    """A leaf imports the core; of other leaves only those import any that check them, or that compare runs."""
     for path in sources():
         here = module_of(path)
         for leaf in LEAVES:
             others = [name for name in LEAVES if not lies_in(name, leaf) and not lies_in(leaf, name)]
-            if lies_in(here, leaf) and leaf != "trainer_service.doctor":
+            if lies_in(here, leaf) and leaf not in ABOVE_OTHERS:
                 wrong = {module for module in imported_modules(path) if lies_in_any(module, others)}
                 assert not wrong, f"{here} must not import {wrong}"
 

@@ -53,7 +53,9 @@ SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
-    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "schema", "doctor", "configs", "alias",
+    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "push", "load",
+    "schema", "doctor", "configs", "alias",
+    "sweep", "population", "relay", "suggest",
 )  # fmt: skip
 GROUPS = {group.group for group in PLUGIN_GROUPS}
 """Groups of entry points, which are no modules."""
@@ -137,6 +139,7 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     of_others |= {"--builds", "--python"}  # of benchmarks/
     of_others |= {"--files"}  # of tools/trace_paths.py
     of_others |= {"--stop-timeout", "--network"}  # of Docker
+    of_others |= {"--config", "--env-config"}  # of EPyMARL
     of_others |= set(_REMOVED)  # of older ML-Agents
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend
     unknown = set(FLAG.findall(spans)) - known - of_others - hidden
@@ -369,7 +372,9 @@ def programs(page: Path) -> Iterator[tuple[str, str]]:
 @pytest.mark.process
 @pytest.mark.parametrize("page", PORTS, ids=label)
 def test_programs_on_pages_for_newcomers_run(page: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mpe2" if "pettingzoo" in page.name else "gymnasium")
+    for module in ("gymnasium", "mpe2"):
+        if any(module in text for _, text in programs(page)):
+            pytest.importorskip(module)
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     for name, text in programs(page):
         short = re.sub(r'("(?:max_steps|every_steps)": )[\d_]+', r"\g<1>1_000", text)

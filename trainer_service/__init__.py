@@ -19,9 +19,13 @@ from trainer_service._version import __version__
 
 if TYPE_CHECKING:
     from trainer_service.api.clone import clone
-    from trainer_service.api.comparison import compare, report
+    from trainer_service.api.comparison import compare, compare_tasks, report
+    from trainer_service.api.configuration import suggest
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
+    from trainer_service.api.experiments.population import train_population
+    from trainer_service.api.experiments.seeds import train_seeds
+    from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
     from trainer_service.api.metrics import load_metrics
     from trainer_service.api.play import play
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from trainer_service.api.watch import watch
     from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
+    from trainer_service.hub.share import load_from_hub, push_to_hub
     from trainer_service.policy import Policy, load_policy
     from trainer_service.policy.gym_policy import GymPolicy
     from trainer_service.policy.pettingzoo_policy import PettingZooPolicy
@@ -58,16 +63,23 @@ __all__ = [
     "__version__",
     "clone",
     "compare",
+    "compare_tasks",
     "evaluate",
     "export",
+    "load_from_hub",
     "load_metrics",
     "load_policy",
     "load_run_options",
     "parse_run_options",
     "play",
+    "push_to_hub",
     "record",
     "report",
+    "suggest",
+    "sweep",
     "train",
+    "train_population",
+    "train_seeds",
     "watch",
 ]
 
@@ -87,16 +99,23 @@ _HOME = {
     "Trajectories": "rollout.trajectories",
     "clone": "api.clone",
     "compare": "api.comparison",
+    "compare_tasks": "api.comparison",
     "evaluate": "api.evaluate",
     "export": "api.export",
+    "load_from_hub": "hub.share",
     "load_metrics": "api.metrics",
     "load_policy": "policy",
     "load_run_options": "config",
     "parse_run_options": "config",
     "play": "api.play",
+    "push_to_hub": "hub.share",
     "record": "api.record",
     "report": "api.comparison",
+    "sweep": "api.experiments.sweep",
+    "suggest": "api.configuration",
     "train": "api.train",
+    "train_population": "api.experiments.population",
+    "train_seeds": "api.experiments.seeds",
     "watch": "api.watch",
 }
 

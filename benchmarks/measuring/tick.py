@@ -93,7 +93,7 @@ class _Replay:
     ) -> None:
         pass
 
-    def listen(self, host: str, port: int) -> int:
+    def listen(self, host: str, port: int, security: object = None) -> int:
         """Its simulator is here already."""
         return port
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import gpu_check
 import pytest
 import torch
-from measuring import device_runs, device_speed
+from measuring import device_groups, device_runs, device_speed
 from measuring.device_runs import CPU, check_checkpoints, check_numbers, largest_deviation
 from measuring.findings import Finding, table
 from simulated_device import DEVICE, SimulatedDevice
@@ -100,3 +100,12 @@ def test_the_table_has_a_line_for_each_finding() -> None:
     assert head.split() == ["part", "what", "result", "figures", "note"]
     assert first.split() == ["sizes", "PPO", "FAILED", "ms", "2", "slow"]
     assert second.split() == ["ranks", "one", "skipped"]
+
+
+def test_groups_are_measured_by_updates_and_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_groups, "UPDATES", 1)
+    small = {"batch_size": 64, "buffer_size": 128, "num_epoch": 1, "group_size": 3}
+    monkeypatch.setattr(device_groups, "CASES", {"small": ("spread", "mappo", small, 16)})
+    (found,) = device_groups.measure_groups(CPU)
+    assert found.passed
+    assert min(found.figures.values()) > 0.0

@@ -2,75 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
-import select
 import signal
-import socket
 import sys
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
 
 import grpc
 import pytest
 from fault_counts import fault_counts
+from network_lines import Proxy
 from processes import Process, WaitTimeout, free_port, small_settings, steps, wait_until, write_configuration
 
 from unity_bridge.remote.dialing import EXCHANGE, authorization, find_trainer
 from unity_bridge.remote.join_code import JoinCode
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
-
-
-class Proxy(contextlib.AbstractContextManager["Proxy"]):
-    """A line to a port of this machine that delays what it carries, or stops carrying."""
-
-    def __init__(self, port: int, delay_s: float = 0.0) -> None:
-        self._target = port
-        self._delay_s = delay_s
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.is_cut = False
-        self._ends = False
-        self._thread = threading.Thread(target=self._carry, daemon=True)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ends = True
-        self._thread.join(10.0)
-        self._listener.close()
-
-    def _carry(self) -> None:
-        ways: dict[socket.socket, socket.socket] = {}
-        waiting: deque[tuple[float, socket.socket, bytes]] = deque()
-        while not self._ends:
-            readable = select.select([self._listener, *([] if self.is_cut else ways)], [], [], 0.002)[0]
-            for line in readable:
-                if line.fileno() < 0:
-                    continue
-                if line is self._listener:
-                    near, far = line.accept()[0], socket.create_connection(("127.0.0.1", self._target))
-                    for each in (near, far):
-                        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    ways |= {near: far, far: near}
-                    continue
-                try:
-                    data = line.recv(1 << 16)
-                except OSError:
-                    data = b""
-                if data:
-                    waiting.append((time.monotonic() + self._delay_s, ways[line], data))
-                else:  # its other half is closed when that is read
-                    ways.pop(line)
-                    line.close()
-            while waiting and not self.is_cut and waiting[0][0] <= time.monotonic():
-                _, line, data = waiting.popleft()
-                with contextlib.suppress(OSError):
-                    line.sendall(data)
-        for line in ways:
-            line.close()
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,3 +94,16 @@ def test_a_named_environment_without_the_trainer_is_a_mistake(
     assert tool.main([], {"MLAGENTS_PEER": str(tmp_path)}, tmp_path) == 2
     assert runs == []
     assert f"MLAGENTS_PEER: {tmp_path} has no bin/mlagents-learn" in capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_the_page_names_every_check_with_its_cases(repository: Path) -> None:
+    """The table of docs/conformance.md against what pytest collects."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "tests/conformance"]
+    collected = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True).stdout
+    cases = Counter(re.findall(r"::(test_\w+)", collected))
+    page = (repository / "docs" / "conformance.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| `(test_\w+)` \| (\d+) \|", page, re.MULTILINE)) == {
+        name: str(number) for name, number in cases.items()
+    }
+    assert f"The {cases.total()} cases" in page

@@ -42,6 +42,11 @@ def probability_of_improvement(scores: Floats, others: Floats) -> Floats:
     return np.asarray(np.mean((difference > 0) + 0.5 * (difference == 0), axis=(-2, -1)))
 
 
+def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
+    """The share of scores above each threshold. Shapes [..., N], [T] to [..., T]."""
+    return np.asarray(np.mean(scores[..., None, :] > thresholds[:, None], axis=-1))
+
+
 def resampled(strata: Integers, resamples: int = RESAMPLES, seed: int = 0) -> Integers:
     """Bootstrap samples: for each run another one, drawn with replacement from those of its stratum.
 

@@ -132,9 +132,8 @@ def compare(
         curves = _curves(runs, name, metrics[name], until)
         notes += _missing(runs, curves, name, metrics[name])
         if not curves:
-            raise UserError(
-                f"behavior '{name}': no run has a value of '{metrics[name]}' up to step {until:,}"
-            )
+            limit = "" if until is None else f" up to step {until:,}"
+            raise UserError(f"behavior '{name}': no run has a value of '{metrics[name]}'{limit}")
         scores[name] = _scores(groups, curves, threshold)
         notes += _unequal_lengths(name, curves)
         notes += _few_pairs(name, scores[name])
@@ -158,7 +157,7 @@ def _common_behaviors(runs: Sequence[RunRecord], wanted: str | None) -> list[str
 def _metric(runs: Sequence[RunRecord], behavior: str, wanted: str | None) -> str:
     own = [run.curves[behavior] for run in runs if behavior in run.curves]
     if wanted is None:
-        return GROUP_RETURN if all(GROUP_RETURN in curves for curves in own) else RETURN
+        return default_metric(own)
     known = sorted({name for curves in own for name in curves})
     for name in (wanted, metric_of(wanted), wanted.lower()):
         if name in known:
@@ -167,6 +166,11 @@ def _metric(runs: Sequence[RunRecord], behavior: str, wanted: str | None) -> str
     raise UserError(
         f"no run has a metric '{wanted}' of behavior '{behavior}'{hint}; there are: {', '.join(known)}"
     )
+
+
+def default_metric(curves: Iterable[Mapping[str, Curve]]) -> str:
+    """The return of groups where all have one, else the return. curves: by metric, of each run."""
+    return GROUP_RETURN if all(GROUP_RETURN in own for own in curves) else RETURN
 
 
 def _curves(

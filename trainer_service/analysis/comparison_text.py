@@ -10,6 +10,7 @@ from trainer_service.analysis.aggregates import CONFIDENCE, Estimate
 from trainer_service.analysis.comparison import Comparison, GroupScore, RunScore, pairs_above
 from trainer_service.analysis.curves import Band
 from trainer_service.analysis.grouping import GroupBy, differing_settings
+from trainer_service.analysis.tasks import THRESHOLDS, TaskComparison
 from trainer_service.metrics.jsonl import finite_or_none
 from unity_bridge.untrusted_text import harmless
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _MOST_SETTINGS = 12
 """Limit of the differing settings in a table; --json has all."""
+
+_SHOWN_THRESHOLDS = (25, 50, 75)
+"""Positions among ``THRESHOLDS`` that a table shows of a performance profile; --json has all."""
 
 _GROUPED: Mapping[GroupBy, str] = {
     "config": "Runs whose configurations differ in seeds only are one group (--group-by name or run: otherwise).",
@@ -74,6 +78,76 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         },
         "notes": list(comparison.notes),
     }
+
+
+def task_tables(comparison: TaskComparison) -> Iterator[RenderableType]:
+    """A table of methods over several tasks, their performance profiles, and notes."""
+    from rich.table import Table
+    from rich.text import Text
+
+    first, *others = comparison.methods
+    yield _text(f"{len(comparison.bounds)} tasks, normalized final {comparison.metric}:")
+    for task, (low, high) in comparison.bounds.items():
+        yield _text(f"  {task}: 0 is {low:.6g}, 1 is {high:.6g}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("Method", no_wrap=True)
+    above = [f"Above {THRESHOLDS[index]:g}" for index in _SHOWN_THRESHOLDS]
+    for header in ("Runs", "IQM", *([f"P(above {first.method})"] if others else []), *above):
+        table.add_column(_text(header), justify="right")
+    for method in comparison.methods:
+        improvement = "" if method.improvement is None else _interval(method.improvement)
+        table.add_row(
+            _text(method.method),
+            str(sum(map(len, method.runs.values()))),
+            _interval(method.iqm),
+            *([improvement] if others else []),
+            *(f"{method.profile[0, index]:.0%}" for index in _SHOWN_THRESHOLDS),
+        )
+    yield Text()
+    yield table
+    yield Text()
+    yield Text(
+        "IQM: interquartile mean of all runs on all tasks. P: probability that a run ends above one of the first "
+        f"method, averaged over tasks. Intervals cover {CONFIDENCE:.0%} (bootstrap, stratified by task). Above X: "
+        "share of runs with a normalized score above X."
+    )
+    yield from (Text(harmless(note)) for note in comparison.notes)
+
+
+def tasks_to_json(comparison: TaskComparison) -> dict[str, Any]:
+    """The object that ``compare --tasks --json`` prints."""
+    return {
+        "confidence": CONFIDENCE,
+        "metric": comparison.metric,
+        "tasks": {task: {"low": low, "high": high} for task, (low, high) in comparison.bounds.items()},
+        "methods": [
+            {
+                "method": method.method,
+                "iqm": _estimate_to_json(method.iqm),
+                "probability_of_improvement": method.improvement and _value_to_json(method.improvement),
+                "profile": {
+                    "thresholds": THRESHOLDS.tolist(),
+                    **{
+                        name: [finite_or_none(value) for value in row.tolist()]
+                        for name, row in zip(("share", "low", "high"), method.profile, strict=True)
+                    },
+                },
+                "tasks": {
+                    task: [
+                        {"run_id": each.run.name, "final": each.curve.final, "score": each.score}
+                        for each in runs
+                    ]
+                    for task, runs in method.runs.items()
+                },
+            }
+            for method in comparison.methods
+        ],
+        "notes": list(comparison.notes),
+    }
+
+
+def _value_to_json(estimate: Estimate) -> dict[str, float | None]:
+    return {name: finite_or_none(value) for name, value in estimate._asdict().items()}
 
 
 def _table(scores: tuple[GroupScore, ...], threshold: float | None) -> Table:

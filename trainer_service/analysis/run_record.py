@@ -97,6 +97,8 @@ def find_run(text: str, results_dir: Path) -> Path:
 def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
     """The folders of runs, each once. Patterns such as ``walker-*`` are of run ids, or of paths.
 
+    An id that is no run itself stands for its runs with several seeds: ``walker`` for ``walker-1``, ``walker-2`` …
+
     Raises:
         UserError: a text is not of a run.
     """
@@ -107,9 +109,26 @@ def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
 def _matches(text: str, results_dir: Path) -> list[str]:
     """What fits a pattern: shells of Windows leave that to programs. The text itself where nothing does."""
     if not glob.has_magic(text):
-        return [text]
+        return _runs_with_seeds(text, results_dir) or [text]
     patterns = (str(results_dir / text), text)
     return next((paths for pattern in patterns if (paths := sorted(glob.glob(pattern)))), [text])
+
+
+def _runs_with_seeds(run_id: str, results_dir: Path) -> list[str]:
+    """The ids, or the paths, of the runs with several seeds of an id; empty where it is a run itself, or none."""
+    if is_run(results_dir / run_id) or is_run(Path(run_id)):
+        return []
+    for base in (results_dir, Path()):
+        parent, name = (base / run_id).parent, (base / run_id).name
+        entries = parent.glob(f"{glob.escape(name)}-*") if parent.is_dir() and name else ()
+        seeds = {
+            int(seed): entry
+            for entry in entries
+            if (seed := entry.name[len(name) + 1 :]).isdecimal() and is_run(entry)
+        }
+        if seeds:
+            return [str(path) for _, path in sorted(seeds.items())]
+    return []
 
 
 def is_run(path: Path) -> bool:

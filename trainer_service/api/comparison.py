@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -13,6 +13,7 @@ from trainer_service.runs.layout import RESULTS, RunLayout
 
 if TYPE_CHECKING:
     from trainer_service.analysis.comparison import Comparison
+    from trainer_service.analysis.tasks import TaskComparison
 
 
 def compare(
@@ -24,6 +25,7 @@ def compare(
     until: int | None = None,
     plot: str | os.PathLike[str] | None = None,
     title: str = "",
+    to: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Compares what runs learned, as ``mlagents-style compare`` does: scores over seeds with their intervals.
 
@@ -38,6 +40,7 @@ def compare(
         until: nothing counts after so many steps.
         plot: a .png, .svg or .pdf file for the curves; needs the extra ``plot``.
         title: of the picture.
+        to: a .csv, .md or .tex file for the table of groups.
 
     Returns:
         What ``compare --json`` prints; docs/comparing.md says what its numbers are.
@@ -58,6 +61,7 @@ def compare(
             group_by,
             plot=None if plot is None else Path(plot),
             title=title,
+            to=None if to is None else Path(to),
             metric=metric,
             behavior=behavior,
             threshold=threshold,
@@ -67,23 +71,96 @@ def compare(
 
 
 def compared(
-    runs: Sequence[str], results_dir: Path, group_by: GroupBy, *, plot: Path | None, title: str, **which: Any
+    runs: Sequence[str],
+    results_dir: Path,
+    group_by: GroupBy,
+    *,
+    plot: Path | None,
+    title: str,
+    to: Path | None,
+    **which: Any,
 ) -> Comparison:
-    """The comparison of runs, drawn where there is a file for it. which: arguments of ``analysis.comparison.compare``.
+    """The comparison of runs, in files too where they are named. which: arguments of ``analysis.comparison.compare``.
 
     Raises UserError as ``compare`` does.
     """
     from trainer_service.analysis.comparison import compare as compare_groups
+    from trainer_service.analysis.exports import require_format, write_comparison
     from trainer_service.analysis.figure import draw, require_drawable
     from trainer_service.analysis.grouping import group_runs
     from trainer_service.analysis.run_record import find_runs, read_run
 
     if plot is not None:
         require_drawable(plot)
+    if to is not None:
+        require_format(to, over_tasks=False)
     found = map(read_run, find_runs(runs, results_dir))
     comparison = compare_groups(group_runs([*found], group_by), **which)
     if plot is not None:
         draw(comparison, plot, title=title)
+    if to is not None:
+        write_comparison(comparison, to)
+    return comparison
+
+
+def compare_tasks(
+    *runs: str | os.PathLike[str],
+    methods: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    metric: str | None = None,
+    until: int | None = None,
+    to: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Compares methods over several tasks, as ``mlagents-style compare --tasks`` does.
+
+    Args:
+        runs: as for ``compare``: the runs of every method on every task.
+        methods: a pattern of run ids for each method (``{"ours": "ours-*"}``); None makes each trainer type a method.
+        bounds: the final scores that become 0 and 1, by task (behavior); for the other tasks the lowest and the highest
+            final score of these runs.
+        metric: as for ``compare``.
+        until: nothing counts after so many steps.
+        to: a .csv, .md or .tex file for the table; a .json file for marl-eval; an .npz file for rliable.
+
+    Returns:
+        What ``compare --tasks --json`` prints; docs/comparing.md says what its numbers are.
+
+    Raises:
+        UserError: there is no such run, a method lacks a task, or an argument makes no sense.
+    """
+    from trainer_service.analysis.comparison_text import tasks_to_json
+
+    if not runs:
+        raise UserError("compare_tasks: expected at least one run, got none")
+    return tasks_to_json(
+        compared_over_tasks(
+            [os.fspath(run) for run in runs],
+            RESULTS,
+            to=None if to is None else Path(to),
+            methods=methods,
+            bounds=bounds,
+            metric=metric,
+            until=until,
+        )
+    )
+
+
+def compared_over_tasks(
+    runs: Sequence[str], results_dir: Path, *, to: Path | None, **which: Any
+) -> TaskComparison:
+    """The comparison over tasks, in a file too where it is named. which: arguments of ``compare_over_tasks``.
+
+    Raises UserError as ``compare_tasks`` does.
+    """
+    from trainer_service.analysis.exports import require_format, write_comparison
+    from trainer_service.analysis.run_record import find_runs, read_run
+    from trainer_service.analysis.tasks import compare_over_tasks
+
+    if to is not None:
+        require_format(to, over_tasks=True)
+    comparison = compare_over_tasks([*map(read_run, find_runs(runs, results_dir))], **which)
+    if to is not None:
+        write_comparison(comparison, to)
     return comparison
 
 

@@ -1,14 +1,20 @@
-"""The options of a run out of what a program has: options, a file, or a dictionary."""
+"""The options of a run out of what a program has: options, a file, a dictionary, or an environment alone."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+from trainer_service.api.arguments import nested, require_known
+from trainer_service.api.environments import EnvironmentLike, environment_for
+from trainer_service.api.run_arguments import SETTINGS, RunArguments
+from trainer_service.collection.attach_port import EDITOR_PORT, AttachPort
 from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
+from trainer_service.config.reading.document import read_document
+from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
@@ -48,6 +54,23 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
     return load_run_options(None if configuration is None else Path(configuration), overrides)
 
 
+def configuration_values(configuration: Configuration, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the overrides, as a mapping with the structure of a file; defaults stay unwritten.
+
+    Raises:
+        UserError: as ``read_configuration``.
+    """
+    read_configuration(configuration, overrides)
+    values: Mapping[str, Any] = {"default_settings": {}}
+    if isinstance(configuration, RunOptions):
+        values = configuration.model_dump(mode="json")
+    elif isinstance(configuration, Mapping):
+        values = _whole(configuration)
+    elif configuration is not None:
+        values = read_document(Path(configuration)).values
+    return dict(merged(values, overrides))
+
+
 def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     """The dictionary with the structure of a file, whose settings of every behavior may lie among its sections."""
     if "trainer_type" not in configuration:
@@ -55,3 +78,37 @@ def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     sections = {key: value for key, value in configuration.items() if key in RunOptions.model_fields}
     settings = {key: value for key, value in configuration.items() if key not in sections}
     return {**sections, "default_settings": settings}
+
+
+def suggest(
+    env: EnvironmentLike | None = None,
+    *,
+    env_args: Sequence[str] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    host: str = "127.0.0.1",
+    port: int = EDITOR_PORT,
+    **settings: Unpack[RunArguments],
+) -> str:
+    """Suggests a configuration for an environment, as ``mlagents-style suggest`` does. Nothing is trained.
+
+    The environment plays at random for at most 2000 messages. Its spaces, agents, episodes and rewards decide.
+
+    Args:
+        env, env_args, env_kwargs: as for ``train``. Without ``env`` a simulator may attach at ``host`` and ``port``.
+        host, port: where it may attach. Beyond this machine the port has TLS and a token, as in ``train``.
+        settings: of the simulator, as for ``train``, such as ``no_graphics`` and ``timeout_wait``.
+
+    Returns:
+        A configuration as YAML, with the reason for each choice as a comment.
+
+    Raises:
+        UserError: the environment has no agents, or something in the arguments cannot be used.
+        BridgeError: the simulator could not be started, or failed.
+    """
+    from trainer_service.suggestions.start import look_at, with_env_args
+
+    require_known(settings, RunArguments.__annotations__, "suggest")
+    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
+    overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
+    options = with_env_args(load_run_options(None, overrides).options, environment.arguments(None) or None)
+    return look_at(options, environment.given, AttachPort(host=host, port=port)).to_yaml()

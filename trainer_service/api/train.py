@@ -48,6 +48,7 @@ def train(
     console: Console | None = None,
     verbose: int = 2,
     stop: StopSignals | None = None,
+    suggest: bool | None = None,
     **settings: Unpack[RunArguments],
 ) -> Outcome:
     """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
@@ -61,7 +62,7 @@ def train(
     Args:
         config: the path of a YAML file, or the name of a ready one; a dictionary with the structure of one, or with the
             settings of one behavior (it has a ``trainer_type``), which then are every behavior's; or ``RunOptions``.
-            None is PPO with the built-in settings.
+            None suggests settings for an environment that it starts; else it is PPO with the built-in settings.
         env: where agents live: what ``--env`` takes, such as ``"sim:3dball"`` or the path of a build; the id of an
             environment that is registered with Gymnasium; an environment of Gymnasium or PettingZoo; or a function or
             class that makes one. One simulator runs in this process, on a copy of an object; with ``num_envs`` or
@@ -83,6 +84,8 @@ def train(
         verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; only without a ``console``.
             Levels that you set for the loggers ``trainer_service`` and ``unity_bridge`` stay.
         stop: signals that ask it to end, entered already; if None, those that come from here on.
+        suggest: whether settings are suggested where ``config`` is None: the environment plays at random for a
+            moment, and its features decide. None suggests them if ``env`` is given.
         settings: what else the flags of the command line say, such as ``run_id``, ``resume``, ``force``, ``seed``,
             ``num_envs``, ``time_scale`` and ``device``: see ``RunArguments``. They lie over the configuration in the
             same way; None leaves it as it is.
@@ -123,20 +126,28 @@ def train(
             stop = stack.enter_context(stop_signals())
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
-        options = _with_arguments(loaded.options, environment)
-        own, arguments = environment.given, options.env_settings.env_args or ()
+        options, own = _with_arguments(loaded.options, environment), environment.given
+        attach_port = AttachPort(
+            host=host,
+            port=port,
+            insecure_listen=insecure_listen,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            token_file=token_file,
+        )
+        if config is None:
+            from trainer_service.suggestions.start import without_configuration
+
+            options, recorders = without_configuration(
+                options, overrides, given=own, wanted=suggest, attach_port=attach_port
+            )
+            callbacks = [*callbacks, *recorders]
+        arguments = options.env_settings.env_args or ()
         return run_training(
             options,
             program=None if own is None else bundled_command(own.env, arguments, own),
             console=console,
-            attach_port=AttachPort(
-                host=host,
-                port=port,
-                insecure_listen=insecure_listen,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-                token_file=token_file,
-            ),
+            attach_port=attach_port,
             side_channels=side_channels,
             callbacks=callbacks,
             stop=stop,

@@ -36,7 +36,7 @@ _REMOVED = {
     "--keep-checkpoints": ("by ML-Agents 0.17", "write keep_checkpoints: N in the configuration of a behavior instead"),
     "--lesson": ("in ML-Agents 0.17", "write --resume instead, which goes on in the lesson that the run has reached"),
     "--multi-gpu": ("in ML-Agents 0.15", "write --num-learners K instead, for K GPUs"),
-    "--num-runs": ("in ML-Agents 0.14", "write a command for each run instead, with its own --run-id and --seed"),
+    "--num-runs": ("in ML-Agents 0.14", "write --seeds 1-N instead, which trains a run for each seed"),
     "--sampler": ("by ML-Agents 0.17", "write samplers under environment_parameters in the configuration instead"),
     "--save-freq": ("in ML-Agents 0.17", "write checkpoint_interval: N in the configuration of a behavior instead"),
     "--slow": ("in ML-Agents 0.13", "write --time-scale 1 instead"),
@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"trainer-service {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_learn(commands)
+    _add_suggest(commands)
     _add_check(commands)
     _add_configs(commands)
     _add_evaluate(commands)
@@ -79,9 +80,14 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo_info(commands)
     _add_demo_convert(commands)
     _add_clone(commands)
+    _add_sweep(commands)
+    _add_population(commands)
     _add_simulate(commands)
+    _add_relay(commands)
     _add_export(commands)
     _add_import(commands)
+    _add_push(commands)
+    _add_load(commands)
     _add_doctor(commands)
     _command(commands, "schema", help="print the JSON Schema of the configuration, for editors")
     alias = _command(commands, "alias", help="let mlagents-learn be another name of learn, for old scripts")
@@ -106,6 +112,10 @@ def _add_learn(commands: Any) -> None:
         help="a file, or the name of a bundled configuration: 3dball",
     )  # fmt: skip
     _add_settings(learn, "env_path")
+    learn.add_argument(
+        "--suggest", action=argparse.BooleanOptionalAction,
+        help="without CONFIG.yaml: look at the environment and choose settings for it (default: if there is --env)",
+    )  # fmt: skip
     run = learn.add_argument_group("run")
     _add_settings(
         run, "run_id", "resume", "autosave_interval_s", "force", "initialize_from", "inference", "results_dir"
@@ -114,6 +124,20 @@ def _add_learn(commands: Any) -> None:
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
     )  # fmt: skip
+    run.add_argument(
+        "--schedule", type=Path, metavar="FILE",
+        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
+    )  # fmt: skip
+    run.add_argument(
+        "--seeds", metavar="SEEDS",
+        help="a run for each of these seeds, such as 1-5 or 1,4,7: ID-1, ID-2 … (docs/running.md)",
+    )  # fmt: skip
+    run.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="with --seeds: runs at a time (default: half the number of cores)",
+    )
     run.add_argument(
         "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
         help="callbacks of yours; can be repeated",
@@ -161,7 +185,7 @@ def _add_learn(commands: Any) -> None:
     learn.add_argument(
         "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
     )
-    learn.add_argument("--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
+    learn.add_argument("--see", "--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
     learn.add_argument(
         "--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS
     )
@@ -199,6 +223,27 @@ def _add_settings(group: Any, *names: str) -> None:
         if setting.metavar:
             shape["metavar"] = setting.metavar
         group.add_argument(setting.flag, dest=name, help=setting.help.replace("%", "%%"), **shape)
+
+
+def _add_suggest(commands: Any) -> None:
+    suggest = _command(
+        commands, "suggest", help="print a configuration for an environment", argument_default=argparse.SUPPRESS,
+        description="Plays an environment at random for a moment, and prints a configuration that suits it: the reason "
+        "for each value is a comment. Without --env a simulator may attach.",
+    )  # fmt: skip
+    _add_settings(suggest, "env_path")
+    suggest.add_argument("--host", metavar="ADDRESS", help="where a simulator attaches (default 127.0.0.1)")
+    suggest.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
+    _add_settings(
+        suggest,
+        "num_areas",
+        "isolate",
+        "picture_layout",
+        "timeout_wait",
+        "time_scale",
+        "no_graphics",
+        "env_args",
+    )
 
 
 def _add_check(commands: Any) -> None:
@@ -300,6 +345,21 @@ def _add_compare(commands: Any) -> None:
         "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
     )
     compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
+    compare.add_argument(
+        "--to", type=Path, metavar="FILE",
+        help="write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
+    )  # fmt: skip
+    compare.add_argument(
+        "--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores"
+    )
+    compare.add_argument(
+        "--method", dest="methods", action="append", default=[], metavar="NAME=PATTERN",
+        help="with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+    )  # fmt: skip
+    compare.add_argument(
+        "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
+        help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+    )  # fmt: skip
     compare.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
@@ -484,6 +544,94 @@ def _add_clone(commands: Any) -> None:
     _add_settings(clone, *CLONE_SETTINGS)
 
 
+def _add_sweep(commands: Any) -> None:
+    sweep = _command(
+        commands, "sweep", help="search hyperparameters", argument_default=argparse.SUPPRESS,
+        description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
+    )  # fmt: skip
+    sweep.set_defaults(json=False, dry_run=False, resume=False)
+    sweep.add_argument(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all trials: a file, or the name of a bundled configuration",
+    )  # fmt: skip
+    sweep.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(sweep, "env_path")
+    sweep.add_argument("--trials", type=int, metavar="N", help="number of trials (default 20)")
+    sweep.add_argument("--jobs", type=int, metavar="K", help="trials at a time (default 1)")
+    sweep.add_argument("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
+    sweep.add_argument(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+    )  # fmt: skip
+    sweep.add_argument("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
+    sweep.add_argument("--direction", choices=("maximize", "minimize"), help="(default maximize)")
+    sweep.add_argument("--sampler", choices=("tpe", "random"), help="how values are drawn (default tpe)")
+    sweep.add_argument(
+        "--pruner", choices=("median", "hyperband", "none"), help="which trials end early (default median)"
+    )
+    sweep.add_argument("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
+    sweep.add_argument("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
+    sweep.add_argument("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
+    sweep.add_argument("--resume", action="store_true", help="continue the sweep in that folder")
+    sweep.add_argument("--dry-run", action="store_true", help="print the values of the first trials only")
+    sweep.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    sweep.add_argument(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all trials; can be repeated",
+    )  # fmt: skip
+    sweep.add_argument(
+        "--ray-address", metavar="ADDRESS",
+        help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
+        "local starts one",
+    )  # fmt: skip
+    sweep.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
+    _add_settings(
+        sweep, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "max_env_steps", "device", "env_args",
+    )  # fmt: skip
+
+
+def _add_population(commands: Any) -> None:
+    population = _command(
+        commands, "population", help="train runs that take over the best ones, with changed hyperparameters",
+        argument_default=argparse.SUPPRESS,
+        description="Population based training: after every interval the worst members take over the runs of the best, "
+        "with perturbed values.",
+    )  # fmt: skip
+    population.set_defaults(resume=False)
+    population.add_argument(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all members: a file, or the name of a bundled configuration",
+    )  # fmt: skip
+    population.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(population, "env_path")
+    population.add_argument(
+        "--interval", type=int, required=True, metavar="STEPS", help="agent steps of a generation"
+    )
+    population.add_argument("--members", type=int, metavar="N", help="number of members (default 8)")
+    population.add_argument("--jobs", type=int, metavar="K", help="members that train at a time (default 1)")
+    population.add_argument(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: ratings by games under self-play, else the "
+        "return)",
+    )  # fmt: skip
+    population.add_argument(
+        "--games", type=int, metavar="N", help="games of each pair of members for these ratings (default 20)"
+    )
+    population.add_argument(
+        "--run-id", metavar="ID", help="name of the population's folder (default population)"
+    )
+    population.add_argument("--resume", action="store_true", help="continue the population in that folder")
+    population.add_argument(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all members; can be repeated",
+    )  # fmt: skip
+    _add_settings(
+        population, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "device", "env_args",
+    )  # fmt: skip
+
+
 def _add_simulate(commands: Any) -> None:
     simulate = _command(
         commands, "simulate", help="run a bundled simulator by hand", add_help=False,
@@ -531,6 +679,32 @@ def _add_doctor(commands: Any) -> None:
     doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
+def _add_relay(commands: Any) -> None:
+    relay = _command(
+        commands, "relay", help="run simulators here for a trainer on another machine",
+        argument_default=argparse.SUPPRESS,
+        description="Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a "
+        "trainer on another machine (docs/remote.md).",
+    )  # fmt: skip
+    relay.add_argument(
+        "--join", nargs="?", const="", default=None, metavar="CODE",
+        help="the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN",
+    )  # fmt: skip
+    relay.add_argument(
+        "--address", default=None, metavar="HOST:PORT",
+        help="the trainer's address, if not one of the code's; without a code only an address of this machine",
+    )  # fmt: skip
+    relay.add_argument("--port", type=int, metavar="PORT", help="where the Editor attaches (default 5004)")
+    _add_settings(
+        relay, "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts",
+        "restarts_rate_limit_n", "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor",
+    )  # fmt: skip
+    relay.add_argument(
+        "--run-logs", type=Path, default=None, metavar="DIR", help="keep the simulators' output there"
+    )
+    _add_settings(relay, "env_args")
+
+
 def _add_export(commands: Any) -> None:
     export = _command(commands, "export", help="write the ONNX models of a run again, from its checkpoints")
     export.add_argument("run_id", metavar="RUN_ID", help="the run")
@@ -555,6 +729,58 @@ def _add_import(commands: Any) -> None:
     imports.add_argument(
         "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )
+
+
+def _add_push(commands: Any) -> None:
+    push = _command(
+        commands, "push", help="share a run on the Hugging Face Hub",
+        description="Evaluates a run and uploads weights, models, configuration, metrics and a card to the Hugging "
+        "Face Hub: no paths, host names or arguments of simulators. Takes the flags of mlagents-push-to-hf, too.",
+    )  # fmt: skip
+    which = push.add_mutually_exclusive_group(required=True)
+    which.add_argument("run", nargs="?", metavar="RUN", help="a run id, or the folder of a run")
+    which.add_argument("--run-id", metavar="ID", help="the same, as mlagents-push-to-hf has it")
+    push.add_argument("--local-dir", type=Path, metavar="DIR", help="the folder of the run, with --run-id")
+    push.add_argument(
+        "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
+    )
+    push.add_argument("--private", action="store_true", help="make a new repository private")
+    push.add_argument("--commit-message", default="Push to Hub", metavar="TEXT")
+    push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
+    push.add_argument(
+        "--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)"
+    )
+    push.add_argument(
+        "--with-state", action="store_true", help="share optimizers, too, for an exact --resume"
+    )
+    push.add_argument(
+        "--episodes", type=int, default=100, metavar="N", help="of the evaluation (default 100)"
+    )
+    push.add_argument(
+        "--no-evaluation", dest="episodes", action="store_const", const=0, help="share no scores"
+    )
+    push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
+    push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
+    push.add_argument("--results-dir", default="results", metavar="DIR")
+    push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
+    push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+
+
+def _add_load(commands: Any) -> None:
+    load = _command(
+        commands, "load", help="make a run of a repository on the Hugging Face Hub",
+        description="Makes a run of a repository on the Hugging Face Hub, of this trainer or of ML-Agents. Executes "
+        "nothing of it. Takes the flags of mlagents-load-from-hf, too.",
+    )  # fmt: skip
+    which = load.add_mutually_exclusive_group(required=True)
+    which.add_argument("repo", nargs="?", metavar="USER/NAME")
+    which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
+    load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
+    load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")
+    load.add_argument(
+        "--results-dir", "--local-dir", dest="results_dir", type=Path, default=Path("results"), metavar="DIR",
+        help="where the run goes (default results)",
+    )  # fmt: skip
 
 
 def _with_resume_joined(arguments: Sequence[str]) -> list[str]:

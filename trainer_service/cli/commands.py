@@ -11,6 +11,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,14 @@ def _learn(parsed: argparse.Namespace) -> int:
 
         end_rank(serve_launched())
     given = vars(parsed)
+    if "seeds" in given:
+        if "schedule" in given:
+            raise UserError("--schedule: expected no --seeds beside it, as a schedule has seeds of its own")
+        from trainer_service.cli.experiments.seeds import learn_seeds
+
+        return learn_seeds(given, _overrides(given))
+    if "jobs" in given:
+        raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
     if not given.keys().isdisjoint(_ATTACH_PORT):
         # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -122,7 +131,12 @@ def _learn(parsed: argparse.Namespace) -> int:
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
-        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+        segments = [load_run_options(given.get("trainer_config_path"), each) for each in _segments(given)]
+        if "schedule" in given:
+            from trainer_service.experiments.schedule import segments_left
+
+            segments = segments_left(segments)
+        loaded = segments[0]
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with (
@@ -130,21 +144,51 @@ def _learn(parsed: argparse.Namespace) -> int:
             Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
         ):
             _log_warnings(loaded)
-            outcome = train(
-                loaded.options,
-                console=console,
-                **{name: given[name] for name in _ATTACH_PORT if name in given},
-                callbacks=callbacks,
-                stop=stop,
-            )
-            results = (loaded.options, outcome.folder, list(outcome.steps), outcome.interrupted)
-            writes = not loaded.options.checkpoint_settings.inference
-            is_json = loaded.options.log_format == "json"
+            if "schedule" not in given and given.get("trainer_config_path") is None:
+                options, recorders = _without_configuration(options, given)
+                segments = [replace(loaded, options=options)]
+                callbacks = [*callbacks, *recorders]
+            for segment in segments:
+                outcome = train(
+                    segment.options,
+                    console=console,
+                    **{name: given[name] for name in _ATTACH_PORT if name in given},
+                    callbacks=callbacks,
+                    stop=stop,
+                )
+                if outcome.interrupted:
+                    break
+            results = (options, outcome.folder, list(outcome.steps), outcome.interrupted)
+            writes = not options.checkpoint_settings.inference
+            is_json = options.log_format == "json"
             if writes and is_json:
                 console.log("\n".join(result_lines(*results)).strip())
         if writes and not is_json and verbose > 1:
             print_results(*results)
     return 0
+
+
+def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The overrides of each segment of a run with ``--schedule``; those of the flags alone without it."""
+    if "schedule" not in given:
+        return [_overrides(given)]
+    from trainer_service.experiments.schedule import read_schedule, segment_overrides
+
+    return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
+
+
+def _sweep(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.sweep import OF_THE_SWEEP, sweep_configuration
+
+    of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
+    return sweep_configuration(parsed, _overrides(of_trials))
+
+
+def _population(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.population import OF_THE_POPULATION, train_population
+
+    of_members = {name: value for name, value in vars(parsed).items() if name not in OF_THE_POPULATION}
+    return train_population(parsed, _overrides(of_members))
 
 
 def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -155,6 +199,19 @@ def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextMa
 
     saved = options.checkpoint_settings
     return watched(saved.results_dir, saved.run_id, browser=not given.get("no_browser"))
+
+
+def _without_configuration(
+    options: RunOptions, given: Mapping[str, Any]
+) -> tuple[RunOptions, list[Callback]]:
+    """The options of a run without a configuration file, and what records where they come from."""
+    from trainer_service.collection.attach_port import AttachPort
+    from trainer_service.suggestions.start import without_configuration
+
+    attach_port = AttachPort(**{name: given[name] for name in _ATTACH_PORT if name in given})
+    return without_configuration(
+        options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port
+    )
 
 
 def _callbacks(names: Sequence[str]) -> list[Callback]:
@@ -271,7 +328,7 @@ def _export(parsed: argparse.Namespace) -> int:
 
 
 def _import_checkpoint(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.import_checkpoint import import_results
+    from trainer_service.interop.mlagents_results import import_results
     from trainer_service.metrics.console import Console
 
     with Console(tty=False, stream=sys.stderr):
@@ -372,6 +429,8 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
+    "suggest": _elsewhere("configs:print_suggestion"),
+    "population": _population,
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,
@@ -382,12 +441,16 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "watch": _elsewhere("watch:watch"),
     "demo": _elsewhere("watch:demo"),
     "record-demo": _record_demo,
+    "relay": _elsewhere("remote.relay:relay_simulators"),
     "demo-info": _elsewhere("demonstrations:demo_info"),
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
+    "sweep": _sweep,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
+    "push": _elsewhere("hub:push"),
+    "load": _elsewhere("hub:load"),
     "schema": _schema,
     "doctor": _doctor,
     "alias": _alias,

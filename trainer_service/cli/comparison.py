@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from trainer_service.cli.output import say, say_json
+from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,6 +23,11 @@ def compare_runs(parsed: argparse.Namespace) -> int:
     from trainer_service.api.comparison import compared
     from trainer_service.metrics.console import Console
 
+    if parsed.tasks:
+        return _compare_tasks(parsed)
+    for flag, given in (("--method", parsed.methods), ("--bounds", parsed.bounds)):
+        if given:
+            raise UserError(f"{flag}: expected --tasks beside it")
     with Console(tty=False, stream=sys.stderr):
         comparison = compared(
             parsed.runs,
@@ -29,6 +35,7 @@ def compare_runs(parsed: argparse.Namespace) -> int:
             parsed.group_by,
             plot=parsed.plot,
             title=parsed.title,
+            to=parsed.to,
             metric=parsed.metric,
             behavior=parsed.behavior,
             threshold=parsed.threshold,
@@ -40,7 +47,57 @@ def compare_runs(parsed: argparse.Namespace) -> int:
         _print([*tables(comparison, parsed.group_by)])
         if parsed.plot is not None:
             say(f"\nCurves in {parsed.plot}")
+        if parsed.to is not None:
+            say(f"\nTable in {parsed.to}")
     return 0
+
+
+def _compare_tasks(parsed: argparse.Namespace) -> int:
+    from trainer_service.analysis.comparison_text import task_tables, tasks_to_json
+    from trainer_service.api.comparison import compared_over_tasks
+    from trainer_service.metrics.console import Console
+
+    unused = {"--behavior": parsed.behavior, "--threshold": parsed.threshold, "--plot": parsed.plot}
+    for flag, given in unused.items():
+        if given is not None:
+            raise UserError(f"{flag}: of no use with --tasks")
+    methods = dict(_pair("--method", text, "NAME=PATTERN") for text in parsed.methods)
+    bounds = {
+        task: _bounds(text)
+        for task, text in (_pair("--bounds", each, "TASK=LOW,HIGH") for each in parsed.bounds)
+    }
+    with Console(tty=False, stream=sys.stderr):
+        comparison = compared_over_tasks(
+            parsed.runs,
+            parsed.results_dir,
+            to=parsed.to,
+            methods=methods or None,
+            bounds=bounds,
+            metric=parsed.metric,
+            until=parsed.until,
+        )
+    if parsed.json:
+        say_json(tasks_to_json(comparison))
+    else:
+        _print([*task_tables(comparison)])
+        if parsed.to is not None:
+            say(f"\nWritten to {parsed.to}")
+    return 0
+
+
+def _pair(flag: str, text: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals and value):
+        raise UserError(f"{flag}: expected {form}, got '{text}'")
+    return name, value
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UserError(f"--bounds: expected two numbers LOW,HIGH, got '{text}'") from None
+    return low, high
 
 
 def _print(parts: Sequence[RenderableType]) -> None:

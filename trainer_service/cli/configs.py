@@ -1,11 +1,14 @@
-"""The command ``configs``: ready configurations, listed and copied."""
+"""The commands ``configs`` and ``suggest``: ready configurations, listed and copied, and one for an environment."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from trainer_service.api.arguments import nested
+from trainer_service.api.run_arguments import SETTINGS
 from trainer_service.cli.output import say
 from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
 from trainer_service.errors import UserError, suggested_command
@@ -62,3 +65,26 @@ def _named(name: str) -> BundledConfig:
     near = nearest_bundled(stem)
     hint = f"did you mean '{near}'?" if near else "mlagents-style configs lists them"
     raise UserError(f"'{name}' is no bundled configuration; {hint}")
+
+
+def print_suggestion(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style suggest``. Returns the exit code.
+
+    Raises:
+        UserError: the environment has no agents.
+        LaunchError: there is no such environment.
+        BridgeError: the simulator failed.
+    """
+    from trainer_service.collection.attach_port import AttachPort
+    from trainer_service.config import load_run_options
+    from trainer_service.metrics.console import Console
+    from trainer_service.suggestions.start import look_at
+
+    given = vars(parsed)
+    options = load_run_options(None, nested(given, SETTINGS)).options
+    # Everything on the way goes to standard error: standard output is for the result.
+    with Console(tty=False, stream=sys.stderr):
+        port = {name: given[name] for name in ("host", "port") if name in given}
+        suggestion = look_at(options, None, AttachPort(**port))
+    say(suggestion.to_yaml().rstrip("\n"))
+    return 0

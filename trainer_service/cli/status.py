@@ -82,12 +82,13 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         head.append(f"last line {format_duration(age_s)} ago")
     yield harmless(", ".join(head))
     for name, behavior in status["behaviors"].items():
-        yield harmless(f"  {name}: {', '.join(_words(behavior))}")
+        yield harmless(f"  {name}: {', '.join(progress_words(behavior))}")
     if status["log"] is not None:
         yield f"  log: {status['log']}"
 
 
-def _words(behavior: Mapping[str, Any]) -> Iterator[str]:
+def progress_words(behavior: Mapping[str, Any]) -> Iterator[str]:
+    """The progress of a behavior in words."""
     from trainer_service.metrics import format_duration, format_return
 
     step, most = behavior["step"], behavior["max_steps"]

@@ -25,6 +25,8 @@ WATCHED_AUTOSAVE_S = 5
 
 _DEMO_ID = "demo"
 _DEMO_STEPS = 150_000
+_GRACE_S = 30
+"""Seconds in which a process of this command can save and end."""
 _PATIENCE_S = 120.0
 """Seconds that a page waits for the folder of the run that it follows."""
 
@@ -111,23 +113,35 @@ def watched(results_dir: str, run_id: str, *, browser: bool = True) -> Iterator[
 
 @contextmanager
 def _child(arguments: Sequence[str], log: Path | None) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a process of its own, which ends with the context. Its output goes to a file, if there is one."""
+    """A command in a process of its own, which ends with the context, or with this process, however that ends.
+
+    log: a file for its output; None leaves the output where this process has its own.
+    """
+    from unity_bridge.programs.watchdog import Watchdog
+
     command = [sys.executable, "-m", "trainer_service", *arguments]
     if log is None:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     else:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for this process, which then asks the other one to end
             )
+    watchdog = Watchdog(grace_s=_GRACE_S, asks_first=True)
+    watchdog.watch([process.pid])
     try:
         yield process
     finally:
+        watchdog.close()
         if process.poll() is None:
             process.terminate()
         try:
-            process.wait(timeout=30)
+            process.wait(timeout=_GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

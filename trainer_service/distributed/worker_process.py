@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from trainer_service.config import RunOptions, missing_plugins
-from trainer_service.distributed.watchdog import Watchdog
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError, DeclarationError, LaunchError, PluginError, PortInUse
 from unity_bridge.programs.program import running_groups
+from unity_bridge.programs.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult

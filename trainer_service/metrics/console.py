@@ -56,6 +56,7 @@ class Console:
         tty: bool | None = None,
         notebook: bool = False,
         chart: Chart | None = None,
+        table: Callable[[], RenderableType] | None = None,
         debug: bool = False,
         log_format: LogFormat = "text",
         verbose: int = 2,
@@ -67,6 +68,7 @@ class Console:
             tty: whether to draw the table on a terminal; None asks the stream.
             notebook: whether to draw the table in a notebook.
             chart: draws the chart of mean returns below it; None for no chart.
+            table: draws another table in the place of that of behaviors.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
             verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything.
@@ -78,6 +80,7 @@ class Console:
         self._tty = False if self._is_json or verbose < 2 else tty
         self._notebook = notebook and not self._is_json and verbose > 0
         self._chart = chart
+        self._draw_table = table or self._table
         self._debug = debug
         self._stream = stream
         self._is_unblocked = False
@@ -192,7 +195,7 @@ class Console:
         from rich.live import Live
 
         self._terminal = RichConsole(file=stream, force_terminal=True)
-        self._live = Live(console=self._terminal, auto_refresh=False, get_renderable=self._table)
+        self._live = Live(console=self._terminal, auto_refresh=False, get_renderable=self._draw_table)
         self._live.start()
 
     def _start_logging(self, stream: TextIO) -> None:

@@ -24,7 +24,9 @@ _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
 _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
-_ROOT_FILES = ("configuration.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html")
+_ROOT_FILES = (
+    "configuration.yaml", "suggested.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html",
+)  # fmt: skip
 _FILM = re.compile(r"film-(\d+)\.gif")
 OLDER_LOGS = 3
 """Log files of the trainer that are kept beside the newest."""
@@ -68,12 +70,14 @@ class RunLayout:
 
         <results-dir>/<run-id>/
           configuration.yaml                        all options of the run
+          suggested.yaml                            what was suggested for a run without a configuration
           metrics.jsonl                             one line per summary and behavior
           evaluations.jsonl                         one line per evaluation and behavior
           film-<step>.gif                           the best episode of an evaluation
           report.html                               what ``report`` makes of all this
           run_logs/training_status.json             list of checkpoints
           run_logs/timers.json                      where the time went
+          run_logs/job.log                          output of the process, where another one started it: --seeds
           run_logs/trainer.log                      what the trainer logged; older parts are trainer.log.1 and so on
           run_logs/Player-<worker>.log              output of each launched simulator
           run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
@@ -96,6 +100,8 @@ class RunLayout:
         """The file that the writing process keeps locked."""
         self.configuration = self.path / "configuration.yaml"
         """All options of the run, YAML."""
+        self.suggestion = self.path / "suggested.yaml"
+        """The settings that were suggested for a run without a configuration, with their reasons."""
         self.metrics = self.path / "metrics.jsonl"
         """One JSON object per line: a summary of one behavior."""
         self.evaluations = self.path / "evaluations.jsonl"
@@ -110,6 +116,8 @@ class RunLayout:
         """Time per part of the run, JSON."""
         self.trainer_log = self.run_logs / "trainer.log"
         """Everything that the trainer logged, with times."""
+        self.job_log = self.run_logs / "job.log"
+        """The output of a run that another process started, as with ``--seeds``."""
 
     def film(self, step: int) -> Path:
         """The best episode of the evaluation at a step."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import traceback
 import zlib
@@ -19,6 +18,7 @@ from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.networks.encoders.precision import is_fast
 from trainer_service.networks.threads import Threads
 from unity_bridge.names import nearest_choice
+from unity_bridge.programs.cores import usable_cores
 
 WORTH_A_SECOND_CORE = 2**18
 """Numbers in the widest layer of a minibatch. Handing 64 rows of a 128-wide layer to a second core takes longer than
@@ -123,22 +123,6 @@ def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
 def divided_threads(behavior: Behavior, threads: int) -> Threads:
     """So many threads for a behavior's updates, and for decisions of as many agents as are worth a second core."""
     return Threads(threads, -(-WORTH_A_SECOND_CORE // _widest_row(behavior)))
-
-
-def usable_cores() -> int:
-    """``OMP_NUM_THREADS`` where it is set, as on a machine that is shared; else the number of cores there are."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def cores_of_each(processes: int) -> int:
-    """Cores for each of several processes on this machine: ``OMP_NUM_THREADS`` where it is set, else its share."""
-    given = os.environ.get("OMP_NUM_THREADS", "").isdecimal()
-    return usable_cores() if given else max(usable_cores() // processes, 1)
 
 
 def _products(behavior: Behavior) -> int:

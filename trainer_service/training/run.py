@@ -47,7 +47,6 @@ from trainer_service.runs.checkpoint import checkpoint_digest
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.compute import (
-    cores_of_each,
     device_for,
     divided_threads,
     memory_for,
@@ -69,6 +68,7 @@ from trainer_service.training.warm_start import (
 )
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.errors import BridgeError
+from unity_bridge.programs.cores import cores_of_each
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 from unity_bridge.throttled_logger import ThrottledLogger

@@ -84,6 +84,8 @@ class StopRules(SummaryWriter):
         reason = ""
         if settings.wall_clock is not None and self._clock() - self._started_s >= settings.wall_clock:
             reason = f"wall_clock, {settings.wall_clock:,.0f} s, is over"
+        if settings.steps is not None and (most := _most_steps(behaviors)) >= settings.steps:
+            reason = f"steps, {settings.steps:,}, are reached at step {most:,}"
         if self._has_news:
             self._has_news = False
             training = [name for name, each in behaviors.items() if each.training]
@@ -128,6 +130,11 @@ class StopRules(SummaryWriter):
             for name, of in found.items()
         ]
         return f"no_progress for {patience:,} steps, {', '.join(words)}"
+
+
+def _most_steps(behaviors: Mapping[str, Behavior]) -> int:
+    """Agent steps of the behavior that has most."""
+    return max((behavior.step for behavior in behaviors.values()), default=0)
 
 
 @dataclass(slots=True)

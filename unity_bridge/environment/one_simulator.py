@@ -24,9 +24,9 @@ from mlagents_envs.exception import (
 )
 
 from unity_bridge.errors import WireError
+from unity_bridge.programs.child_process import stop_processes
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit, LaunchedProcess, LaunchPlan, RestartBudget
-from unity_bridge.programs.program import stop_programs
 from unity_bridge.server.session import STOP_MESSAGE, Awaited, Reply, Session, Step, is_introduction
 from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch
@@ -155,7 +155,7 @@ class OneSimulator:
         if self._launched is not None:
             if self._waiting is not None:
                 self._wait_for_exit(grace_s)
-            stop_programs([self._launched.program], grace_s=EXIT_WAIT_S)
+            stop_processes([self._launched.program], grace_s=EXIT_WAIT_S)
         self._endpoint.stop()
         self._endpoint = self._waiting = None
         if self._own_logs is not None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError
+from unity_bridge.programs.child_process import has_traceback
 from unity_bridge.programs.executables import Command
-from unity_bridge.programs.program import Program, has_traceback
+from unity_bridge.programs.program import Program
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
 

@@ -33,6 +33,7 @@ from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import ActionBatch
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox
+from unity_bridge.transport.relayed_calls import relayed_call
 from unity_bridge.transport.service import PortSecurity
 
 __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
@@ -88,7 +89,14 @@ class Bridge:
             PortInUse: another process listens there.
             BridgeError: the address cannot be bound.
         """
-        endpoint = Endpoint(host, port, self._inbox, capacity=self._settings.max_attached, security=security)
+        endpoint = Endpoint(
+            host,
+            port,
+            self._inbox,
+            capacity=self._settings.max_attached,
+            security=security,
+            make_relayed=relayed_call,
+        )
         self._listeners.add(endpoint)
         return endpoint.port
 

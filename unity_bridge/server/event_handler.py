@@ -26,12 +26,16 @@ from unity_bridge.server.session import (
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Call, HangUp, readable
-from unity_bridge.untrusted_text import quoted, version_text
+from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, RelayedCall, RelayedCalls
+from unity_bridge.untrusted_text import harmless, quoted, version_text
 
 LOGGER = logging.getLogger(__name__)
 
 MAX_LOGGED_INTRODUCTIONS = 1000
 """How often it is logged that a simulator has introduced itself; a loop of restarts must not fill the log."""
+
+MAX_LOGGED_REPORTS = 100
+"""How often a relay's report on a simulator that ended is logged."""
 
 _ONE_CALL_AT_A_TIME = (
     "expected no other call before the last one is answered; two simulators in one process must open "
@@ -63,6 +67,7 @@ class EventHandler:
         self._connections = connections
         self._listeners = listeners
         self._callers = CallerCheck()
+        self._relayed_calls = RelayedCalls()
         self._throttled = ThrottledLogger(LOGGER)
         self.last_departure = ""
         """The reason of the latest departure."""
@@ -112,6 +117,8 @@ class EventHandler:
     def _on_call(self, call: Call) -> list[Tick | Departure]:
         """Reads a call, unless it is a late one or a stranger's."""
         if call.endpoint in self._listeners:
+            if isinstance(call, RelayedCall):
+                return self._on_relayed_call(call)
             connection = self._connections.by_source(call.peer)
             if (
                 connection is None
@@ -128,6 +135,18 @@ class EventHandler:
         if connection.peer != call.peer:
             return self._on_new_caller(connection, call)
         return self._on_message(connection, call)
+
+    def _on_relayed_call(self, call: RelayedCall) -> list[Tick | Departure]:
+        """Reads an exchange of a relay once, however often it comes, and logs the report that came with it."""
+        if call.report:
+            self._throttled.log("relayed report", harmless(f"Relay: {call.report}"), most=MAX_LOGGED_REPORTS)
+        if not self._relayed_calls.admit(call):
+            return []
+        connection = self._connections.by_source(call.peer)
+        if connection is None and not is_introduction(call.data):
+            call.refuse(UNKNOWN_SESSION)
+            return []
+        return self._on_message(connection or self._accept(call.peer), call)
 
     def _on_new_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         """Takes or refuses a new connection at a launched program's port: the program's, or a stranger's.

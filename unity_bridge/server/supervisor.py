@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unity_bridge.errors import LaunchError, SimulatorLost
+from unity_bridge.programs.child_process import stop_processes
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.hosted_simulator import HostedSimulator
 from unity_bridge.programs.launched_process import LaunchedProcess, LaunchPlan, RestartBudget
-from unity_bridge.programs.program import stop_programs
 from unity_bridge.server.origins import Failure, Hosted, Origin
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.transport.endpoint import Endpoint
@@ -114,7 +114,7 @@ class Supervisor:
     def stop(self, origins: Iterable[Origin]) -> None:
         """Ends launched processes, frees their ports, and removes logs that the settings do not ask for."""
         processes = [each.process for each in origins if isinstance(each, Launched)]
-        stop_programs([each.program for each in processes], grace_s=self.grace_s)
+        stop_processes([each.program for each in processes], grace_s=self.grace_s)
         for each in processes:
             each.endpoint.stop()
         if self._settings.run_logs is None:

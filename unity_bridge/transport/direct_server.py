@@ -16,7 +16,7 @@ from typing import Any
 from unity_bridge.transport.inbox import Inbox, cygrpc
 from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls
 from unity_bridge.transport.message_turns import MessageTurns, Turn
-from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, PortSecurity, Service
+from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, Metadata, PortSecurity, Service
 
 _FLUSH_S = 0.5
 _GIVE_UP_S = 5.0
@@ -102,7 +102,7 @@ class DirectServer:
             if event.call_details.method != self._path:
                 _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
             else:
-                self._admit(rpc)
+                self._admit(rpc, event.invocation_metadata)
         self._request_call()
 
     def _ends_at_the_edge(self, event: Any, security: PortSecurity) -> bool:
@@ -117,10 +117,10 @@ class DirectServer:
             return False
         return True
 
-    def _admit(self, rpc: Any) -> None:
+    def _admit(self, rpc: Any, metadata: Metadata) -> None:
         if len(self._silent) >= MOST_SILENT_CALLS:
             next(iter(self._silent)).expire(f"{MOST_SILENT_CALLS} later ones say nothing either")
-        call = _Rpc(self, rpc)
+        call = _Rpc(self, rpc, metadata)
         call.begin()
         self._silent[call] = None
         queue = self._queues.setdefault(call.peer, [])
@@ -164,11 +164,12 @@ class DirectServer:
 class _Rpc:
     """One call, from its first event to its last."""
 
-    __slots__ = ("_is_over", "_on_hang_up", "_rpc", "_server", "_waits", "begun", "peer", "turn")
+    __slots__ = ("_is_over", "_metadata", "_on_hang_up", "_rpc", "_server", "_waits", "begun", "peer", "turn")
 
-    def __init__(self, server: DirectServer, rpc: Any) -> None:
+    def __init__(self, server: DirectServer, rpc: Any, metadata: Metadata = ()) -> None:
         self._server = server
         self._rpc = rpc
+        self._metadata = metadata
         self._on_hang_up: Callable[[], None] | None = None
         self._waits = False
         """Whether it has one of the server's places."""
@@ -235,7 +236,7 @@ class _Rpc:
             return
         self._waits = True
         server._note_message(self.peer)
-        self._on_hang_up = server._service.accept(self.peer, data, self.respond)
+        self._on_hang_up = server._service.accept(self.peer, data, self.respond, self._metadata)
 
     def _stop_waiting(self) -> None:
         if self._waits:

@@ -20,7 +20,7 @@ from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer
 from unity_bridge.transport.inbox import Inbox
 from unity_bridge.transport.ports import address_of, require_free
-from unity_bridge.transport.service import PortSecurity, Respond, Service
+from unity_bridge.transport.service import Metadata, PortSecurity, Respond, Service
 from unity_bridge.transport.threaded_server import ThreadedServer
 
 LOGGER = logging.getLogger(__name__)
@@ -70,11 +70,22 @@ class HangUp:
     call: Call
 
 
+MakeRelayed = Callable[[Source, bytes, Respond, Metadata], Call | None]
+"""Returns the call of a relay by its metadata; None for a simulator's own call."""
+
+
 class Endpoint:
     """A port that accepts any number of simulators and puts everything they say into an inbox."""
 
     def __init__(
-        self, host: str, port: int, inbox: Inbox, *, capacity: int, security: PortSecurity | None = None
+        self,
+        host: str,
+        port: int,
+        inbox: Inbox,
+        *,
+        capacity: int,
+        security: PortSecurity | None = None,
+        make_relayed: MakeRelayed | None = None,
     ) -> None:
         """Listens.
 
@@ -84,6 +95,7 @@ class Endpoint:
             inbox: where Calls and HangUps go; its reader serves, if it reads gRPC's core.
             capacity: calls that may wait at once, beside the first of each connection. More are refused.
             security: TLS, and who may call; None admits every caller, without encryption.
+            make_relayed: recognizes the calls of relays; None where none may call.
 
         Raises:
             PortInUse: another process listens there.
@@ -93,6 +105,7 @@ class Endpoint:
             require_free(host, port)
         self.host = host
         self._inbox = inbox
+        self._make_relayed = make_relayed
         self._throttled = ThrottledLogger(LOGGER)
         serve = DirectServer if inbox.serves_directly else ThreadedServer
         try:
@@ -122,7 +135,10 @@ class Endpoint:
         """Sends what has been answered, drops every other call and frees the port."""
         self._server.stop()
 
-    def _accept(self, peer: str, data: bytes, respond: Respond) -> Callable[[], None]:
+    def _accept(self, peer: str, data: bytes, respond: Respond, metadata: Metadata) -> Callable[[], None]:
+        if self._make_relayed and (relayed := self._make_relayed(self, data, respond, metadata)):
+            self._inbox.put(relayed)
+            return lambda: None  # the relay sends the exchange again; one that does not is timed out
         call = Call(self, peer, data, respond)
         self._inbox.put(call)
         return lambda: self._inbox.put(HangUp(call))

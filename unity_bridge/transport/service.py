@@ -11,8 +11,12 @@ import grpc
 Respond = Callable[[bytes | str | None], None]
 """Ends a call: bytes answer it, a text refuses it, None lets it go. Only the first response counts."""
 
-Accept = Callable[[str, bytes, Respond], Callable[[], None]]
-"""Takes a message: its peer, its data, and how to respond. Returns what to do if the client is gone before that."""
+Metadata = Sequence[tuple[str, str | bytes]]
+"""The metadata of a call; values are bytes where the key ends in ``-bin``."""
+
+Accept = Callable[[str, bytes, Respond, Metadata], Callable[[], None]]
+"""Takes a message: its peer, its data, how to respond, and the call's metadata. Returns what to do if the client
+is gone before that."""
 
 
 PING_SERVICE, PING_METHOD = "unity_bridge.Remote", "Ping"
@@ -25,7 +29,7 @@ class PortSecurity(Protocol):
     @property
     def credentials(self) -> grpc.ServerCredentials: ...
 
-    def refusal(self, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> str:
+    def refusal(self, peer: str, metadata: Metadata) -> str:
         """Returns why a call is refused before its message is read; empty if it is admitted. From any thread."""
         ...
 

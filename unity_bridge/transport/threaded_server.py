@@ -118,7 +118,8 @@ class ThreadedServer:
 
         if not context.add_callback(ended):
             return b""  # gone already
-        accepted.append(self._service.accept(context.peer(), data, outcome.put))
+        metadata = context.invocation_metadata() or ()
+        accepted.append(self._service.accept(context.peer(), data, outcome.put, metadata))
         answer = outcome.get()
         returned = True
         if isinstance(answer, str):

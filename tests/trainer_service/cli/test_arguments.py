@@ -169,7 +169,7 @@ def test_help_says_one_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
             ["--keep-checkpoints", "5"],
             "--keep-checkpoints was removed by ML-Agents 0.17; write keep_checkpoints: N",
         ),
-        (["--num-runs=3"], "--num-runs was removed in ML-Agents 0.14; write a command for each run"),
+        (["--num-runs=3"], "--num-runs was removed in ML-Agents 0.14; write --seeds 1-N"),
     ],
 )
 def test_a_flag_of_older_ml_agents_has_its_successor(

@@ -195,3 +195,76 @@ def test_reports_on_nothing_or_into_a_folder_are_refused(
     assert "'nothing' does not exist" in capsys.readouterr().err
     assert main(["report", "low-1", "--to", "results"]) == 2
     assert "--to: 'results' is a folder; expected the name of a file" in capsys.readouterr().err
+
+
+def test_methods_are_compared_over_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for method, ends in (("old", 0.0), ("new", 40.0)):
+        for task in ("Ball", "Walk"):
+            for seed in (1, 2):
+                write_run(
+                    Path("results"),
+                    f"{method}-{task}-{seed}",
+                    seed=seed,
+                    beta=0.1,
+                    ends=ends + 10 * seed,
+                    behavior=task,
+                )
+    flags = ["--tasks", "--method", "old=old-*", "--method", "new=new-*", "--bounds", "Ball=0,100"]
+    assert main(["compare", "old-*", "new-*", *flags, "--bounds=Walk=0,100", "--to", "methods.md"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["old", "4", "0.150", "[0.100,", "0.200]", "0%", "0%", "0%"] in lines
+    assert [
+        "new",
+        "4",
+        "0.550",
+        "[0.500,",
+        "0.600]",
+        "1.000",
+        "[1.000,",
+        "1.000]",
+        "100%",
+        "50%",
+        "0%",
+    ] in lines
+    assert Path("methods.md").read_text().startswith("| method | runs | iqm |")
+    found = trainer_service.compare_tasks("old-*", "new-*", methods={"old": "old-*", "new": "new-*"})
+    assert [each["method"] for each in found["methods"]] == ["old", "new"]
+    assert found["tasks"] == {"Ball": {"low": 10.0, "high": 60.0}, "Walk": {"low": 10.0, "high": 60.0}}
+
+
+def test_a_table_of_groups_is_written(runs: Sequence[str]) -> None:
+    assert main(["compare", *runs, "--to", "groups.csv"]) == 0
+    header, low, high = Path("groups.csv").read_text().splitlines()
+    assert header.startswith("behavior,metric,group,runs,steps,final,final_low,final_high")
+    assert low.startswith("Ball,mean_return,low,3,200,2.0,1.0,3.0,")
+    assert high.startswith("Ball,mean_return,high,2,200,15.0,")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--to", "groups.npz"], ".json and .npz need --tasks"),
+        (["--bounds", "Ball=0,1"], "--bounds: expected --tasks beside it"),
+        (["--tasks", "--bounds", "Ball=0"], "--bounds: expected two numbers LOW,HIGH, got '0'"),
+        (["--tasks", "--method", "low"], "--method: expected NAME=PATTERN, got 'low'"),
+        (["--tasks", "--threshold", "3"], "--threshold: of no use with --tasks"),
+    ],
+)
+def test_flags_of_comparisons_that_make_no_sense_are_refused(
+    flags: Sequence[str], message: str, runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *runs, *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_runs_without_a_value_of_the_return_are_named(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("results", runs[0], "metrics.jsonl").write_text(
+        json.dumps({"behavior": "Ball", "step": 1, "entropy": 1.0})
+    )
+    assert main(["compare", runs[0]]) == 2
+    assert "behavior 'Ball': no run has a value of 'mean_return'\n" in capsys.readouterr().err

@@ -68,7 +68,7 @@ def test_a_run_on_another_machine(learn, mlagents_style, user: Path, monkeypatch
     assert played.code == 0, played
     assert "the trainer ended the conversation" in played.err
     assert run.end() == 0, run.said
-    assert "Refused calls without a valid token: 1, of " in run.said
+    assert re.search(r"Refused calls without a valid token: \d+, of ", run.said), run.said
     assert "ssl_transport_security" not in run.said, "a scanner cannot fill the log"
     assert run.said.count(code) == 1
     for path in Path("results").rglob("*"):

@@ -283,16 +283,6 @@ def test_a_picture_too_small_for_its_encoder_is_named() -> None:
         converted("Camera Car", settings=settings)
 
 
-@pytest.mark.parametrize(("module", "trainer"), [("Optimizer:q_network", "sac"), ("Optimizer:adam", "poca")])
-def test_other_trainers_are_refused_by_name(
-    rewritten: Callable[..., Path], module: str, trainer: str
-) -> None:
-    with pytest.raises(
-        UserError, match=f"was written by the trainer '{trainer}' of ML-Agents; only those of 'ppo'"
-    ):
-        load_source(rewritten(lambda content: content.update({module: {}})))
-
-
 def test_a_memory_that_the_configuration_does_not_know_is_named(rewritten: Callable[..., Path]) -> None:
     path = rewritten(lambda content: content["Policy"]["memory_size_vector"].fill_(16))
     with pytest.raises(UserError, match="was trained with a memory_size of 16, the configuration has none"):

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from trainer_service.algorithms import PPO, Compute
-from trainer_service.cli.import_checkpoint import import_results
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import convert_checkpoint, load_source
+from trainer_service.interop.mlagents_results import import_results
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.policy import Policy, load_policy
 from trainer_service.runs.checkpoint import Checkpoint

@@ -21,8 +21,8 @@ from trainer_service.training.compute import (
     device_for,
     divided_threads,
     threads_for,
-    usable_cores,
 )
+from unity_bridge.programs.cores import usable_cores
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 

@@ -172,3 +172,12 @@ def test_without_rules_nothing_ends() -> None:
     stop = StopRules(None)
     stop.write(summary(1000, 9.0))
     assert not stop.met(behaviors())
+
+
+def test_a_run_stops_at_a_step_of_the_behavior_that_has_most() -> None:
+    stop = rules(steps=1000)
+    assert not stop.met({"A": SimpleNamespace(training=True, step=999), "B": SimpleNamespace(step=10)})
+    assert stop.met(
+        {"A": SimpleNamespace(training=True, step=20), "B": SimpleNamespace(training=True, step=1004)}
+    )
+    assert stop.reason == "steps, 1,000, are reached at step 1,004"

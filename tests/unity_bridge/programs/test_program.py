@@ -15,9 +15,10 @@ import pytest
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs import program as program_module
+from unity_bridge.programs.child_process import stop_processes
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.log_size import cut_middle
-from unity_bridge.programs.program import Program, stop_programs
+from unity_bridge.programs.program import Program
 
 pytestmark = [
     pytest.mark.process,
@@ -55,7 +56,7 @@ def start(make_program: Callable[[str, str], Path], tmp_path: Path) -> Iterator[
         return started[-1]
 
     yield make
-    stop_programs([each.program for each in started], grace_s=0)
+    stop_processes([each.program for each in started], grace_s=0)
 
 
 @pytest.fixture
@@ -188,7 +189,7 @@ def test_stopping_asks_first(start: Callable[..., Started], pipe: Path) -> None:
         f"open({str(pipe)!r}, 'w').close()\nwhile True: time.sleep(60)"
     )
     pipe.read_text()
-    stop_programs([process.program], grace_s=30)
+    stop_processes([process.program], grace_s=30)
     assert process.program.exit_text() == "exited with code 5"
 
 
@@ -198,7 +199,7 @@ def test_stopping_kills_what_does_not_listen(start: Callable[..., Started], pipe
         f"open({str(pipe)!r}, 'w').close()\nwhile True: time.sleep(60)"
     )
     pipe.read_text()
-    stop_programs([process.program], grace_s=0.1)
+    stop_processes([process.program], grace_s=0.1)
     process.wait()
     assert process.program.exit_text() == "was killed by SIGKILL"
 
@@ -213,7 +214,7 @@ def test_the_children_of_a_wrapper_end_with_it(
         f"open({str(pipe)!r}).close()\n{wrapper_ends}"
     )
     with pipe.open() as childs_end:
-        stop_programs([process.program], grace_s=0)
+        stop_processes([process.program], grace_s=0)
         assert childs_end.read() == ""
 
 

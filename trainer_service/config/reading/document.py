@@ -75,8 +75,11 @@ def dotted(location: Location) -> str:
     return path
 
 
-def read_document(path: Path) -> Document:
-    """The YAML mapping in ``path``: a file, else the name of a bundled one. Raises ConfigError where there is none."""
+def read_document(path: Path, content: str = "'behaviors'") -> Document:
+    """The YAML mapping in ``path``: a file, else the name of a bundled one. Raises ConfigError where there is none.
+
+    content: what the mapping should hold, in words.
+    """
     if not path.is_file() and is_bundled_name(path):
         path = bundled_configs()[path.name].path
     text = _read_text(path)
@@ -84,13 +87,13 @@ def read_document(path: Path) -> Document:
         loader = _Loader(text, str(path))
         node = loader.get_single_node()
         if node is None:
-            raise ConfigError(f"{path}: the file is empty; expected a mapping with 'behaviors'")
+            raise ConfigError(f"{path}: the file is empty; expected a mapping with {content}")
         builder = _Builder(str(path), loader)
         values = builder.build(node, ())
     except yaml.YAMLError as error:
         raise ConfigError(f"{_where(path, error, text)}: {_why(error)}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping with 'behaviors', got {shown(values)}")
+        raise ConfigError(f"{path}: expected a mapping with {content}, got {shown(values)}")
     return Document(str(path), values, builder.lines, tuple(builder.problems))
 
 

@@ -20,8 +20,8 @@ def read_setting(text: str) -> tuple[list[str], Any]:
         ConfigError: it has another form, or the value is no YAML.
     """
     path, equals, value = text.partition("=")
-    keys = [match["quoted"] or match["plain"] for match in _KEY.finditer(path)]
-    if not (equals and keys) or _KEY.sub("", path) != "." * (len(keys) - 1):
+    keys = _keys(path)
+    if not (equals and keys):
         raise ConfigError(
             f"--set: expected KEY.KEY=VALUE, such as behaviors.Walker.max_steps=1e6, got {shown(text)}"
         )
@@ -29,3 +29,17 @@ def read_setting(text: str) -> tuple[list[str], Any]:
         return keys, yaml.safe_load(value)
     except yaml.YAMLError:
         raise ConfigError(f"--set {path}: expected a value as in a YAML file, got {shown(value)}") from None
+
+
+def split_path(path: str) -> list[str]:
+    """Splits ``KEY.KEY`` into keys; a key with a dot stands in quotes. Raises ConfigError for any other form."""
+    keys = _keys(path)
+    if not keys:
+        raise ConfigError(f"expected a path such as behaviors.Walker.max_steps, got {shown(path)}")
+    return keys
+
+
+def _keys(path: str) -> list[str]:
+    """The keys of a dotted path; none if it has another form."""
+    keys = [match["quoted"] or match["plain"] for match in _KEY.finditer(path)]
+    return keys if _KEY.sub("", path) == "." * (len(keys) - 1) else []

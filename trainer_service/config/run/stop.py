@@ -83,5 +83,9 @@ class StopSettings(Section):
     """Agent steps of a behavior without a better score after which it makes no progress; the run ends when none makes
     any."""
 
+    steps: PositiveCount | None = None
+    """Agent steps of the behavior that has most at which the run stops, to be resumed later. Unlike ``max_steps`` it
+    changes no schedule."""
+
     wall_clock: Duration = None
     """Time after which the run ends: ``2h``, ``90min``, ``1h 30min``, or seconds. It begins anew with every start."""

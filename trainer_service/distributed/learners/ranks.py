@@ -23,7 +23,7 @@ from trainer_service.distributed.learners.replicated_learner import ReplicatedLe
 from trainer_service.distributed.learners.torchrun import publish
 from trainer_service.errors import ConfigError, LearnerRankLost
 from trainer_service.training.learner_ranks import Launched, launched_rank, num_learners
-from unity_bridge.programs.program import ignoring_schedulers
+from unity_bridge.programs.child_process import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 
 WORTHWHILE_ROWS = 1024

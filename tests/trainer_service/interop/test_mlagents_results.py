@@ -14,10 +14,10 @@ import pytest
 import torch
 import yaml
 
-from trainer_service.cli.import_checkpoint import import_results, spec_of
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.interop.mlagents_checkpoint import MLAgentsCheckpoint
+from trainer_service.interop.mlagents_results import import_results, spec_of
 from trainer_service.policy import load_policy
 from trainer_service.runs.checkpoint import load_checkpoint, read_content
 from unity_bridge.specs import ActionSpec, DimensionProperty, ObservationType

@@ -1,0 +1,284 @@
+"""Simulators behind a relay: kills of each of the three processes, cut lines, and runs equal to local ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from exchange_ledger import LEDGER, lives
+from fault_counts import fault_counts
+from network_lines import Proxy
+from processes import Process, free_port, small_settings, wait_until, write_configuration, write_program
+
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
+
+NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
+RESUMED = re.compile(r"Resuming 'Counter' from step (\d+)")
+MORE = 600
+"""Agent steps of the last part of a run, which nothing disturbs."""
+
+
+def relay(scene: Any, port: int, *flags: object) -> Process:
+    """A relay to a port of this machine."""
+    line = [sys.executable, "-m", "trainer_service", "relay", f"--address=127.0.0.1:{port}", *flags]
+    return scene.start(*line)
+
+
+def checkpoint_of(run: str, folder: Path, behavior: str) -> bytes:
+    return (folder / "results" / run / behavior / "checkpoint.safetensors").read_bytes()
+
+
+def test_a_relayed_run_equals_a_local_one(scene, note) -> None:
+    write_configuration(scene.folder, {"Basic": small_settings(max_steps=1500)})
+    port = free_port()
+    local = scene.learn("--env=sim:basic", "--isolate", "--seed=1", "--run-id=local")
+    relayed = scene.learn(f"--port={port}", "--seed=1", "--run-id=relayed")
+    carrier = relay(scene, port, "--env=sim:basic")
+    codes = [local.end(), relayed.end(), carrier.end()]
+    equal = checkpoint_of("local", scene.folder, "Basic") == checkpoint_of("relayed", scene.folder, "Basic")
+    note("a relayed run beside a local one", "1500 steps", f"checkpoints equal to the bit: {equal}")
+    assert codes == [0, 0, 0], carrier.output
+    assert equal
+
+
+class RelayedRun:
+    """A run with one simulator behind a relay, and the record of what the trainer took in."""
+
+    def __init__(self, scene: Any) -> None:
+        self.scene = scene
+        settings = small_settings(checkpoint_interval=300, keep_checkpoints=3, summary_freq=300)
+        write_configuration(scene.folder, {"Counter": settings})
+        self.program = write_program(scene.folder, "counter")
+        self.port = free_port()
+        self.record = scene.folder / "ledger"
+        self.trainer = self.learn("--force")
+        self.relay = self.start_relay()
+
+    def learn(self, *flags: object) -> Process:
+        words = [f"--port={self.port}", "--seed=1", "--hooks=exchange_ledger:Ledger", *flags]
+        return self.scene.learn(*words, **{LEDGER: str(self.record)})
+
+    def start_relay(self) -> Process:
+        return relay(self.scene, self.port, f"--env={self.program}", *NO_LIMIT)
+
+    def kill(self, victim: str) -> None:
+        """Kills a process, and does what its user would do."""
+        if victim == "build":
+            pids = [pid for pid in self.relay.descendants() if b"counter.py" in command(pid)]
+            for pid in pids:
+                send_kill(pid)
+            return
+        process: Process = getattr(self, victim)
+        process.signal(signal.SIGKILL)
+        process.end()
+        if victim == "relay":
+            self.relay = self.start_relay()
+        else:
+            self.trainer = self.learn("--resume")
+
+    def taken_in(self) -> int:
+        return self.record.read_bytes().count(b"\n") if self.record.exists() else 0
+
+    def go_on(self, steps: int = 50) -> None:
+        """Waits until the trainer has taken in so many more steps."""
+        wanted = self.taken_in() + steps
+
+        def has_gone_on() -> bool:
+            assert self.trainer.poll() is None, self.trainer.output[-3000:]
+            assert self.relay.poll() is None, self.relay.output[-3000:]
+            return self.taken_in() >= wanted
+
+        wait_until(has_gone_on, f"{steps} more steps")
+
+    def finish(self) -> tuple[int, int]:
+        """Saves, and plays on undisturbed behind a relay, and without one. Returns the last steps of the two."""
+        self.trainer.wait_for_output("Saved ")
+        self.trainer.signal(signal.SIGTERM)
+        assert self.trainer.end() == 0, self.trainer.output[-3000:]
+        assert self.relay.end() == 0, self.relay.output[-3000:]
+        results = self.scene.folder / "results"
+        shutil.copytree(results / "ppo", results / "undisturbed")
+        saved = max(steps_of(results / "ppo"))
+        limit = f"--set=behaviors.Counter.max_steps={saved + MORE}"
+        self.trainer = self.learn("--resume", limit)
+        self.relay = self.start_relay()
+        assert self.trainer.end() == 0, self.trainer.output[-3000:]
+        assert self.relay.end() == 0, self.relay.output[-3000:]
+        local = self.learn("--resume", limit, "--run-id=undisturbed", f"--env={self.program}")
+        assert local.end() == 0, local.output[-3000:]
+        return max(steps_of(results / "ppo")), max(steps_of(results / "undisturbed"))
+
+
+def steps_of(run: Path) -> list[int]:
+    return [int(path.stem.rpartition("-")[2]) for path in (run / "Counter").glob("Counter-*.safetensors")]
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def send_kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wrong_lives(record: Path) -> dict[int, list[int]]:
+    """Lives of which a step was taken in twice, out of order or never."""
+    return {life: numbers for life, numbers in lives(record).items() if numbers != list(range(len(numbers)))}
+
+
+@pytest.mark.parametrize("victim", ["relay", "build", "trainer"])
+@fault_counts(1, 50, minutes=60)
+def test_kills(scene, note, victim: str, count: int) -> None:
+    """At random moments: each exchange counts once, and the run ends at the step of an undisturbed one."""
+    dice, run = random.Random(count), RelayedRun(scene)
+    run.trainer.wait_for_output("Saved ")  # there is something to resume
+    for _ in range(count):
+        moment = time.monotonic() + dice.uniform(0.0, 1.5)
+        wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+        run.kill(victim)
+        run.go_on()
+    if victim == "build":
+        assert "counting begins" in run.trainer.output, "its last words are in the trainer's log"
+    relayed, undisturbed = run.finish()
+    played = lives(run.record)
+    note(
+        f"{victim} of a relayed run killed",
+        f"{count} × kill −9",
+        f"{sum(map(len, played.values()))} steps of {len(played)} lives, {len(wrong_lives(run.record))} lives with one "
+        f"lost or repeated; ended at step {relayed}, undisturbed {undisturbed}",
+    )
+    assert wrong_lives(run.record) == {}
+    assert len(played) > count
+    assert relayed == undisturbed
+
+
+@pytest.mark.parametrize("way", ["silent", "refused"])
+@fault_counts(1, 30)
+def test_a_line_that_is_cut(scene, note, way: str, count: int) -> None:
+    """For so many seconds: packets are lost, or connections break and are refused. Every exchange counts once."""
+    write_configuration(scene.folder, {"Counter": small_settings()})
+    port, record = free_port(), scene.folder / "ledger"
+    program = write_program(scene.folder, "counter")
+    words = [f"--port={port}", "--seed=1", "--hooks=exchange_ledger:Ledger"]
+    trainer = scene.learn(*words, **{LEDGER: str(record)})
+    trainer.wait_for_output("Listening on port")
+    with Proxy(port) as line:
+        carrier = relay(scene, line.port, f"--env={program}")
+        for seconds in [count] if count < 5 else [1, 5, count]:
+            before = record.read_bytes().count(b"\n") if record.exists() else 0
+            wait_until(lambda: record.exists() and record.read_bytes().count(b"\n") > before + 50, "steps")  # noqa: B023
+            line.is_cut, line.is_down = way == "silent", way == "refused"
+            until = time.monotonic() + seconds
+            wait_until(lambda: time.monotonic() >= until, "the cut", seconds + 10.0)  # noqa: B023
+            line.is_cut = line.is_down = False
+        before = record.read_bytes().count(b"\n")
+        wait_until(lambda: record.read_bytes().count(b"\n") > before + 200, "steps after the cut")
+        assert carrier.poll() is None
+    note(
+        f"the line of a relay cut ({way})",
+        f"{count} s",
+        f"{len(lives(record))} life, {len(wrong_lives(record))} with a step lost or repeated",
+    )
+    assert trainer.output.count("Connected to Unity environment") == 1
+    assert len(lives(record)) == 1
+    assert wrong_lives(record) == {}
+
+
+TRAINER_HOST, SIMULATOR_HOST = f"trainer-{os.getpid()}", f"builds-{os.getpid()}"
+"""Network namespaces."""
+
+
+def ip(*words: str) -> None:
+    """Configures the network. Skips where that is not allowed."""
+    try:
+        subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("network namespaces: there is no program ip")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not allowed here: ip {' '.join(words)}: {error.stderr.strip()}")
+
+
+@pytest.fixture
+def two_hosts() -> Iterator[None]:
+    """Two hosts with a cable between them, and nothing else."""
+    hosts = ((TRAINER_HOST, "cable0", "10.203.7.1/24"), (SIMULATOR_HOST, "cable1", "10.203.7.2/24"))
+    try:
+        for host, _, _ in hosts:
+            ip("netns", "add", host)
+            ip("netns", "exec", host, "true")
+        ip(
+            "-n",
+            TRAINER_HOST,
+            "link",
+            "add",
+            "cable0",
+            "type",
+            "veth",
+            "peer",
+            "cable1",
+            "netns",
+            SIMULATOR_HOST,
+        )
+        for host, cable, address in hosts:
+            ip("-n", host, "address", "add", address, "dev", cable)
+            for link in ("lo", cable):
+                ip("-n", host, "link", "set", link, "up")
+        yield
+    finally:
+        for host, _, _ in hosts:
+            subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
+
+
+@fault_counts(1, 30)
+def test_a_relay_on_another_host(two_hosts, scene, note, count: int) -> None:
+    """With TLS and a token; the cable is out for ``count`` seconds. The run equals a local one to the bit."""
+    pytest.importorskip("cryptography")
+    write_configuration(scene.folder, {"Counter": small_settings(max_steps=1500)})
+    program = write_program(scene.folder, "counter", "--life", "7")
+    ours = [sys.executable, "-m", "trainer_service"]
+    words = [
+        "learn",
+        "config.yaml",
+        "--host=0.0.0.0",
+        f"--port={free_port()}",
+        "--seed=1",
+        "--run-id=relayed",
+    ]
+    user = {FOLDER_VARIABLE: str(scene.folder / "user")}
+    trainer = scene.start("ip", "netns", "exec", TRAINER_HOST, *ours, *words, **user)
+    code = re.findall(r"join: (TS1-\S+)", trainer.wait_for_output("join: TS1-"))[0]
+    there = ["ip", "netns", "exec", SIMULATOR_HOST, *ours, "relay", f"--env={program}"]
+    carrier = scene.start(*there, **user, TRAINER_SERVICE_JOIN=code)
+    trainer.wait_for_output("Connected new brain")
+    ip("-n", TRAINER_HOST, "link", "set", "cable0", "down")
+    until = time.monotonic() + count
+    wait_until(lambda: time.monotonic() >= until, "the cable", count + 10.0)
+    ip("-n", TRAINER_HOST, "link", "set", "cable0", "up")
+    codes = [trainer.end(), carrier.end()]
+    local = scene.learn(f"--env={program}", "--seed=1", "--run-id=local")
+    codes.append(local.end())
+    equal = checkpoint_of("local", scene.folder, "Counter") == checkpoint_of(
+        "relayed", scene.folder, "Counter"
+    )
+    note(
+        "a relay on another host (network namespaces, TLS and a token)",
+        f"1500 steps, the cable out for {count} s",
+        f"checkpoints equal to the bit: {equal}",
+    )
+    assert codes == [0, 0, 0], carrier.output
+    assert equal

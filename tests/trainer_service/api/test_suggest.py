@@ -1,0 +1,163 @@
+"""Runs without a configuration, and the command ``suggest``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import gymnasium
+import pytest
+import yaml
+
+import trainer_service
+from trainer_service.config import parse_run_options
+from trainer_service.suggestions.copies import with_copies
+
+pytestmark = pytest.mark.process
+SHORT = ("--set", "default_settings.max_steps=600", "--seed=1")
+
+
+def configuration(run: Path) -> dict:
+    return yaml.safe_load((run / "configuration.yaml").read_text())
+
+
+def test_suggest_prints_a_configuration_and_nothing_else(mlagents_style, workplace: Path) -> None:
+    said = mlagents_style("suggest", "--env=sim:3dball")
+    assert said.code == 0, said.err
+    loaded = parse_run_options(yaml.safe_load(said.out))
+    assert not loaded.warnings
+    assert loaded.options.env_settings.env_path == "sim:3dball"
+    assert loaded.options.behaviors["3DBall"].trainer_type == "ppo"
+    assert "# continuous actions" in said.out
+    assert not (workplace / "results").exists()
+
+
+def test_suggestions_repeat(mlagents_style) -> None:
+    first, second = (mlagents_style("suggest", "--env=gym:CartPole-v1").out for _ in range(2))
+    assert first == second
+
+
+def test_a_suggestion_is_the_same_with_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    suggested = trainer_service.suggest("sim:hallway")
+    monkeypatch.setattr(os, "cpu_count", lambda: 512)
+    assert trainer_service.suggest("sim:hallway") == suggested
+
+
+def test_learn_without_a_configuration_trains_as_suggested(mlagents_style, workplace: Path) -> None:
+    said = mlagents_style("learn", "--env=sim:basic", "--run-id=own", *SHORT)
+    assert said.code == 0, said.err
+    run = workplace / "results" / "own"
+    suggested = yaml.safe_load((run / "suggested.yaml").read_text())
+    used = configuration(run)["behaviors"]["Basic"]
+    assert (
+        used["hyperparameters"]["batch_size"]
+        == suggested["behaviors"]["Basic"]["hyperparameters"]["batch_size"]
+    )
+    assert used["max_steps"] == 600
+    assert configuration(run)["env_settings"]["env_args"] == ["--agents", "8"]
+    assert "Suggested for Basic: trainer_type: ppo (discrete actions" in said.out
+
+
+def test_a_resumed_run_keeps_its_suggestion(mlagents_style, workplace: Path) -> None:
+    line = ("learn", "--env=sim:basic", "--run-id=own", "--seed=1", "--set")
+    assert mlagents_style(*line, "behaviors.Basic.max_steps=600").code == 0
+    kept = workplace / "results" / "own" / "suggested.yaml"
+    kept.write_text(kept.read_text().replace("batch_size: 64", "batch_size: 32"))
+    said = mlagents_style(*line, "behaviors.Basic.max_steps=900", "--resume")
+    assert said.code == 0, said.err
+    used = configuration(workplace / "results" / "own")["behaviors"]["Basic"]
+    assert used["hyperparameters"]["batch_size"] == 32
+    assert "Suggested for" not in said.out
+
+
+def test_force_removes_the_suggestion_of_an_earlier_run(mlagents_style, configure, workplace: Path) -> None:
+    assert mlagents_style("learn", "--env=sim:basic", "--run-id=own", *SHORT).code == 0
+    config = configure("Basic", max_steps=100)
+    assert mlagents_style("learn", config, "--env=sim:basic", "--run-id=own", "--force").code == 0
+    assert not (workplace / "results" / "own" / "suggested.yaml").exists()
+
+
+def test_no_suggest_keeps_the_defaults(mlagents_style, workplace: Path) -> None:
+    said = mlagents_style("learn", "--env=sim:basic", "--no-suggest", "--run-id=plain", *SHORT)
+    assert said.code == 0, said.err
+    run = workplace / "results" / "plain"
+    assert configuration(run)["default_settings"]["hyperparameters"]["batch_size"] == 1024
+    assert not (run / "suggested.yaml").exists()
+
+
+def test_arguments_of_the_environment_are_kept(mlagents_style, workplace: Path) -> None:
+    said = mlagents_style(
+        "learn", "--env=sim:spread", "--run-id=s", *SHORT, "--env-args", "--steps", "5", "--copies=4"
+    )
+    assert said.code == 0, said.err
+    used = configuration(workplace / "results" / "s")
+    assert used["env_settings"]["env_args"] == ["--steps", "5", "--copies=4"]
+    assert used["behaviors"]["Spread"]["trainer_type"] == "mappo"
+    assert used["behaviors"]["Spread"]["time_horizon"] == 16
+
+
+def test_train_looks_at_an_object(tmp_path: Path) -> None:
+    outcome = trainer_service.train(
+        env=lambda: gymnasium.make("CartPole-v1"), run_id="object", results_dir=tmp_path, seed=1,
+        max_env_steps=300, verbose=0,
+    )  # fmt: skip
+    text = (outcome.folder / "suggested.yaml").read_text()
+    assert "trainer_type: ppo" in text
+    assert "env_path" not in text, "an object has no name that another program could open"
+
+
+def test_train_with_suggest_false_has_the_defaults(tmp_path: Path) -> None:
+    outcome = trainer_service.train(
+        env="sim:basic", suggest=False, run_id="plain", results_dir=tmp_path, max_env_steps=50, verbose=0
+    )
+    assert not (outcome.folder / "suggested.yaml").exists()
+
+
+def test_simulators_that_attach_learn_with_the_defaults(start, program, free_port: int) -> None:
+    run = start("learn", f"--port={free_port}", "--run-id=attached")
+    run.until("No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest")
+    start("--mlagents-port", free_port, program=program("treadmill"))
+    run.until("batch_size: 1024")
+
+
+def test_a_simulator_that_attaches_is_looked_at_on_demand(start, program, free_port: int) -> None:
+    run = start("learn", "--suggest", f"--port={free_port}", "--run-id=attached")
+    run.until("A simulator is needed to suggest settings for: start it now.")
+    first = start("--mlagents-port", free_port, program=program("treadmill"))
+    run.until("Suggested for Treadmill: trainer_type: ppo")
+    run.until("Start the simulator again to train.")
+    first.end()
+    run.until(f"Listening on port {free_port}.")
+    start("--mlagents-port", free_port, program=program("treadmill"))
+    run.until("Connected new brain: Treadmill?team=0")
+
+
+def test_a_wrong_environment_is_refused_by_name(mlagents_style) -> None:
+    said = mlagents_style("suggest", "--env=sim:3dbal")
+    assert said.code == 2
+    assert "3dbal" in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "arguments"),
+    [
+        ("gym:CartPole-v1", (), ("--agents", "8")),
+        ("gym:CartPole-v1", ("--agents", "2"), ("--agents", "2")),
+        ("gym:CartPole-v1", ("--vector=async",), ("--vector=async",)),
+        ("pettingzoo:x", ("--aec",), ("--aec", "--copies", "16")),
+        ("sim:basic", (), ("--agents", "8")),
+        ("sim:3dball", (), ()),
+        ("sim:spread", (), ()),
+        ("builds/Game.x86_64", (), ()),
+    ],
+)
+def test_few_agents_get_company(env: str, given: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    assert with_copies(env, given) == arguments
+
+
+def test_each_choice_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    with caplog.at_level(logging.INFO, "trainer_service"):
+        trainer_service.train(env="sim:basic", run_id="x", results_dir=tmp_path, max_env_steps=50)
+    assert any("gamma: 0.99 (episodes have up to" in record.getMessage() for record in caplog.records)

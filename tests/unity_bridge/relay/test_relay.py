@@ -1,0 +1,300 @@
+"""Relays between simulators and a trainer that the test plays: lost lines, lost trainers, lost simulators."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bridge_replies import BALL, actions_in, pid_of
+from network_lines import Proxy
+
+from unity_bridge.errors import LaunchError, SimulatorLost
+from unity_bridge.programs.executables import Command
+from unity_bridge.relay.conversation import TrainerLost
+from unity_bridge.remote.access import RemoteAccess
+from unity_bridge.remote.dialing import TrainerConnection
+from unity_bridge.remote.join_code import JoinCode
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
+from unity_bridge.wire.command_pb2 import CommandProto
+
+LONG_S = 60.0
+
+
+def test_a_simulator_that_attaches_to_a_relay_is_served_by_the_trainer(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    relay = make_relay(bridge.listen(port=0))
+    simulator = connect(relay.port)
+    reply = simulator.later(simulator.start, messages.first_step([(1, 2, 3), (4, 5, 6)]))
+    tick = bridge.next_tick()
+    assert tick.steps[BALL].observations[0].tolist() == [[1, 2, 3], [4, 5, 6]]
+    bridge.act(tick, 0.25)
+    assert actions_in(reply.result(LONG_S)) == [[0.25, 0.25], [0.25, 0.25]]
+
+
+def test_the_trainers_refusal_reaches_the_simulator(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(make_relay(bridge.listen(port=0)).port)
+    call = simulator.later(simulator.exchange, messages.introduction(version="9.0.0"))
+    bridge.next_departure()
+    assert "this trainer speaks 1.5.0, the simulator speaks 9.0.0" in simulator.refusal(call)
+
+
+def count_up(simulator: Any, messages: Any, steps: int) -> list[float]:
+    """Plays so many steps, each of which shows its number. Returns the first action of each reply."""
+    got = [actions_in(simulator.start(messages.first_step([(0, 0, 0)])))[0][0]]
+    for number in range(1, steps):
+        got.append(actions_in(simulator.exchange(messages.step([(number, 0, 0)])))[0][0])
+    return got
+
+
+def test_a_line_that_breaks_at_any_moment_loses_and_repeats_no_exchange(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    steps, dice = 300, random.Random(5)
+    bridge = make_bridge()
+    with Proxy(bridge.listen(port=0)) as line:
+        simulator = connect(make_relay(line.port).port)
+        played = simulator.later(count_up, simulator, messages, steps)
+        shown = []
+        while len(shown) < steps:
+            tick = bridge.next_tick()
+            shown.append(int(tick.steps[BALL].observations[0][0, 0]))
+            if dice.random() < 0.05:
+                line.break_lines()
+                if dice.random() < 0.5:
+                    bridge.receive(dice.uniform(0.0, 0.3))
+            bridge.act(tick, shown[-1])
+            if dice.random() < 0.05:
+                line.break_lines()
+        while not played.done():
+            assert bridge.receive(0.02) == []
+    assert shown == list(range(steps))
+    assert played.result() == shown
+
+
+def kill(bridge: Any) -> None:
+    """Frees the ports of a bridge, which says nothing to its simulators, as a process that is killed."""
+    bridge._listeners.stop()
+
+
+@pytest.mark.parametrize("owes", ["trainer", "simulator"])
+def test_a_trainer_that_starts_again_gets_the_simulator_introduced_anew(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any, owes: str
+) -> None:
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    simulator = connect(make_relay(port).port)
+    reply = simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    reply.result(LONG_S)
+    if owes == "trainer":
+        reply = simulator.later(simulator.exchange, messages.step())
+        bridge.next_tick()
+    kill(bridge)
+    successor = make_bridge()
+    successor.listen(port=port)
+    if owes == "simulator":
+        reply = simulator.later(simulator.exchange, messages.step())
+    reset = successor.answered(reply)
+    assert reset.header.status == 200
+    assert reset.unity_input.rl_input.command == CommandProto.RESET
+    reply = simulator.later(simulator.exchange, messages.step([(7, 8, 9)]))
+    tick = successor.next_tick()
+    assert list(tick.new_specs) == [BALL]
+    assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
+    successor.act(tick, 0.5)
+    assert actions_in(reply.result(LONG_S)) == [[0.5, 0.5]]
+
+
+def test_a_trainer_that_stays_away_ends_the_relay(
+    make_relay: Any, connect: Any, messages: Any, free_port: int
+) -> None:
+    relay = make_relay(free_port, timeout_wait_s=1.0)
+    simulator = connect(relay.port)
+    call = simulator.later(simulator.exchange, messages.introduction())
+    error = relay.end()
+    assert isinstance(error, TrainerLost)
+    assert f"the trainer at 127.0.0.1:{free_port} was not reached within 1 s (timeout_wait)" in str(error)
+    assert simulator.refusal(call) == str(error)
+
+
+def test_a_simulator_that_is_gone_is_reported(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = make_bridge()
+    relay = make_relay(bridge.listen(port=0))
+    simulator = connect(relay.port)
+    simulator.later(simulator.start, messages.first_step())
+    tick = bridge.next_tick()
+    simulator._channel.close()
+    assert bridge.next_departure().simulator == tick.simulator
+    assert re.search(r"Relay: simulator 0 \(\S+\): closed its connection while it waited", caplog.text)
+
+
+def test_a_simulator_that_says_goodbye_is_no_loss(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    relay = make_relay(bridge.listen(port=0))
+    simulator = connect(relay.port)
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    simulator.later(simulator.exchange, messages.goodbye())
+    assert "stopped by itself (status 400)" in bridge.next_departure().reason
+    while relay.relay._simulators:  # its place is free at once, not when its time is up
+        assert bridge.receive(0.02) == []
+    successor = connect(relay.port)
+    successor.later(successor.start, messages.first_step())
+    assert bridge.next_tick().simulator == 1
+
+
+def test_a_silent_simulator_is_timed_out(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge()
+    simulator = connect(make_relay(bridge.listen(port=0), timeout_wait_s=1.0).port)
+    simulator.later(simulator.start, messages.first_step())
+    bridge.act(bridge.next_tick())
+    assert "stopped by itself" in bridge.next_departure().reason
+
+
+class TestSecured:
+    """A port with TLS and a token."""
+
+    @pytest.fixture
+    def access(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteAccess:
+        pytest.importorskip("cryptography")
+        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
+        return RemoteAccess.open()
+
+    @staticmethod
+    def code_of(access: RemoteAccess, port: int, **changes: Any) -> JoinCode:
+        code = access.join_code()
+        assert code is not None
+        return replace(code, addresses=(f"127.0.0.1:{port}",), **changes)
+
+    def test_a_line_that_breaks_is_dialed_anew(
+        self, make_bridge: Any, make_relay: Any, connect: Any, messages: Any, access: RemoteAccess
+    ) -> None:
+        bridge = make_bridge()
+        with Proxy(bridge.listen("127.0.0.1", 0, access)) as line:
+            code = self.code_of(access, line.port)
+            simulator = connect(make_relay(lambda: TrainerConnection(code)).port)
+            played = simulator.later(count_up, simulator, messages, 4)
+            for number in range(4):
+                tick = bridge.next_tick()
+                line.break_lines()
+                bridge.act(tick, number)
+            while not played.done():
+                assert bridge.receive(0.02) == []
+        assert played.result() == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"token": "x" * 24}, "answered UNAUTHENTICATED"),
+            ({"fingerprint": bytes(32)}, "no token was sent"),
+        ],
+    )
+    def test_a_code_of_another_trainer_ends_the_relay(
+        self,
+        make_bridge: Any,
+        make_relay: Any,
+        connect: Any,
+        messages: Any,
+        access: RemoteAccess,
+        changes: dict[str, Any],
+        message: str,
+    ) -> None:
+        bridge = make_bridge()
+        code = self.code_of(access, bridge.listen("127.0.0.1", 0, access), **changes)
+        relay = make_relay(lambda: TrainerConnection(code))
+        simulator = connect(relay.port)
+        call = simulator.later(simulator.exchange, messages.introduction())
+        while relay._thread.is_alive():
+            assert bridge.receive(0.02) == []
+        assert message in str(relay.error)
+        assert simulator.refusal(call) == str(relay.error)
+        assert bridge.simulators == {}
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
+class TestLaunched:
+    """Programs that the relay starts."""
+
+    def test_they_play_until_the_trainer_has_enough(
+        self, make_bridge: Any, make_relay: Any, simulator_program: Callable[[str], Command]
+    ) -> None:
+        bridge = make_bridge()
+        relay = make_relay(bridge.listen(port=0), simulator_program("introduce confirm first forever"), 2)
+        for tick in bridge.next_events(2):
+            bridge.act(tick)
+        assert {tick.simulator for tick in bridge.next_events(2)} == {0, 1}
+        bridge.close()
+        assert relay.end() is None
+
+    def test_one_that_is_killed_is_started_again_and_its_last_words_reach_the_trainer(
+        self,
+        make_bridge: Any,
+        make_relay: Any,
+        simulator_program: Callable[[str], Command],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        bridge = make_bridge()
+        program = simulator_program("print introduce confirm first forever")
+        make_relay(bridge.listen(port=0), program)
+        tick = bridge.next_tick()
+        bridge.act(tick)
+        tick = bridge.next_tick()
+        os.kill(pid_of(tick), signal.SIGKILL)
+        bridge.next_departure()
+        restarted = bridge.next_tick()
+        assert pid_of(restarted) != pid_of(tick)
+        assert "was killed by SIGKILL; starting it again; its last lines" in caplog.text
+        assert "  the ball is lost" in caplog.text
+
+    def test_one_that_fails_before_its_first_step_ends_the_relay(
+        self, make_bridge: Any, make_relay: Any, simulator_program: Callable[[str], Command]
+    ) -> None:
+        bridge = make_bridge()
+        relay = make_relay(bridge.listen(port=0), simulator_program("introduce print exit"))
+        while relay._thread.is_alive():
+            bridge.receive(0.05)
+        assert isinstance(relay.error, LaunchError)
+        assert "exited with code 3, before its first step" in str(relay.error)
+
+    def test_one_that_fails_too_often_ends_the_relay(
+        self, make_bridge: Any, make_relay: Any, simulator_program: Callable[[str], Command]
+    ) -> None:
+        bridge = make_bridge()
+        program = simulator_program("introduce confirm first step exit")
+        relay = make_relay(bridge.listen(port=0), program, max_lifetime_restarts=1)
+        while relay._thread.is_alive():
+            for event in bridge.receive(0.05):
+                if hasattr(event, "steps"):
+                    bridge.act(event)
+        assert isinstance(relay.error, SimulatorLost)
+        assert "already started again 1 of at most 1 times" in str(relay.error)
+
+    def test_a_stranger_at_its_port_is_refused(
+        self, make_bridge: Any, make_relay: Any, connect: Any, messages: Any, simulator_program: Any
+    ) -> None:
+        bridge = make_bridge()
+        relay = make_relay(bridge.listen(port=0), simulator_program("introduce confirm first forever"))
+        bridge.act(bridge.next_tick())
+        (endpoint,) = relay.relay._simulators
+        stranger = connect(endpoint.port)
+        refused = stranger.later(stranger.exchange, messages.introduction())
+        assert "its place is taken" in stranger.refusal(refused)

@@ -1,0 +1,1 @@
+"""The functions behind commands that make several runs."""

@@ -1,0 +1,122 @@
+"""Sweeps of hyperparameters from a program."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Unpack
+
+from pydantic import ValidationError
+
+from trainer_service.api.arguments import named
+from trainer_service.api.configuration import Configuration
+from trainer_service.api.environments import EnvironmentLike, environment_for
+from trainer_service.api.experiments.runs import (
+    SpaceLike,
+    experiment_folder,
+    place_of_jobs,
+    require_experiment_arguments,
+    runs_configuration,
+)
+from trainer_service.api.run_arguments import RunArguments
+from trainer_service.api.train import stop_signals
+from trainer_service.config.reading.document import dotted
+from trainer_service.config.section import plain_message, root_errors
+from trainer_service.errors import ConfigError
+from trainer_service.experiments.space import read_space
+from trainer_service.experiments.sweep import SweepResult, SweepSettings, run_sweep, sample_trials
+from trainer_service.metrics.console import Console
+from trainer_service.training.stop_signals import StopSignals
+
+
+def sweep(
+    config: Configuration,
+    space: SpaceLike,
+    env: EnvironmentLike | None = None,
+    *,
+    trials: int = 20,
+    jobs: int = 1,
+    seeds: int = 1,
+    objective: str | None = None,
+    behavior: str | None = None,
+    direction: str = "maximize",
+    sampler: str = "tpe",
+    pruner: str = "median",
+    total_steps: int | None = None,
+    wall_clock: float | str | None = None,
+    env_args: Sequence[str] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    verbose: int = 2,
+    stop: StopSignals | None = None,
+    **settings: Unpack[RunArguments],
+) -> SweepResult:
+    """Searches hyperparameters, as ``mlagents-style sweep`` does. Needs Optuna.
+
+    Each trial is a run in a process of its own. It returns when the trials are done, a limit is reached, or a signal
+    asked it to stop; running trials are saved then, and ``resume=True`` continues the sweep.
+
+    Args:
+        config: the configuration of all trials, see ``train``.
+        space: the parameters to search, see docs/sweeps.md.
+        env: the environment, see ``train``; one that has a name.
+        trials: number of trials, with those of a resumed sweep.
+        jobs: trials at a time.
+        seeds: runs of each trial, whose mean is its score.
+        objective: a key of metrics.jsonl or a tag of TensorBoard; None is the return.
+        behavior: the behavior whose score counts; None is the mean of all.
+        direction: ``maximize`` or ``minimize``.
+        sampler: ``tpe`` or ``random``.
+        pruner: ``median``, ``hyperband`` or ``none``.
+        total_steps: agent steps of all trials together after which no other begins.
+        wall_clock: seconds, or a text such as ``2h``, after which running trials are saved and the sweep ends.
+        env_args, env_kwargs: arguments of the environment, see ``train``.
+        dry_run: whether to return the trials that a sweep begins with, without running any.
+        verbose: 0 shows nothing, 1 warnings, 2 a line for each trial.
+        stop: signals that ask it to end, entered already; if None, those that come from here on.
+        settings: other arguments of ``train``. ``run_id`` names the sweep's folder (default ``sweep``); ``resume``
+            continues the sweep there; ``seed`` is that of the sampler and of each trial's first run; ``ray_address``
+            is a Ray cluster that runs the trials.
+
+    Raises:
+        UserError: something in the space, the configuration or the folder cannot be used, or trials fail.
+    """
+    require_experiment_arguments(settings, "sweep")
+    options = _settings_of(
+        trials=trials, jobs=jobs, seeds=seeds, seed=settings.pop("seed", None), objective=objective,
+        behavior=behavior, direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps,
+        wall_clock=wall_clock,
+    )  # fmt: skip
+    folder = experiment_folder(settings, "sweep")
+    resume = bool(settings.pop("resume", None))
+    ray_address, insecure_ray = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
+    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
+    configuration = runs_configuration(config, settings, environment)
+    name = "space" if isinstance(space, Mapping) else os.fspath(space)
+    parameters = read_space(space if isinstance(space, Mapping) else Path(space))
+    if dry_run:
+        sampled = sample_trials(parameters, configuration, options, name)
+        return SweepResult(folder=folder, objective="", trials=tuple(sampled))
+    with ExitStack() as stack:
+        stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
+        stop = stop or stack.enter_context(stop_signals())
+        place = stack.enter_context(place_of_jobs(ray_address, options.jobs, insecure=insecure_ray))
+        return run_sweep(
+            parameters, configuration, options, folder, name=name, resume=resume, stop=stop, place=place
+        )
+
+
+sweep = named(sweep, RunArguments)
+
+
+def _settings_of(**given: Any) -> SweepSettings:
+    """The settings of a sweep. Raises ConfigError with all mistakes."""
+    try:
+        return SweepSettings(**given)
+    except ValidationError as error:
+        raise ConfigError(
+            *(f"{dotted(details['loc'])}: {plain_message(details)}" for details in root_errors(error))
+        ) from None

@@ -1,0 +1,1 @@
+"""Commands of which one end is on another machine."""

@@ -1,0 +1,1 @@
+"""Settings for an environment without a configuration: a probe of the environment, rules, and a commented YAML."""

@@ -1,0 +1,121 @@
+"""The start of a run without a configuration: the environment is looked at, and settings are chosen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainer_service.callbacks import Callback, RunView
+from trainer_service.collection.attach_port import AttachPort
+from trainer_service.collection.launching import command_of
+from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.config.reading.merge import merged
+from trainer_service.errors import UserError
+from trainer_service.runs.files import write_atomic
+from trainer_service.runs.layout import RunLayout
+from trainer_service.suggestions.copies import with_copies
+from trainer_service.suggestions.document import Suggestion, suggestion_of
+from trainer_service.suggestions.probe import probe
+from trainer_service.training.learner_ranks import serves_rank_0
+from unity_bridge.programs.executables import bundled_command
+from unity_bridge.programs.program_environment import ProgramEnvironment
+
+_logger = logging.getLogger(__name__)
+
+
+class SuggestionWriter(Callback):
+    """Writes a suggestion into the folder of the run that uses it."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def on_run_start(self, run: RunView) -> None:
+        write_atomic(RunLayout(run.folder).suggestion, self._text)
+
+
+def without_configuration(
+    options: RunOptions,
+    overrides: Mapping[str, Any],
+    *,
+    given: ProgramEnvironment | None = None,
+    wanted: bool | None = None,
+    attach_port: AttachPort | None = None,
+) -> tuple[RunOptions, list[Callback]]:
+    """The options of a run that was started without a configuration, and a callback that records the suggestion.
+
+    Args:
+        options: the built-in settings with what the command line says.
+        overrides: what the command line says, which wins over a suggestion.
+        given: the object that is the environment, if it has no name.
+        wanted: whether settings are suggested; None suggests them for environments that are started.
+        attach_port: where a simulator may attach to be looked at.
+
+    Raises:
+        UserError: the environment has no agents.
+        BridgeError: the simulator could not be started, or failed.
+    """
+    saved, is_started = options.checkpoint_settings, options.env_settings.env_path is not None
+    if wanted is False or serves_rank_0():
+        return options, []
+    earlier = RunLayout(Path(saved.results_dir, saved.run_id)).suggestion
+    if saved.resume or saved.inference:
+        return (
+            _from_text(earlier.read_text("utf-8"), options, overrides) if earlier.is_file() else options
+        ), []
+    if not (is_started or wanted):
+        _logger.info(
+            "No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest to look at one "
+            "first."
+        )
+        return options, []
+    found = look_at(options, given, attach_port)
+    for line in found.lines():
+        _logger.info("Suggested for %s", line)
+    if not is_started:
+        _logger.info("The settings are chosen. Start the simulator again to train.")
+    text = found.to_yaml()
+    return _from_text(text, options, overrides), [SuggestionWriter(text)]
+
+
+def look_at(
+    options: RunOptions, given: ProgramEnvironment | None, attach_port: AttachPort | None = None
+) -> Suggestion:
+    """Plays the environment of a run at random, and suggests settings for it."""
+    environment = options.env_settings
+    if environment.env_path is None:
+        if attach_port is None:
+            raise UserError("env: expected an environment to look at, got none")
+        access = attach_port.access()
+        _logger.info("A simulator is needed to suggest settings for: start it now.")
+        return suggestion_of(probe(options, lambda bridge: attach_port.listen(bridge, access, None)), {})
+    arguments = with_copies(environment.env_path, environment.env_args or ())
+    options = with_env_args(options, arguments)
+    command = command_of(options) if given is None else bundled_command(given.env, arguments, given)
+    assert command is not None
+    features = probe(options, lambda bridge: bridge.launch(command))
+    named: dict[str, Any] = {} if given is not None else {"env_path": environment.env_path}
+    return suggestion_of(features, {**named, **({"env_args": list(arguments)} if arguments else {})})
+
+
+def with_env_args(options: RunOptions, arguments: Sequence[str] | None) -> RunOptions:
+    """The options with other arguments of the simulators."""
+    changed = {"env_args": None if arguments is None else tuple(arguments)}
+    return options.model_copy(update={"env_settings": options.env_settings.model_copy(update=changed)})
+
+
+def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:
+    """The options that a suggestion makes with the command line, whose default settings hold for each behavior."""
+    values = yaml.safe_load(text)
+    defaults = overrides.get("default_settings") or {}
+    values["behaviors"] = {name: merged(settings, defaults) for name, settings in values["behaviors"].items()}
+    environment = values.pop("env_settings", {})
+    given = options.env_settings.env_args
+    if options.env_settings.env_path is not None and given:
+        environment["env_args"] = with_copies(options.env_settings.env_path, given)
+    others = {key: value for key, value in overrides.get("env_settings", {}).items() if key != "env_args"}
+    lying_over = {**overrides, "env_settings": {**environment, **others}}
+    return parse_run_options(values, lying_over, label="suggested settings").options

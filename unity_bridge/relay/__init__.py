@@ -1,0 +1,1 @@
+"""The relay: simulators on this machine, whose trainer runs on another."""
