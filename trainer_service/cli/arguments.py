@@ -745,7 +745,9 @@ def _add_push(commands: Any) -> None:
         "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
     )
     push.add_argument("--private", action="store_true", help="make a new repository private")
-    push.add_argument("--commit-message", default="Push to Hub", metavar="TEXT")
+    push.add_argument(
+        "--commit-message", default="Push to Hub", metavar="TEXT", help="of the upload (default Push to Hub)"
+    )
     push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
     push.add_argument(
         "--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)"
@@ -761,7 +763,7 @@ def _add_push(commands: Any) -> None:
     )
     push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
     push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
-    push.add_argument("--results-dir", default="results", metavar="DIR")
+    push.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
     push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
     push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
@@ -773,7 +775,7 @@ def _add_load(commands: Any) -> None:
         "nothing of it. Takes the flags of mlagents-load-from-hf, too.",
     )  # fmt: skip
     which = load.add_mutually_exclusive_group(required=True)
-    which.add_argument("repo", nargs="?", metavar="USER/NAME")
+    which.add_argument("repo", nargs="?", metavar="USER/NAME", help="the repository")
     which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
     load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
     load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")
