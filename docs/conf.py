@@ -1,5 +1,6 @@
 """Sphinx's settings: the pages of this repository as they stand, so that links between them work here as on GitHub."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -15,12 +16,21 @@ release = version = __version__
 
 # The root of the repository is the root of the pages, for they link to files all over it.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "examples/**/*.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/notebooks/*.ipynb", "examples/**/*.md"]
 exclude_patterns = ["docs/_build"]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml"]
-myst_enable_extensions = ["dollarmath"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "mathml",
+    "markdown_pages",
+]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4  # as GitHub names them
+nb_execution_mode = "off"  # tests/test_notebooks.py runs them
 highlight_language = "text"
 autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
 autodoc_typehints_description_target = "documented"
@@ -28,6 +38,22 @@ autodoc_member_order = "bysource"
 
 html_theme = "furo"
 html_title = f"{project} {version}"
+html_favicon = "_static/favicon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}
+# The versions that stand beside this one on the site: names of folders, such as "main 0.2.0 0.1.0".
+html_context = {"other_versions": os.environ.get("DOCS_VERSIONS", "").split()}
 
 _START = '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={}">\n'
 

@@ -32,6 +32,7 @@ from trainer_service.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
+from unity_bridge.simulators.registry import GROUP_SCENES, SCENES
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -39,9 +40,7 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted(
     [
         *REPOSITORY.glob("*.md"),
-        *(REPOSITORY / "docs").glob("*.md"),
-        *(REPOSITORY / "docs/results").glob("*.md"),
-        *(REPOSITORY / "docs/trainers").glob("*.md"),
+        *(page for page in (REPOSITORY / "docs").rglob("*.md") if "_build" not in page.parts),
     ]
 )
 
@@ -231,12 +230,26 @@ def test_a_page_names_every_bundled_configuration(config: Path) -> None:
 
 
 def test_the_site_has_every_page_and_every_public_name() -> None:
-    listed = re.findall(r"^(?:\.\./)?[\w/.-]+$", "".join(blocks_of_contents()), re.MULTILINE)
+    listed = re.findall(r"^(?:.+<)?((?:\.\./)?[\w/.-]+)>?$", "".join(blocks_of_contents()), re.MULTILINE)
     pages = {(REPOSITORY / "docs" / f"{name}.md").resolve() for name in listed}
     assert set(PAGES) - pages == {REPOSITORY / "docs" / "index.md"}
+    notebooks = {path.relative_to(REPOSITORY / "docs") for path in (REPOSITORY / "docs").glob("*/*.ipynb")}
+    assert {path.with_suffix("").as_posix() for path in notebooks} <= set(listed)
     reference = text_of(REPOSITORY / "docs" / "api.md")
     missing = {name for name in trainer_service.__all__ if f"trainer_service.{name}\n" not in reference}
     assert missing == {"__version__"}
+
+
+def test_the_gallery_shows_every_bundled_scene_and_stays_small() -> None:
+    text = text_of(REPOSITORY / "docs" / "gallery.md")
+    scenes = {*SCENES, *GROUP_SCENES} - {"switch3"}  # which looks like switch2 and switch4
+    assert set(re.findall(r"--env=sim:(\w+)$", text, re.MULTILINE)) == scenes
+    films = sorted((REPOSITORY / "docs/images/gallery").glob("*.gif"))
+    assert {film.stem for film in films} == scenes
+    assert all(f":img-top: images/gallery/{film.name}" in text for film in films)
+    sizes = [film.stat().st_size for film in films]
+    assert max(sizes) <= 150_000
+    assert sum(sizes) <= 1_500_000
 
 
 def blocks_of_contents() -> list[str]:

@@ -23,6 +23,9 @@ _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
 
 
+_RUNS = "the folder of all runs (default results)"
+_DEVICE = "cpu, cuda, cuda:0 … (default cpu)"
+
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
 """What argparse says of a value that is no number."""
 
@@ -254,7 +257,7 @@ def _add_check(commands: Any) -> None:
     check = _command(commands, "check", help="validate configurations without running them")
     check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
     _add_json(check)
-    check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml")
+    check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml", help="what to validate")
 
 
 def _add_configs(commands: Any) -> None:
@@ -305,8 +308,8 @@ def _add_evaluate(commands: Any) -> None:
     evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     _add_json(evaluate)
     _add_film(evaluate)
-    evaluate.add_argument("--results-dir", default="results", metavar="DIR")
-    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    evaluate.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -367,7 +370,7 @@ def _add_compare(commands: Any) -> None:
         help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
     )  # fmt: skip
     _add_json(compare)
-    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_report(commands: Any) -> None:
@@ -381,7 +384,7 @@ def _add_report(commands: Any) -> None:
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
     )
     _add_json(report)
-    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_status(commands: Any) -> None:
@@ -393,7 +396,7 @@ def _add_status(commands: Any) -> None:
     )  # fmt: skip
     status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
     _add_json(status)
-    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR")
+    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
 
 
 def _add_play(commands: Any) -> None:
@@ -420,8 +423,8 @@ def _add_play(commands: Any) -> None:
     _add_json(play)
     _add_film(play)
     _add_settings(play, "time_scale", "no_graphics")
-    play.add_argument("--results-dir", default="results", metavar="DIR")
-    play.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    play.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    play.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     play.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -450,7 +453,7 @@ def _add_watch(commands: Any) -> None:
         "--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws"
     )
     _add_page(watch)
-    watch.add_argument("--results-dir", default="results", metavar="DIR")
+    watch.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
     watch.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -461,7 +464,7 @@ def _add_demo(commands: Any) -> None:
         "run is results/demo; a run demo that exists is overwritten.",
     )  # fmt: skip
     _add_page(demo)
-    demo.add_argument("--results-dir", default="results", metavar="DIR")
+    demo.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
 
 
 def _add_page(command: Any) -> None:
@@ -500,8 +503,8 @@ def _add_record_demo(commands: Any) -> None:
     record.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
     record.add_argument("--force", action="store_true", help="replace a file that exists")
     _add_json(record)
-    record.add_argument("--results-dir", default="results", metavar="DIR")
-    record.add_argument("--torch-device", default="cpu", metavar="DEVICE")
+    record.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    record.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
     record.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
 
@@ -659,9 +662,12 @@ def _add_doctor(commands: Any) -> None:
         commands, "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
         description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
     )  # fmt: skip
-    doctor.add_argument("trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml")
+    doctor.add_argument(
+        "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
+        help="a configuration to validate",
+    )  # fmt: skip
     doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
-    doctor.add_argument("--no-graphics", action="store_true")
+    doctor.add_argument("--no-graphics", action="store_true", help="start the simulator without a window")
     doctor.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
     doctor.add_argument("--results-dir", metavar="DIR", help="where results would go (default results)")
     doctor.add_argument(
@@ -714,7 +720,7 @@ def _add_relay(commands: Any) -> None:
 
 def _add_export(commands: Any) -> None:
     export = _command(commands, "export", help="write the ONNX models of a run again, from its checkpoints")
-    export.add_argument("run_id", metavar="RUN_ID")
+    export.add_argument("run_id", metavar="RUN_ID", help="the run")
     which = export.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="this checkpoint")
@@ -722,7 +728,7 @@ def _add_export(commands: Any) -> None:
         "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
     )
     _add_json(export)
-    export.add_argument("--results-dir", default="results", metavar="DIR")
+    export.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
 
 
 def _add_import(commands: Any) -> None:
@@ -754,7 +760,9 @@ def _add_push(commands: Any) -> None:
         "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
     )
     push.add_argument("--private", action="store_true", help="make a new repository private")
-    push.add_argument("--commit-message", default="Push to Hub", metavar="TEXT")
+    push.add_argument(
+        "--commit-message", default="Push to Hub", metavar="TEXT", help="of the upload (default Push to Hub)"
+    )
     push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
     push.add_argument(
         "--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)"
@@ -771,7 +779,7 @@ def _add_push(commands: Any) -> None:
     push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
     push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
     _add_json(push)
-    push.add_argument("--results-dir", default="results", metavar="DIR")
+    push.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
     push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
     push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
 
@@ -783,7 +791,7 @@ def _add_load(commands: Any) -> None:
         "nothing of it. Takes the flags of mlagents-load-from-hf, too.",
     )  # fmt: skip
     which = load.add_mutually_exclusive_group(required=True)
-    which.add_argument("repo", nargs="?", metavar="USER/NAME")
+    which.add_argument("repo", nargs="?", metavar="USER/NAME", help="the repository")
     which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
     load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
     load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")

@@ -209,7 +209,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     Raises:
         SceneError: an argument that cannot be used.
     """
-    parser = _parser()
+    parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
     _refuse_misspelt(parser, unknown)
     if arguments.record and (problem := recording_problem(arguments.record)):
@@ -226,7 +226,7 @@ class _Parser(argparse.ArgumentParser):
         raise SceneError(message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="simulate",
         allow_abbrev=False,

@@ -15,40 +15,51 @@ INK: Color = (60, 64, 72)
 
 
 class Canvas:
-    """A white page to draw on; pixels() returns the picture."""
+    """A white page to draw on; pixels() returns the picture. Coordinates and lengths are multiplied by the scale."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, scale: int = 1) -> None:
         from PIL import Image, ImageDraw  # a simulator that nobody watches starts without it
 
-        self._image = Image.new("RGB", (width, height), PAPER)
+        self._scale = scale
+        self._outline = (scale + 1) // 2
+        self._image = Image.new("RGB", (scale * width, scale * height), PAPER)
         self._draw = ImageDraw.Draw(self._image)
 
     def polygon(self, points: Sequence[Point], fill: Color, outline: Color = INK) -> None:
-        self._draw.polygon(list(points), fill=fill, outline=outline)
+        self._draw.polygon(
+            [self._at(point) for point in points], fill=fill, outline=outline, width=self._outline
+        )
 
     def rectangle(self, corner: Point, opposite: Point, fill: Color = PAPER, outline: Color = INK) -> None:
-        self._draw.rectangle([corner, opposite], fill=fill, outline=outline)
+        corners = [self._at(corner), self._at(opposite)]
+        self._draw.rectangle(corners, fill=fill, outline=outline, width=self._outline)
 
     def circle(self, center: Point, radius: float, fill: Color, outline: Color = INK) -> None:
         x, y = center
-        self._draw.ellipse([(x - radius, y - radius), (x + radius, y + radius)], fill=fill, outline=outline)
+        corners = [self._at((x - radius, y - radius)), self._at((x + radius, y + radius))]
+        self._draw.ellipse(corners, fill=fill, outline=outline, width=self._outline)
 
     def line(self, start: Point, end: Point, color: Color = INK, width: int = 2) -> None:
-        self._draw.line([start, end], fill=color, width=width)
+        self._draw.line([self._at(start), self._at(end)], fill=color, width=self._scale * width)
 
     def text(self, corner: Point, text: str, color: Color = INK) -> None:
         """Writes a line of text in Pillow's own font. corner: the left upper one."""
-        self._draw.text(corner, text, fill=color)
+        self._draw.text(self._at(corner), text, fill=color)
 
     def paste(self, pixels: NDArray[np.uint8], left: int, top: int) -> None:
-        """Copies pixels in. RGB, shape [height, width, 3]."""
+        """Copies pixels in, each magnified by the scale. RGB, shape [height, width, 3]."""
         from PIL import Image
 
-        self._image.paste(Image.fromarray(pixels), (left, top))
+        magnified = pixels.repeat(self._scale, axis=0).repeat(self._scale, axis=1)
+        self._image.paste(Image.fromarray(magnified), (self._scale * left, self._scale * top))
 
     def pixels(self) -> NDArray[np.uint8]:
         """RGB, shape [height, width, 3]."""
         return np.asarray(self._image, np.uint8)
+
+    def _at(self, point: Point) -> Point:
+        x, y = point
+        return self._scale * x, self._scale * y
 
 
 def grid_cells(count: int, cell: tuple[int, int], columns: int = 4) -> tuple[list[tuple[int, int]], int, int]:

@@ -12,6 +12,9 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.rendering.drawing import Canvas, grid_cells
 from unity_bridge.simulators.scene import Steps
 
+LARGEST = (800, 420)
+"""Limits of the width and height, in pixels, to which the picture of a single copy is magnified."""
+
 
 class ArrayScene(ABC):
     """A scene of C copies: its seed, its academy, and the picture of some of the copies."""
@@ -50,10 +53,16 @@ class ArrayScene(ABC):
 
     def render(self) -> NDArray[np.uint8]:
         corners, width, height = grid_cells(min(self._copies, self.shown), self.cell, self.columns)
-        canvas = Canvas(width, height)
+        canvas = Canvas(width, height, scale=self._scale())
         for copy, (left, top) in enumerate(corners):
             self._draw(canvas, copy, left, top)
         return canvas.pixels()
+
+    def _scale(self) -> int:
+        """The magnification of the picture: a single copy fills ``LARGEST``, several keep their size."""
+        if self._copies > 1:
+            return 1
+        return max(1, min(largest // side for largest, side in zip(LARGEST, self.cell, strict=True)))
 
     def close(self) -> None:
         """A scene of arrays holds nothing that must be freed."""
