@@ -31,7 +31,7 @@ def write_markdown(app: Sphinx, failure: Exception | None) -> None:
     for page in sorted(app.env.found_docs):
         _write_page(app, page)
     linked = (str(file) for file in (*app.env.dlfiles, *app.env.images))
-    for file in sorted(each for each in linked if not each.startswith(_OUTPUT)):
+    for file in sorted(each for each in linked if not each.startswith((_OUTPUT, ".."))):
         target = Path(app.outdir, file)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(app.srcdir, file), target)
