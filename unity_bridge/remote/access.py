@@ -82,6 +82,10 @@ class RemoteAccess:
                 LOGGER.warning("The certificate stays as it was: %s", error)
         self._announce()
 
+    def close(self) -> None:
+        """Reports the calls that were refused since the last report; called when the port closes."""
+        self._admission.report(is_last=True)
+
     def announce(self, host: str, port: int) -> None:
         """Logs the join code of the port, and until when it holds."""
         self._addresses = reachable_addresses(host, port)

@@ -62,10 +62,11 @@ class Admission:
             why = "its token is wrong, has ended or was revoked" if given else "it carries no token"
             return self._refused(peer, f"{why}: use the join code that the trainer prints now")
 
-    def report(self) -> None:
-        """Logs how many calls were refused, at most once a minute."""
+    def report(self, *, is_last: bool = False) -> None:
+        """Logs how many calls were refused, at most once a minute, unless no report follows."""
         with self._lock:
-            if not self._unreported or self._clock() < self._reported_at + WINDOW_S:
+            is_due = is_last or self._clock() >= self._reported_at + WINDOW_S
+            if not self._unreported or not is_due:
                 return
             hosts = [f"{host} ({count})" for host, count in self._unreported.most_common(_MOST_REPORTED)]
             more = len(self._unreported) - len(hosts)

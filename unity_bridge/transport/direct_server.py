@@ -70,6 +70,7 @@ class DirectServer:
         self._inbox.unwatch(self._turns.pass_on)
         if self._service.security is not None:
             self._inbox.unwatch(self._service.security.watch)
+            self._service.security.close()
         self._server.shutdown(self._inbox.completion_queue, self._on_shutdown)
         self._serve_until_down(_FLUSH_S)
         if not self._is_down:

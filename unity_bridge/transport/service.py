@@ -37,6 +37,10 @@ class PortSecurity(Protocol):
         """Does what is due; called about once a second while the port is open."""
         ...
 
+    def close(self) -> None:
+        """Does what is left; called when the port closes."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:

@@ -59,6 +59,7 @@ class ThreadedServer:
         self._inbox.unwatch(self._turns.pass_on)
         if self._service.security is not None:
             self._inbox.unwatch(self._service.security.watch)
+            self._service.security.close()
         self._server.stop(_FLUSH_S).wait()
         self._threads.shutdown()
 

@@ -97,6 +97,11 @@ def test_refused_calls_are_reported_once_a_minute(
         admission.report()
         admission.report()
         assert caplog.messages[1:] == ["Refused calls without a valid token: 1, of [2001:db8::7] (1)."]
+        admission.refusal("ipv4:10.0.0.1:1", WRONG)
+        admission.report()
+        assert len(caplog.messages) == 2
+        admission.report(is_last=True)
+        assert caplog.messages[2:] == ["Refused calls without a valid token: 1, of 10.0.0.1 (1)."]
     assert "token-than" not in caplog.text
 
 
