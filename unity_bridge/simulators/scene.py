@@ -131,7 +131,10 @@ def step_batch(
     group_ids: NDArray[np.int64] | None = None,
     group_rewards: NDArray[np.float32] | None = None,
 ) -> StepBatch:
-    """A batch of agents; by default everything is allowed, no episode ended and there are no groups."""
+    """A batch of agents; by default no episode ended and there are no groups.
+
+    allowed_actions: shape [N, sum of branches]; needed where there are discrete branches.
+    """
     rows = len(agent_ids)
     none = np.zeros(rows, np.bool_)
     return StepBatch(
