@@ -43,7 +43,7 @@ def watch(
     Raises:
         UserError: no such run, an environment that the policies do not fit, or a package of the extra ``watch`` is
             missing.
-        SceneError: the environment cannot be opened.
+        SceneError: the environment failed.
     """
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     if run is None:
@@ -99,14 +99,17 @@ def watch_player(
         options, lessons, run_id = options_of(player), read_lessons(player.status), player.path.name
     elif environment.env_path is None:
         raise UserError("env: expected an environment to watch, got none")
-    with one_thread(), opened_scene(environment.program(options, run_id), options, lessons, seed) as scene:
+    # A run of simulators that attached names none to open: then its curve is all there is to show.
+    is_named = environment.env_path is not None or options.env_settings.env_path is not None
+    command = environment.program(options, run_id) if is_named else None
+    with one_thread(), opened_scene(command, options, lessons, seed) as scene:
         if run is None and scene is None:
             raise UserError(
                 f"'{environment.env_path}' is a program that shows itself: expected a bundled environment"
             )
         others = parse_player(RANDOM) if isinstance(player, RunFolder) else player
         stage = Stage(follows=follow)
-        stage.about = about(scene, None, has_run=run is not None)
+        stage.about = about(scene, has_run=run is not None)
         acting = (
             run.load(checkpoint) if run is not None and not follow else player_source(others, scene, seed)
         )

@@ -12,7 +12,7 @@ from trainer_service.config import RunOptions
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
-from unity_bridge.side_channels import parameter_records
+from unity_bridge.side_channels import SideChannelRecord, parameter_records
 
 RECORDING_GRACE_S = 120.0
 """Seconds that a simulator which recorded may take to write the file at the end."""
@@ -39,6 +39,10 @@ class EvaluationSimulator:
         curriculum = self._curriculum(lessons)
         return [curriculum.describe(parameter) for parameter in curriculum.lessons]
 
+    def parameters(self, lessons: Mapping[str, int]) -> list[SideChannelRecord]:
+        """The messages that set every environment parameter to its lesson."""
+        return list(parameter_records(self._curriculum(lessons).messages()))
+
     @contextmanager
     def open(self, lessons: Mapping[str, int], *, film: Path | None = None) -> Iterator[Bridge]:
         """Starts the simulator, for as long as the context lasts.
@@ -50,7 +54,7 @@ class EvaluationSimulator:
         Raises:
             BridgeError: it could not be started.
         """
-        records = parameter_records(self._curriculum(lessons).messages())
+        records = self.parameters(lessons)
         settings = BridgeSettings(
             seed=self.seed,
             greeting=lambda simulator: records,

@@ -79,10 +79,10 @@ class EndlessPlay:
         self._stage.show({"curve": self._run.curve()})
 
 
-def about(scene: Scene | None, behavior_id: str | None, *, has_run: bool) -> About:
+def about(scene: Scene | None, *, has_run: bool) -> About:
     """The properties of a scene for the page; None for a program that shows itself."""
     if scene is None:
         return About(has_scene=False, has_run=has_run)
-    spec = scene.behaviors[behavior_id or next(iter(scene.behaviors))].action_spec
+    spec = next(iter(scene.behaviors.values())).action_spec
     keys: Sequence[tuple[str, str]] = [(each.key, each.text) for each in KeyMap(spec).bindings]
     return About(tuple(keys), tuple(spec.discrete_branches), True, has_run)

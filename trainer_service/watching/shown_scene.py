@@ -47,7 +47,6 @@ class ShownScene:
         seed: int,
         *,
         insight: Insight = lambda behavior_id, batch, row: {},
-        behavior_id: str | None = None,
     ) -> None:
         """
         Args:
@@ -55,12 +54,11 @@ class ShownScene:
             stage: has the controls, and shows the steps.
             seed: of the scene.
             insight: figures on the watched agent's decisions.
-            behavior_id: of the watched agent; None for the first that the scene has.
         """
         self._scene = scene
         self._stage = stage
         self._insight = insight
-        self.behavior_id = next(iter(scene.behaviors)) if behavior_id is None else behavior_id
+        self.behavior_id = next(iter(scene.behaviors))
         self._new_specs = dict(scene.behaviors)
         self._steps = scene.reset(seed)
         self._agent: int | None = None

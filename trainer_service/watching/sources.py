@@ -11,15 +11,15 @@ from typing import Any
 
 from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import PlayerName, RunOptions
-from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.players import actors_of, load_player
+from trainer_service.evaluation.simulator import EvaluationSimulator
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.runs.layout import RunLayout
 from trainer_service.watching.shown_scene import SceneExpertActors
 from unity_bridge.programs.executables import Command
-from unity_bridge.side_channels import pack_records, parameter_records
+from unity_bridge.side_channels import pack_records
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
 
 POINTS_OF_CURVE = 400
@@ -53,6 +53,9 @@ class RunSource:
         self._deterministic = deterministic
         self._seed = seed
         self._seen: Mapping[str, float] = {}
+        self._read = 0
+        """Bytes of the metrics that the curve is of: the page asks every second, and most often nothing is new."""
+        self._curve: list[dict[str, Any]] = []
 
     def load(self, which: str) -> Acting:
         """The policies of a checkpoint: ``last``, ``best`` or its step. Raises UserError where there is none."""
@@ -79,9 +82,12 @@ class RunSource:
 
     def curve(self) -> list[dict[str, Any]]:
         """Step and mean return of each summary, every behavior's, evenly thinned."""
-        points = []
+        metrics, points = RunLayout(self.folder).metrics, []
         try:
-            lines = RunLayout(self.folder).metrics.read_text(encoding="utf-8").splitlines()
+            size = metrics.stat().st_size
+            if size == self._read:
+                return self._curve
+            lines = metrics.read_text(encoding="utf-8").splitlines()
         except OSError:
             return []
         for line in lines:
@@ -94,7 +100,8 @@ class RunSource:
             if mean is not None:
                 points.append({"behavior": found["behavior"], "step": found["step"], "return": mean})
         stride = -(-len(points) // POINTS_OF_CURVE) or 1
-        return points[::stride]
+        self._read, self._curve = size, points[::stride]
+        return self._curve
 
 
 def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
@@ -108,12 +115,12 @@ def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
 
 @contextmanager
 def opened_scene(
-    command: Command, options: RunOptions, lessons: Mapping[str, int], seed: int
+    command: Command | None, options: RunOptions, lessons: Mapping[str, int], seed: int
 ) -> Iterator[Scene | None]:
     """An environment as a scene of this process that can be rendered; None for a program, such as a Unity build.
 
     Args:
-        command: starts the environment.
+        command: starts the environment; None for none.
         options, lessons: environment parameters, and the number of the lesson that each is in.
         seed: of the parameters' samplers.
 
@@ -123,16 +130,14 @@ def opened_scene(
     from unity_bridge.simulators import command as simulator
     from unity_bridge.simulators.registry import open_scene
 
-    if not command.is_bundled:
+    if command is None or not command.is_bundled:
         yield None
         return
-    curriculum = Curriculum(with_sampler_seeds(options.environment_parameters or {}, seed, anew=True))
-    curriculum.resume(lessons, {})
     opener: Callable[..., Scene] = open_scene if command.environment is None else command.environment.open
     try:
         arguments = simulator.parse([command.env, *command.arguments])
         academy = simulator.academy_for(arguments)
-        academy.receive(pack_records(parameter_records(curriculum.messages())))
+        academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
         scene = simulator.open_for(arguments, academy, opener, rendered=True)
     except SceneError as error:
         raise UserError(str(error)) from None

@@ -113,3 +113,22 @@ def test_what_cannot_be_watched_is_said(
     assert said.code == 2, said.err
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_run_of_simulators_that_attached_shows_its_curve_alone(
+    mlagents_style, opened: list[Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ("--set=behaviors.Basic.max_steps=300", "--set=behaviors.Basic.summary_freq=100")
+    assert mlagents_style("learn", "basic", "--env=sim:basic", "--run-id=far", *flags).code == 0
+    configuration = tmp_path / "results/far/configuration.yaml"
+    text = configuration.read_text(encoding="utf-8")
+    assert "env_path: sim:basic" in text
+    configuration.write_text(text.replace("env_path: sim:basic", "env_path: null"), encoding="utf-8")
+    page = Page("watch", "far", cwd=tmp_path)
+    opened.append(page)
+    page.enter()
+    assert json.loads(page.ask("/about").body)["has_scene"] is False
+    with page.frames() as frames:
+        curve = next(frame["curve"] for frame in frames if frame.get("curve"))
+    assert [point["step"] for point in curve][:2] == [100, 200]

@@ -25,7 +25,7 @@ from unity_bridge.simulators.scene import Scene
 
 
 def shown(scene: Scene, stage: Stage) -> ShownScene:
-    stage.about = about(scene, None, has_run=False)
+    stage.about = about(scene, has_run=False)
     return ShownScene(scene, stage, seed=1)
 
 
