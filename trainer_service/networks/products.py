@@ -146,14 +146,22 @@ class _Product(Function):
 def _multiplied(left: Tensor, right: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     multiply = cast(Callable[..., Tensor], _onednn())
     if left.dim() == 2:
-        return multiply(left, right.t(), bias, activation, [], "")
+        return multiply(left, _dense(right).t(), bias, activation, [], "")
     biases = [None] * len(left) if bias is None else list(bias.squeeze(1))
     if len(left) == 1:
-        return multiply(left[0], right[0].t(), biases[0], activation, [], "").unsqueeze(0)
+        return multiply(left[0], _dense(right[0]).t(), biases[0], activation, [], "").unsqueeze(0)
     products = left.new_empty((*left.shape[:2], right.shape[2]))
     for n, product in enumerate(products):
-        product.copy_(multiply(left[n], right[n].t(), biases[n], activation, [], ""))
+        product.copy_(multiply(left[n], _dense(right[n]).t(), biases[n], activation, [], ""))
     return products
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """The matrix without gaps between its rows or columns.
+
+    oneDNN takes the weights of a part of a wider layer as they lie, by a loop that is 500 times slower.
+    """
+    return matrix if matrix.is_contiguous() or matrix.t().is_contiguous() else matrix.contiguous()
 
 
 @cache
