@@ -43,6 +43,9 @@ TASKS = {
     "basic": Task("sim:basic", 2000, 500, 250, (16, 32, 64, 128)),
     "3dball": Task("sim:3dball", 48_000, 12_000, 3000, (64, 128, 256, 512)),
     "cartpole": Task("gym:CartPole-v1", 24_000, 6000, 1500, (64, 128, 256, 512)),
+    "hybrid": Task("sim:hybrid", 48_000, 8000, 2000, (64, 128, 256, 512)),
+    "lunarlander": Task("gym:LunarLander-v3", 160_000, 20_000, 5000, (64, 128, 256, 512)),
+    "hopper": Task("gym:Hopper-v5", 160_000, 20_000, 5000, (64, 128, 256, 512)),
 }
 
 

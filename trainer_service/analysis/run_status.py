@@ -134,11 +134,14 @@ def _progress(run: RunRecord, status: TrainingStatus, name: str) -> BehaviorProg
     final = None if saved.final_checkpoint is None else saved.final_checkpoint.steps
     steps = [record.steps for record in saved.checkpoints] + ([] if final is None else [final])
     told = max((int(curve.steps[-1]) for curve in run.curves.get(name, {}).values()), default=0)
+    max_steps = _max_steps(run, name)
+    # A behavior with a used budget acts on, unchanged, until the others have used theirs.
+    learned = told if max_steps is None else min(told, max_steps)
     return BehaviorProgress(
         step=max([told, *steps]),
-        max_steps=_max_steps(run, name),
+        max_steps=max_steps,
         saved_step=max(steps, default=None),
-        saved_at_end=final is not None and final >= told,
+        saved_at_end=final is not None and final >= learned,
         elo=saved.elo,
     )
 

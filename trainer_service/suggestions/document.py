@@ -65,8 +65,13 @@ def _facts_of(behavior: BehaviorFeatures) -> str:
     return (
         f"{behavior.agents} agents{groups}; {ends}, {behavior.length:.3g} decisions long, "
         f"{100 * behavior.truncated:.0f} % by truncation; rewards of size {behavior.reward_scale:.2g}, "
-        f"{100 * behavior.density:.2g} % of them unusual"
+        f"{_percent(behavior.density)} % of them unusual"
     )
+
+
+def _percent(share: float) -> str:
+    """A share in percent: rare events keep their digits."""
+    return f"{100 * share:.0f}" if share > 0.1 else f"{100 * share:.2g}"
 
 
 def _tree(choices: Sequence[Choice]) -> dict[str, Any]:

@@ -233,7 +233,10 @@ def test_runs_stand_as_their_folders_tell(make_run: MakeRun) -> None:
     finished = make_run("finished", SUMMARIES, settings={"max_steps": 200})
     finish(finished, 200)
     assert ending(finished) is Ending.FINISHED
-    resumed = make_run("resumed", [*SUMMARIES, (300, 3.0, 2.0)], settings={"max_steps": 200})
+    acting_on = make_run("acting-on", [*SUMMARIES, (300, 3.0, 2.0)], settings={"max_steps": 200})
+    finish(acting_on, 200)
+    assert ending(acting_on) is Ending.FINISHED, "it acted on while another behavior learned"
+    resumed = make_run("resumed", [*SUMMARIES, (300, 3.0, 2.0)], settings={"max_steps": 400})
     finish(resumed, 200)
     assert ending(resumed) is Ending.BROKEN_OFF, "its last save is of an earlier end"
     theirs = RunRecord(killed, ML_AGENTS, None, read_run(killed).curves)
