@@ -5,7 +5,8 @@
 Each task is a bundled configuration and the environment that it is made for. The score of a run is the mean return of
 its last checkpoint (of groups: the group return; of two sides: against random opponents). The ratio is
 (score - chance) / (tuned - chance), where chance is the score of random actions, tuned that of the configuration, and
-score that of ``learn --env X`` without a configuration, with 1.5 times the tuned steps. Finished runs are not repeated.
+score that of ``learn --env X`` without a configuration, with 1.5 times the tuned steps. Where the tuned run is left out (--kinds), the
+scene's scripted expert stands in its place. Finished runs are not repeated.
 The figures go to suggested_scores.json in the results folder.
 """
 
@@ -15,7 +16,7 @@ import json
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,6 @@ from measuring.scored_runs import call, parser_of, run_all, train
 from measuring.terminal import say
 
 from trainer_service.config import bundled_configs, load_run_options
-
-FACTOR = 1.5
-"""Steps of a run without a configuration, in those of the tuned one."""
 
 EPISODES = 200
 
@@ -45,6 +43,9 @@ class Task:
 
     versus: str = ""
     """The opponent that sides are scored against; empty where agents do not compete."""
+
+    factor: float = 1.5
+    """Steps of a run without a configuration, in those of the tuned one."""
 
     @property
     def env(self) -> str:
@@ -66,16 +67,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of("Ratios of runs without a configuration.", [*tasks], "suggested")
     parser.set_defaults(seeds=[101, 102])
     parser.add_argument(
-        "--kinds", nargs="+", choices=_KINDS, default=[*_KINDS], help="these runs alone (default all)"
+        "--kinds", nargs="+", choices=_KINDS, default=["chance", "tuned", "suggested"],
+        help="these runs alone (default chance, tuned and suggested)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--factor", type=float, default=1.5, help="steps of new runs without a configuration, in the tuned one's"
     )
     arguments = parser.parse_args(argv)
     folder = arguments.results_dir.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [
-        partial(_measure, tasks[name], kind, seed, folder)
+        partial(_measure, replace(tasks[name], factor=arguments.factor), kind, seed, folder)
         for name in arguments.only
         for kind in arguments.kinds
-        for seed in (arguments.seeds if kind != "chance" else [0])
+        for seed in (arguments.seeds if kind in ("tuned", "suggested") else [0])
     ]
     failed = 0 if arguments.report else run_all(wanted, arguments.jobs)
     _report([tasks[name] for name in arguments.only], folder)
@@ -111,7 +116,13 @@ def _suggested(task: Task, seed: int, folder: Path) -> dict[str, float]:
     return _scores(task, run_id, folder)
 
 
-_KINDS = {"chance": _chance, "tuned": _tuned, "suggested": _suggested}
+def _expert(task: Task, seed: int, folder: Path) -> dict[str, float]:
+    line = ["play", task.env, "--policy=expert", f"--episodes={EPISODES}", f"--seed={seed}", "--json"]
+    found = json.loads(call(line, folder))["behaviors"]
+    return {name: _return_of(score) for name, score in found.items()}
+
+
+_KINDS = {"chance": _chance, "tuned": _tuned, "expert": _expert, "suggested": _suggested}
 
 
 def _budget(task: Task) -> list[str]:
@@ -119,11 +130,11 @@ def _budget(task: Task) -> list[str]:
     options = load_run_options(bundled_configs()[task.config].path).options
     listed = [*options.behaviors.values()] or [options.default_settings]
     most = max(settings.max_steps for settings in listed if settings is not None)
-    steps = [f"default_settings.max_steps={round(FACTOR * most)}"]
+    steps = [f"default_settings.max_steps={round(task.factor * most)}"]
     unequal = {settings.max_steps for settings in options.behaviors.values()} - {most}
     if unequal:
         steps = [
-            f"behaviors.{name}.max_steps={round(FACTOR * each.max_steps)}"
+            f"behaviors.{name}.max_steps={round(task.factor * each.max_steps)}"
             for name, each in options.behaviors.items()
         ]
     return [word for each in steps for word in ("--set", each)]
@@ -135,7 +146,7 @@ def _scores(task: Task, run_id: str, folder: Path) -> dict[str, float]:
     if not task.versus:
         found = json.loads(call(line, folder))["behaviors"]
         return {name: _return_of(score) for name, score in found.items()}
-    (match,) = json.loads(call([*line, "--against", task.versus], folder))["pairings"]
+    (match,) = json.loads(call([*line, "--against", task.versus], folder))["matches"]
     return {name: _return_of(score) for name, score in match["sides"].items()}
 
 
@@ -153,7 +164,8 @@ def _report(tasks: Sequence[Task], folder: Path) -> None:
     rows = []
     for task in tasks:
         found = {kind: _mean_scores(task, kind, folder) for kind in _KINDS}
-        if not all(found.values()):
+        found["tuned"] = found["tuned"] or found["expert"]
+        if not (found["chance"] and found["tuned"] and found["suggested"]):
             continue
         for seed, score in found["suggested"].items():
             chance, tuned = found["chance"][0], statistics.mean(found["tuned"].values())
