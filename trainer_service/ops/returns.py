@@ -62,7 +62,6 @@ def ragged_generalized_advantage(
     longest = int(lengths.max())
     # Each trajectory is a column, and all columns *end* on the last row. The recursion runs backwards, so values above
     # a column's first step are never read, and need no mask.
-    # it writes above a column's first step is never read, and needs no mask.
     column = np.repeat(np.arange(len(lengths)), lengths)
     ends = np.cumsum(lengths)
     row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
