@@ -24,7 +24,7 @@ def command_of(options: RunOptions) -> Command | None:
 
 
 def program_for(options: RunOptions, env: str, arguments: Sequence[str]) -> Command:
-    """Returns the program to start, with or without graphics as in training. Raises LaunchError if it does not exist."""
+    """Returns the program to start, with graphics as in training. Raises LaunchError if it does not exist."""
     engine = options.engine_settings
     return resolve_program(
         env, arguments, no_graphics=engine.no_graphics, no_graphics_monitor=engine.no_graphics_monitor

@@ -23,7 +23,7 @@ class PolicyActor:
         self._allocator = AgentIndexAllocator(policy.spec.members)
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
-        """Returns actions for all waiting agents. Raises UserError if a group is larger than in the policy's training."""
+        """Returns actions for all waiting agents. Raises UserError if a group is larger than in training."""
         rows, memories = self._recurrent_states.get(simulator, team, batch)
         first = batch.num_terminal
         agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None

@@ -32,7 +32,7 @@ from unity_bridge.untrusted_text import quoted
 _logger = logging.getLogger(__name__)
 
 MAX_DECLARED_AT_ONCE = 4
-"""The most behaviors that are created in one turn of the loop. A simulator that declares more waits; others continue."""
+"""The most behaviors created in one turn of the loop. A simulator that declares more waits; others continue."""
 
 _POLL_S = 0.5
 """Seconds that ``collect`` waits for simulators before its caller checks whether to stop."""
