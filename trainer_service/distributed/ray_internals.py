@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables, and restores all variables at the end, including those that Ray sets."""
+    """Sets environment variables, and restores all variables at the end, including variables of Ray."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
