@@ -32,7 +32,7 @@ class Priorities:
 
     @property
     def largest(self) -> float:
-        """The largest p^α; 0 where there is none."""
+        """The largest p^α; 0 before the first."""
         return self._tree.largest
 
     def add(self, slots: Rows) -> None:

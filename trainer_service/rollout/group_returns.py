@@ -41,7 +41,7 @@ class GroupReturns:
     A group's episode begins when its first agent requests an action, and ends with the message in which its last
     living agent ends. Agents that died earlier or joined later count too. Group 0 has no episodes.
 
-    Every member receives the full group reward in its own rows, and it is counted once. The largest report is the most
+    Every member receives the full group reward in its own rows, and it is counted once. The last report is the most
     complete one, so members may decide at different ticks.
     """
 
