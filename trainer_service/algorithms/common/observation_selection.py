@@ -41,7 +41,7 @@ def with_sharing(settings: TrainerSettings, spec: BehaviorSpec) -> TrainerSettin
 
 
 def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSelector:
-    """Returns the selector of the learner's sensors. Raises ValueError if a required sensor or group is missing."""
+    """Returns the selector of the learner's sensors. Raises ValueError if the settings or agents lack a sensor."""
     hyper = settings.hyperparameters
     states = sensors_of(spec, SensorRole.GLOBAL_STATE)
     if states and len(states) == len(spec.observation_specs):
