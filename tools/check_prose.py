@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import re
 import sys
 from collections import Counter
@@ -62,7 +63,7 @@ def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
                 first = text.partition("\n")[0]
                 if _RELATIVE_START.match(first):
                     yield Finding(path, node.lineno, FIRST_LINE, first)
-                for _, block in _blocks("\n".join(map(str.strip, text.splitlines()))):
+                for _, block in _blocks(inspect.cleandoc(text)):
                     yield from _in_sentences(path, node.lineno, block)
 
 

@@ -1,4 +1,4 @@
-"""The learners, by the name that users write as ``trainer_type``."""
+"""The learners, by their ``trainer_type`` in the configuration."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from unity_bridge.errors import PluginError
 from unity_bridge.specs import BehaviorSpec
 
 LearnerFactory = Callable[[BehaviorSpec, TrainerSettings, Compute], Learner]
-"""A maker of learners. Raises ValueError where the behavior, as the learner sees it, does not fit the settings."""
+"""A factory of learners. Raises ValueError if the settings do not support the behavior, as the learner observes it."""
 
 ALGORITHMS: dict[str, LearnerFactory] = {name: trainer.load_factory() for name, trainer in TRAINERS.items()}
-"""The makers by trainer type. That of a plugin comes in when the first learner of it is made."""
+"""Factories by trainer type. A plugin's factory is added when its first learner is made."""
 
 
 def make_learner(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Learner:
-    """The learner that the settings name.
+    """Makes the learner of the settings.
 
-    Raises ValueError where the behavior does not fit it, PluginError where it is a plugin's that cannot be used.
+    Raises ValueError if it does not support the behavior, PluginError if its plugin cannot be used.
     """
     name = settings.trainer_type
     if name not in ALGORITHMS:
@@ -39,7 +39,7 @@ def make_learner(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute
     with pictures_in(compute.precision):
         learner = ALGORITHMS[name](spec, settings, compute)
     if not isinstance(learner, Learner):
-        from trainer_service.algorithms.common.algorithm_base import AlgorithmLearner  # for old plugins alone
+        from trainer_service.algorithms.common.algorithm_base import AlgorithmLearner  # for old plugins only
 
         return AlgorithmLearner(learner, compute.device)
     return learner

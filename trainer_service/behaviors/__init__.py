@@ -1,1 +1,1 @@
-"""Behaviors: what collects for each, what it learns with, and what it plays against."""
+"""Behaviors: their collectors, learners and opponents."""

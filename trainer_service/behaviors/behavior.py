@@ -1,4 +1,4 @@
-"""One behavior: a policy, what it collects in all simulators, and the algorithm that learns from it."""
+"""A behavior: its policy, its collector in all simulators, and its learning algorithm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Behavior:
-    """A policy with its rollout and its algorithm, for every simulator and side that shares the behavior's name."""
+    """A policy with its rollout and its algorithm, for all simulators and sides with the behavior's name."""
 
     def __init__(
         self,
@@ -49,45 +49,45 @@ class Behavior:
         make_learner: LearnerFactory = make_learner,
         env_steps: EnvSteps | None = None,
     ) -> None:
-        """Raises UserError where the settings cannot serve what the behavior sees and does.
+        """Raises UserError if the settings do not support the behavior's observations or actions.
 
-        is_watched: whether somebody asks for its progress: only then are returns kept for that.
-        turn_scheduler: where it meets other behaviors under self-play; None where there are no others.
-        fixed_opponents: players in its pool of opponents that do not change.
-        make_learner: from the behavior as its learner sees it.
-        env_steps: those of the run.
+        is_watched: whether lessons use its progress. Only then are returns kept for them.
+        turn_scheduler: the turns of all behaviors under self-play; None if there are no others.
+        fixed_opponents: the unchanging players in its pool of opponents.
+        make_learner: makes the learner, from the behavior as the learner observes it.
+        env_steps: the environment steps of the run.
         """
         settings = with_sharing(settings, spec)
         self.name = name
         self.spec = spec
         self.settings = settings
         self.step = 0
-        """Agent steps: actions with a known reward and next state. Under self-play those of learning sides."""
+        """Agent steps: actions with a known reward and next state. Under self-play, only those of learning sides."""
         self.env_steps = env_steps or EnvSteps()
-        """Environment steps of the run, in which all behaviors share, and their budget."""
+        """Environment steps of the run, which all behaviors share, and their budget."""
         self.episodes = 0
-        """Episodes of agents that ended. Under self-play those of learning sides."""
+        """Ended episodes of agents. Under self-play, only those of learning sides."""
         self.longest_episode = 0
-        """Decisions of the longest of these; where a run goes on, those of its mean episode are known at first."""
+        """Decisions in the longest of these episodes. In a resumed run, it starts with the mean episode length."""
         self.updates = 0
-        """Updates that this process has made."""
+        """Updates in this process."""
         self.compute = compute
-        """What its learner was made with: device, precision and the seed of its random streams."""
+        """Settings of its learner's computation: device, precision and the seed of random streams."""
         self.diverged = False
-        """Whether the weights are not finite any more, and so must not replace a good checkpoint."""
+        """Whether the weights are not finite. They must not replace a good checkpoint."""
         self.threads: Threads | None = None
-        """Torch's threads for its updates; None leaves them as they are."""
+        """Torch's threads for its updates; None leaves them unchanged."""
         self.replay_file: ReplayFile | None = None
-        """Where its replay buffer is saved, once it is; see ``behaviors.saving``."""
+        """The file of its replay buffer, after the first save; see ``behaviors.saving``."""
         self.learns = learns
-        """Whether it learns until its budget is used up, or only acts."""
+        """Whether it learns until its budget is used up. Otherwise it only acts."""
         self.returns = Returns(name, spec, is_watched=is_watched and learns)
-        """Returns since the last checkpoint, and since lessons last looked."""
+        """Returns since the last checkpoint, and returns for lessons."""
         self._callbacks = callbacks or CallbackList()
         self._statistics = Statistics(name)
         self._step_rate = StepRate()
         self.self_play: SelfPlay | None = None
-        """Its part in self-play; None without."""
+        """Its part in self-play; None without self-play."""
         if settings.self_play is not None and learns:
             scheduler = turn_scheduler or TurnScheduler()
             self.self_play = SelfPlay(settings.self_play, scheduler, compute.seed, fixed_opponents)
@@ -103,7 +103,7 @@ class Behavior:
         self.resume_at(0, 0)
 
     def resume_at(self, step: int, episodes: int) -> None:
-        """Counts on from so many steps and episodes, as a run that goes on does."""
+        """Continues the counts of a resumed run."""
         self.step, self.episodes = step, episodes
         self.longest_episode = step // max(episodes, 1)
         self._was_finished = self.finished
@@ -112,7 +112,7 @@ class Behavior:
         self._step_rate.restart(step)
 
     def prepare(self) -> None:
-        """Reads what it learns from besides trajectories, such as demonstrations. Raises UserError."""
+        """Reads its other inputs, such as demonstrations. Raises UserError."""
         if not self.learns:
             return
         with _naming(self.name, UserError):
@@ -120,7 +120,7 @@ class Behavior:
 
     @property
     def has_experience(self) -> bool:
-        """Whether any step of its agents is known, in this run or the one that it goes on from."""
+        """Whether its agents have taken steps, in this run or the resumed one."""
         return self.step > 0 or (self.self_play is not None and self.self_play.ghost_steps > 0)
 
     @property
@@ -132,7 +132,7 @@ class Behavior:
     def finished(self) -> bool:
         """Whether the budget of steps, of episodes or of the run's environment steps is used up.
 
-        A behavior that only acts has none.
+        A behavior that only acts has no budget.
         """
         most = self.settings.max_episodes
         used_up = self.step >= self.settings.max_steps or (most is not None and self.episodes >= most)
@@ -140,12 +140,12 @@ class Behavior:
 
     @property
     def progress(self) -> float:
-        """The used share of ``max_steps``, or of the budget of environment steps, whichever is larger."""
+        """The used share of ``max_steps`` or of the budget of environment steps, the larger of the two."""
         return max(self.step / max(self.settings.max_steps, 1), self.env_steps.share)
 
     @property
     def steps_left(self) -> float:
-        """Agent steps until one of the budgets of steps is used up, if environment steps go on as they did."""
+        """Agent steps until a budget of steps is used up, at the present ratio of agent to environment steps."""
         left, env = self.settings.max_steps - self.step, self.env_steps
         if env.budget is None or not env.taken:
             return left
@@ -153,17 +153,19 @@ class Behavior:
 
     @property
     def steps_per_s(self) -> float:
-        """Agent steps per second, as they are shown."""
+        """Agent steps per second, for display."""
         return self._step_rate.now(self.step, finished=self.finished)
 
     def add(self, batch: SampleBatch) -> None:
-        """Takes in what was collected: its steps and episodes count, its trajectories are learned from."""
+        """Adds collected experience: counts its steps and episodes, and records trajectories for learning."""
         if batch.replaced_values:
             self._statistics.add_replaced_values(batch.replaced_values)
         if self.self_play is not None and not self.self_play.learns(batch.team):
             self.self_play.ghost_steps += batch.transitions
             return
-        training = self.training  # before the steps count: those that use up the budget are learned from
+        training = (
+            self.training
+        )  # before counting the steps, since those that use up the budget are learned from
         self.step += batch.transitions
         if batch.episodes is not None:
             self.episodes += len(batch.episodes.lengths)
@@ -179,18 +181,18 @@ class Behavior:
             self.learner.record(self._callbacks.on_collection(self.name, batch.trajectories))
 
     def add_stat(self, stat: StatMessage) -> bool:
-        """Adds a simulator's statistic to the next summary. False where there are too many names already."""
+        """Adds a simulator's statistic to the next summary. Returns False if there are too many names."""
         return self._statistics.add_stat(stat)
 
     def ready_to_update(self) -> bool:
-        """Whether enough was collected for an update, and there is still something to learn."""
+        """Whether there is enough experience for an update."""
         return self.learns and self.learner.ready()
 
     def update(self) -> Mapping[str, float]:
-        """Learns from what was collected. Returns losses and statistics by tag.
+        """Makes an update from the collected experience. Returns losses and statistics by tag.
 
         Raises:
-            UserError: the update left something that is no number; the behavior is ``diverged`` from now on.
+            UserError: A loss or statistic is NaN or infinite. The behavior is ``diverged`` from now on.
         """
         if self.env_steps.budget is not None:
             self.learner.schedule_lead = max(
@@ -215,7 +217,7 @@ class Behavior:
         return self.step >= self._next_summary
 
     def summarize(self, wall_s: float) -> Summary:
-        """A summary of everything since the last one, placed at the multiple of ``summary_freq`` just reached."""
+        """Returns the summary since the last one. Its step is the last multiple of ``summary_freq``."""
         frequency = self.settings.summary_freq
         at = self.step // frequency * frequency
         self._next_summary = at + frequency
@@ -226,20 +228,20 @@ class Behavior:
         return replace(summary, env_steps=self.env_steps.taken)
 
     def partial_summary(self, wall_s: float) -> Summary:
-        """The next summary as it would be if it were due now."""
+        """Returns the present state of the next summary."""
         return self._statistics.so_far(
             step=self.step, wall_s=wall_s, steps_per_s=self.steps_per_s, is_training=self.training
         )
 
     @property
     def collected(self) -> tuple[int, int] | None:
-        """Steps that wait for the next update, and how many it takes; None where updates do not wait for steps."""
+        """Steps collected for the next update, and the steps that it needs; None if updates do not wait for steps."""
         return self.learner.collected() if self.training else None
 
 
 @contextmanager
 def _naming(behavior: str, *kinds: type[Exception]) -> Iterator[None]:
-    """A context whose errors of these kinds become UserErrors that name the behavior."""
+    """Converts exceptions of these kinds to UserErrors that name the behavior."""
     try:
         yield
     except kinds as error:

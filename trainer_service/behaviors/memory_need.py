@@ -1,4 +1,4 @@
-"""The memory that a behavior's networks need, before any is made, and the memory that there is."""
+"""The memory that a behavior's networks need, computed before creating them, and the available memory."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _META = torch.device("meta")
 """The device of tensors that have a shape and no numbers."""
 
 _SAME = {Tensor.normal_, Tensor.uniform_, Tensor.mul, Tensor.__mul__, Tensor.log}
-"""Functions whose result has the shape of what they are called with, be it drawn or scaled."""
+"""Functions whose result has the shape of their first argument."""
 _LIKE = {torch.zeros_like, torch.ones_like, torch.empty_like}
 
 _logger = logging.getLogger(__name__)
 
 
 class _ShapesOnly(TorchFunctionMode):
-    """A mode for the meta device that says itself what shape comes of what initializes networks.
+    """A torch mode for the meta device that computes the result shapes of initialization functions.
 
-    For these functions torch would load its compiler first, which takes seconds and a hundred megabytes.
+    For these functions, torch would load its compiler first, which takes seconds and a hundred megabytes.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Calls all others as they are."""
+        """Calls all other functions normally."""
         if func in _SAME and not any(isinstance(other, Tensor) for other in args[1:]):
             return args[0]
         if func in _LIKE:
@@ -55,23 +55,23 @@ class _ShapesOnly(TorchFunctionMode):
 def memory_need(spec: BehaviorSpec, settings: TrainerSettings) -> int:
     """Returns the bytes of a behavior's networks, with the state of their optimizers.
 
-    The learner is made as it will be, of tensors without numbers, which takes milliseconds whatever their shapes are.
-    0 where it cannot be made like that: settings that do not fit the behavior, or a plugin that needs numbers.
+    Makes the learner on the meta device, which takes milliseconds for any shapes. Returns 0 if that fails: the
+    settings do not fit the behavior, or a plugin needs numbers.
     """
     settings = with_sharing(settings, spec)
     try:
         with _META, _ShapesOnly():
             learner = make_learner(selector_for(spec, settings).spec, settings, Compute(_META, 0))
-    except Exception as error:  # making it for good will tell why
+    except Exception as error:  # creating the learner later reports the reason
         _logger.debug("The networks of a behavior could not be counted:", exc_info=error)
         return 0
     return sum({id(storage): storage.nbytes() for storage in _storages(learner)}.values())
 
 
 def available_memory(device: torch.device) -> int:
-    """Returns the bytes that this process may still take: on its GPU, else of the machine or the container.
+    """Returns the bytes that this process can still allocate: on its GPU, or on the machine or in the container.
 
-    Where the system does not tell, half of what the machine has; where it tells nothing, 4 GiB.
+    If the free memory is unknown, half of the machine's memory; if that is unknown too, 4 GiB.
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -80,7 +80,7 @@ def available_memory(device: torch.device) -> int:
 
 
 def _storages(learner: object) -> Iterator[torch.UntypedStorage]:
-    """Yields what holds the numbers of every tensor that can be reached from an object, some more than once."""
+    """Yields the storages of all tensors that an object references. A storage may occur more than once."""
     waiting: list[Any] = [learner]
     seen: dict[int, Any] = {}
     while waiting:
@@ -104,7 +104,7 @@ def _storages(learner: object) -> Iterator[torch.UntypedStorage]:
 
 
 def _of_machine(meminfo: Path = Path("/proc/meminfo")) -> list[int]:
-    """The free memory of the machine; empty where the system does not tell."""
+    """Returns the free memory of the machine; empty if it is unknown."""
     try:
         for line in meminfo.read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -118,7 +118,7 @@ def _of_machine(meminfo: Path = Path("/proc/meminfo")) -> list[int]:
 
 
 def _of_container(group: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """The memory that a container's limit leaves; empty without a limit."""
+    """Returns the free memory under a container's limit; empty without a limit."""
     try:
         most, used = ((group / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         return [] if most == "max" else [max(int(most) - int(used), 0)]

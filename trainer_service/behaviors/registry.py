@@ -1,4 +1,4 @@
-"""All behaviors of a run, and whether simulators have them still."""
+"""All behaviors of a run, and their presence in simulators."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from unity_bridge.untrusted_text import quoted
 _logger = logging.getLogger(__name__)
 
 MAX_UNLISTED = 64
-"""Behaviors that are made though the configuration does not name them."""
+"""The most behaviors that the configuration does not list."""
 
 UNLISTED_SHARE = 4
-"""Networks of all behaviors that the configuration does not name may take one part in so many of the free memory."""
+"""The networks of all unlisted behaviors may use one part in ``UNLISTED_SHARE`` of the free memory."""
 
 MOST_UNLISTED_BYTES = 2**30
-"""Most bytes of such networks: a gigabyte takes a second to make, in which nobody else is served."""
+"""The most bytes of these networks: creating a gigabyte takes a second, in which no simulator is served."""
 
 MAX_LOGGED_BEHAVIORS = 500
-"""How often it is logged that a behavior was made; a loop of simulators that come and go must not fill the log."""
+"""The most log entries for new behaviors, since a loop of connecting simulators must not fill the log."""
 
 _MAX_DIFFERENCE = 500
-"""Characters of a difference that are quoted: a list of branches alone could fill a book."""
+"""Quoted characters of a difference: a list of branches can be very long."""
 
 
 class Behaviors(Mapping[str, Behavior]):
-    """The behaviors of a run, by name. Each is made when a source of experience first declares it; its sides share it.
+    """The behaviors of a run, by name. Each is created when a source of experience first declares it.
 
-    A source is a simulator of this process, or a rollout worker, by its number.
+    All sides of a behavior share it. A source is the number of a simulator of this process, or of a rollout worker.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Behaviors(Mapping[str, Behavior]):
         source: str = "simulator",
         env_steps: EnvSteps | None = None,
     ) -> None:
-        """Remembers how to make behaviors.
+        """Initializes an empty registry.
 
         Args:
-            create: from a name, what its agents see and do, and how many are in a group, as far as is known.
-            listed: names that the configuration has: these are always made, others up to ``MAX_UNLISTED``.
-            absence_timeout_s: how long the run waits for a behavior that no simulator has any more.
-            memory_need: bytes of the networks that ``create`` would make, from its arguments.
-            available_memory: bytes that there are for networks.
-            source: what a source is called in messages.
-            env_steps: those of the run, which sources count.
+            create: makes a behavior from its name, its spec and its group size, as far as known.
+            listed: names in the configuration. These are always created, other names up to ``MAX_UNLISTED``.
+            absence_timeout_s: seconds that the run waits for a behavior that no simulator has.
+            memory_need: returns the bytes of the networks that ``create`` makes, from the same arguments.
+            available_memory: returns the available bytes for networks.
+            source: the word for a source in messages.
+            env_steps: the environment steps of the run, counted by sources.
         """
         self.env_steps = env_steps or EnvSteps()
         self._create = create
@@ -76,21 +76,21 @@ class Behaviors(Mapping[str, Behavior]):
         self._source_word = source
         self._by_name: dict[str, Behavior] = {}
         self._declared_by: dict[str, int] = {}
-        """The source that declared each behavior first."""
+        """The first source that declared each behavior."""
         self._memory_needs: dict[str, int] = {}
         """Bytes of each behavior's networks."""
         self._present: dict[int, set[BehaviorId]] = {}
-        """The behavior ids of each source's agents, for as long as the source is there."""
+        """The behavior ids of each connected source's agents."""
         self._absent_since: dict[str, float] = {}
-        """Time when the last source that had a behavior left, by ``time.monotonic``."""
+        """Time at which the last source of a behavior left, by ``time.monotonic``."""
         self._ids_absent_since: dict[BehaviorId, float] = {}
-        """When the last source with agents of a behavior id lost them."""
+        """Time at which the last source with agents of a behavior id lost them."""
         self._logged_unfinished: list[str] = []
         self._has_turn_passed = False
-        """Whether another side learns since a behavior was forgotten."""
+        """Whether the learning side changed because a behavior was forgotten."""
         self._has_self_play = False
         self._without_opponents: set[str] = set()
-        """Behaviors under self-play of which a warning said that nobody plays against them."""
+        """Behaviors under self-play that were warned about missing opponents."""
 
     def __getitem__(self, name: str) -> Behavior:
         return self._by_name[name]
@@ -102,20 +102,20 @@ class Behaviors(Mapping[str, Behavior]):
         return len(self._by_name)
 
     def values(self) -> ValuesView[Behavior]:
-        """The behaviors. A mapping's own looks each up by its name, at every tick."""
+        """The behaviors. Overridden since ``Mapping.values`` looks up each name, at every tick."""
         return self._by_name.values()
 
     @property
     def finished(self) -> bool:
-        """Whether every behavior has used its step budget, or has not been in any simulator for too long."""
+        """Whether every behavior has used its step budget, or has been absent from all simulators too long."""
         for name, each in self._by_name.items():
             if not each.finished and not self._has_timed_out(name):
-                return False  # as nearly always
+                return False  # the usual case
         return bool(self._by_name) and not all(map(self._has_timed_out, self))
 
     @property
     def unfinished(self) -> list[str]:
-        """Names of the behaviors that the run goes on for."""
+        """Names of the behaviors that the run continues for."""
         return [
             name
             for name, each in self._by_name.items()
@@ -123,22 +123,22 @@ class Behaviors(Mapping[str, Behavior]):
         ]
 
     def is_absent(self, name: str) -> bool:
-        """Whether no simulator has the behavior any more."""
+        """Whether the behavior has left all simulators."""
         return name in self._absent_since
 
     def declare(
         self, source: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int = 1
     ) -> Behavior:
-        """Makes the behavior, or checks that it is the one that is known; returns it.
+        """Creates the behavior, or checks that a known one has the same spec. Returns the behavior.
 
-        group_size: of the largest group, as far as is known.
+        group_size: agents in the largest known group.
 
         Raises:
-            UserError: no settings for it, too many behaviors, networks that are too large, a folder that is another's,
-                or not what another source declared; also files that cannot be written and too little memory, where the
-                configuration does not name it.
-            SaveError: files of a behavior that the configuration names cannot be written.
-            OutOfMemory, torch.OutOfMemoryError: too little memory for a behavior that the configuration names.
+            UserError: The configuration has no settings for it, there are too many behaviors, its networks are too
+                large, its folder is another behavior's, or its spec differs from an earlier declaration. For a behavior
+                that the configuration does not list, also if files cannot be written or memory runs out.
+            SaveError: The files of a listed behavior cannot be written.
+            OutOfMemory, torch.OutOfMemoryError: There is not enough memory for a listed behavior.
         """
         name = behavior_id.name
         behavior = self._by_name.get(name)
@@ -161,14 +161,14 @@ class Behaviors(Mapping[str, Behavior]):
         return behavior
 
     def remove(self, source: int) -> None:
-        """Forgets that a source which is gone had any behaviors."""
+        """Forgets all behaviors of a source that left."""
         self.keep(source, frozenset())
         self._present.pop(source, None)
 
     def forget_unused(self) -> list[Behavior]:
-        """Forgets each behavior that no source has any more and that has no experience. Returns them.
+        """Forgets and returns the behaviors without a source and without experience.
 
-        So what a source declared binds nobody after it, unless something was learned from it.
+        So a source's declaration binds later sources only if there is experience from it.
         """
         unused = [
             self._by_name[name] for name in self._absent_since if not self._by_name[name].has_experience
@@ -186,7 +186,7 @@ class Behaviors(Mapping[str, Behavior]):
         return unused
 
     def keep(self, source: int, behavior_ids: Set[BehaviorId]) -> None:
-        """Forgets that a source has agents of any other behavior ids."""
+        """Forgets all behavior ids of a source except these."""
         present = self._present.setdefault(source, set())
         if not (lost := present - behavior_ids):
             return
@@ -198,11 +198,11 @@ class Behaviors(Mapping[str, Behavior]):
         self._absent_since |= dict.fromkeys(names, now)
 
     def names(self, source: int) -> frozenset[str]:
-        """Names of the behaviors that a source has agents of."""
+        """Names of the behaviors of a source's agents."""
         return frozenset(behavior_id.name for behavior_id in self._present.get(source, ()))
 
     def log_unfinished(self) -> None:
-        """Logs, once, which behaviors a run still waits for after others have used their step budgets."""
+        """Logs, once, which behaviors the run continues for after some behaviors have used their step budgets."""
         if not any(behavior.finished for behavior in self._by_name.values()):
             return
         unfinished = self.unfinished
@@ -218,7 +218,7 @@ class Behaviors(Mapping[str, Behavior]):
             )  # fmt: skip
 
     def advance_turns(self) -> bool:
-        """Takes snapshots, ends turns and draws opponents where due. Returns whether another side learns now."""
+        """Takes snapshots, ends turns and draws opponents if due. Returns whether the learning side changed."""
         if not self._has_self_play and not self._ids_absent_since:
             return False
         changes, self._has_turn_passed = [self._has_turn_passed], False
@@ -235,7 +235,7 @@ class Behaviors(Mapping[str, Behavior]):
         return any(changes)
 
     def _warn_without_opponent(self, behavior: Behavior) -> None:
-        """Warns, once, where no opponent has come by the behavior's first summary, swap of opponents or last step."""
+        """Warns, once, if there is no opponent at the behavior's first summary, opponent swap or last step."""
         settings, self_play = behavior.settings, behavior.settings.self_play
         if self_play is None or behavior.step < min(
             settings.summary_freq, max(self_play.swap_steps, 1), settings.max_steps
@@ -249,7 +249,7 @@ class Behaviors(Mapping[str, Behavior]):
         )  # fmt: skip
 
     def _remove_absent_sides(self) -> bool:
-        """Removes sides without agents: their turns would never end. Returns whether another side learns now."""
+        """Removes sides without agents, whose turns would never end. Returns whether the learning side changed."""
         if not self._ids_absent_since:
             return False
         late = [absent for absent, since in self._ids_absent_since.items() if self._is_too_long_ago(since)]
@@ -274,7 +274,7 @@ class Behaviors(Mapping[str, Behavior]):
         return time.monotonic() - then >= self._absence_timeout_s
 
     def _made(self, name: str, spec: BehaviorSpec, group_size: int) -> Behavior:
-        """A new behavior. Where an unlisted one finds no memory or disk, only its simulator is refused."""
+        """Creates a behavior. If memory or disk is insufficient for an unlisted one, only its simulator is refused."""
         try:
             return self._create(name, spec, group_size)
         except (SaveError, OutOfMemory, torch.OutOfMemoryError) as error:
@@ -283,7 +283,7 @@ class Behaviors(Mapping[str, Behavior]):
             raise UserError(f"behavior {quoted(name)}: {str(error)[:_MAX_DIFFERENCE]}") from None
 
     def _require_room(self, name: str) -> None:
-        """Raises UserError where the default settings serve too many behaviors: each costs networks and a folder."""
+        """Raises UserError for a name with another behavior's folder, or for too many unlisted behaviors."""
         if other := same_folder(name, {*self._listed, *self._by_name}):
             raise UserError(
                 f"behavior {quoted(name)}: expected a name that differs in more than case from {quoted(other)}, whose "
@@ -297,7 +297,7 @@ class Behaviors(Mapping[str, Behavior]):
             )
 
     def _require_memory(self, name: str, spec: BehaviorSpec, group_size: int) -> int:
-        """Returns the bytes of a behavior's networks. Raises UserError where there is no room for them."""
+        """Returns the bytes of a behavior's networks. Raises UserError if there is not enough memory."""
         need, available = self._memory_need(name, spec, group_size), self._available_memory()
         if name in self._listed:
             if need > available:

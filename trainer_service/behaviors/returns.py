@@ -11,21 +11,21 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class Returns:
-    """Returns since the last checkpoint, by behavior or member of a group, and those since lessons last looked."""
+    """Returns since the last checkpoint, by behavior or group member, and returns since the last query of lessons."""
 
     def __init__(self, behavior: str, spec: BehaviorSpec, *, is_watched: bool) -> None:
-        """is_watched: whether lessons look at the behavior: only then are returns kept for them."""
+        """is_watched: whether lessons use the behavior's returns. Only then are they kept."""
         self._behavior = behavior
         self._members = spec.members
         self._member_of = np.array(spec.agent_members, np.int64)
-        """The number of the member that each agent index belongs to, in a heterogeneous group."""
+        """The member that each agent index belongs to, in a heterogeneous group."""
         self._is_watched = is_watched
         self._since_save: dict[str, tuple[float, int]] = {}
-        """Sum and number by name."""
+        """Sum and number of returns by name."""
         self._since_progress: list[float] = []
 
     def add(self, episodes: EndedEpisodes, statistics: Statistics) -> None:
-        """Adds ended episodes, here and to the statistics of the next summary."""
+        """Adds ended episodes, also to the statistics of the next summary."""
         if len(episodes.returns):
             statistics.add_episodes(episodes.returns, episodes.lengths)
             for number, member in enumerate(self._members):
@@ -46,15 +46,15 @@ class Returns:
         self._since_save[name] = (total + float(returns.sum()), count + len(returns))
 
     def drain_means(self) -> dict[str, float]:
-        """Mean returns since the last call, for the lists of checkpoints: by the names that models have.
+        """Mean returns since the last call, by the models' names, for the lists of checkpoints.
 
-        Absent where no episode ended. Of a member of a heterogeneous group they are its agents' own, else those that
-        count.
+        Names without an ended episode are absent. For a member of a heterogeneous group, the mean is over its agents'
+        own returns, otherwise over counted returns.
         """
         found, self._since_save = self._since_save, {}
         return {name: total / count for name, (total, count) in found.items()}
 
     def drain(self) -> list[float]:
-        """The returns that count since the last call, for lessons that watch the behavior."""
+        """Counted returns since the last call, for lessons that use the behavior."""
         found, self._since_progress = self._since_progress, []
         return found

@@ -1,4 +1,4 @@
-"""What is saved of a behavior, and how it goes on from that: checkpoints, replay buffers and models."""
+"""Saving and restoring a behavior: checkpoints, replay buffers and models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def checkpoint_of(behavior: Behavior) -> Checkpoint:
-    """The behavior as it is now."""
+    """Returns a checkpoint of the behavior's present state."""
     self_play = None
     if behavior.self_play is not None and (opponents := behavior.collector.opponents) is not None:
         self_play = {"rules": behavior.self_play.state_dict(), **opponents.state_dict()}
@@ -31,13 +31,13 @@ def checkpoint_of(behavior: Behavior) -> Checkpoint:
 
 
 def restore(behavior: Behavior, checkpoint: Checkpoint) -> None:
-    """Lets a behavior go on from a checkpoint of its run. Raises UserError where that is of another behavior."""
+    """Restores a behavior from a checkpoint of its run. Raises UserError if it does not fit."""
     _load(behavior, checkpoint, weights_only=False)
     behavior.resume_at(checkpoint.step, checkpoint.episodes)
 
 
 def initialize(behavior: Behavior, checkpoint: Checkpoint) -> None:
-    """Gives a behavior the weights of another run, at step 0. Raises UserError where they do not fit."""
+    """Loads the weights of another run, at step 0. Raises UserError if they do not fit."""
     _load(behavior, checkpoint, weights_only=True)
 
 
@@ -61,7 +61,7 @@ def _load(behavior: Behavior, checkpoint: Checkpoint, *, weights_only: bool) -> 
 
 
 def _require_fit(behavior: Behavior, checkpoint: Checkpoint) -> None:
-    """Raises UserError where a checkpoint is of a behavior with another spec, trainer or kind of network."""
+    """Raises UserError if a checkpoint has another spec, trainer type or kind of network."""
     changed = spec_mismatch(checkpoint.spec, behavior.spec)
     counts = [[each.num_agents for each in spec.members] for spec in (checkpoint.spec, behavior.spec)]
     if changed is None and counts[0] != counts[1]:
@@ -85,7 +85,7 @@ def _misfit(behavior: Behavior, why: str) -> UserError:
 
 
 def hold_replay(behavior: Behavior, path: Path) -> ReplaySave | None:
-    """What writes the replay buffer as it is now beside the checkpoint; None where there is none."""
+    """Returns the pending save of the present replay buffer, beside the checkpoint; None without a replay buffer."""
     if (arrays := behavior.learner.replay_state()) is None:
         return None
     if behavior.replay_file is None or behavior.replay_file.path != path:
@@ -94,16 +94,16 @@ def hold_replay(behavior: Behavior, path: Path) -> ReplaySave | None:
 
 
 def load_replay(behavior: Behavior, path: Path) -> ReplayStamp | None:
-    """Restores the replay buffer that was saved beside the checkpoint. Raises UserError where it is damaged.
+    """Restores the replay buffer that was saved beside the checkpoint. Raises UserError if it is damaged.
 
-    Returns when it was saved; None where an earlier version did not write that down.
+    Returns the stamp of that save; None if an earlier version saved no stamp.
     """
     behavior.replay_file = ReplayFile(path)
     return behavior.replay_file.load(behavior.learner.load_replay_state)
 
 
 def models(behavior: Behavior) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
-    """Copies of the acting networks for export, with their inputs, by the behavior or the group's member."""
+    """Returns copies of the acting networks for export, with their inputs, by behavior or group member."""
     network, selector = behavior.learner.actor.policy_network(), behavior.collector.selector
     network.input_sensors = selector.input_sensors
     return models_of(network, behavior.name, selector, behavior.settings.hyperparameters)

@@ -1,8 +1,8 @@
-"""Rules of self-play: the side that learns, the snapshots that the others act as, and ratings.
+"""Rules of self-play: the learning side, the snapshots that other sides use, and ratings.
 
-A state machine: it knows no clock, no simulator and no network. One side learns at a time, the others act with
-earlier weights of their behavior (snapshots), or with its newest. The rules and their defaults are ML-Agents'.
-Beside them the pool of opponents may hold players that do not change, and be drawn from by the learner's win rates.
+A state machine without a clock, simulator or network. One side learns at a time. The other sides act with earlier
+weights of their behavior (snapshots) or with the newest. The rules and their defaults are ML-Agents'. In addition, the
+pool of opponents may contain fixed players, and the learner's win rates may weight the draws.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ _logger = logging.getLogger(__name__)
 class TurnScheduler:
     """The turns of sides to learn, in the order of their team ids.
 
-    A side is all agents with one team id, whatever their behaviors: two behaviors of one side learn at the same time.
-    A player is a behavior's ``SelfPlay``.
+    A side is all agents with one team id, in all behaviors: two behaviors of one side learn at the same time. A player
+    is a behavior's ``SelfPlay``.
     """
 
     def __init__(self) -> None:
         self.turn = 0
-        """Number of times that the learning side has changed."""
+        """Number of changes of the learning side."""
         self._learning: int | None = None
         self._sides: dict[int, list[SelfPlay]] = {}
 
     @property
     def learning(self) -> int:
-        """The side that learns; the one of the smallest id begins."""
+        """The learning side; the smallest team id is first."""
         if self._learning not in self._sides:
             self._learning = min(self._sides)
         return self._learning
 
     @property
     def learning_side_finished(self) -> bool:
-        """Whether the learning side has used its step budget, and others have not."""
+        """Whether the learning side has used its step budget, and another side still has steps left."""
         return self.learning not in (unfinished := self._unfinished_sides()) and bool(unfinished)
 
     @property
     def has_one_side(self) -> bool:
-        """Whether all agents of all players are of one side."""
+        """Whether all agents of all players belong to one side."""
         return len(self._sides) < 2
 
     def register_side(self, player: SelfPlay, team: int) -> None:
-        """Lets a side of the player's behavior take part from now on."""
+        """Adds a side of the player's behavior."""
         players = self._sides.setdefault(team, [])
         if player not in players:
             players.append(player)
 
     def remove_side(self, player: SelfPlay, team: int) -> bool:
-        """Takes a player out of a side that its behavior has no agents in any more. The last side is kept.
+        """Removes a player from a side without agents of its behavior. The last side is kept.
 
-        Returns whether it was this side's turn, and another learns from now on.
+        Returns whether it was this side's turn, so that the learning side changed.
         """
         others = [each for each in self._sides.get(team, ()) if each is not player]
         if others:
@@ -74,7 +74,7 @@ class TurnScheduler:
         return False
 
     def forget(self, player: SelfPlay) -> bool:
-        """Takes a player out of every side, the last one too. Returns whether another side learns from now on."""
+        """Removes a player from all sides, including the last one. Returns whether the learning side changed."""
         learning = self._learning
         for team, players in list(self._sides.items()):
             self._sides[team] = [each for each in players if each is not player]
@@ -86,18 +86,19 @@ class TurnScheduler:
         return True
 
     def __contains__(self, team: int) -> bool:
-        """Whether any player has agents in the side."""
+        """Whether any player has agents on the side."""
         return team in self._sides
 
     def resume(self, learning: int, turn: int) -> None:
-        """Continues from a checkpoint's turn; of several behaviors' checkpoints the latest turn counts."""
+        """Restores a checkpoint's turn. Of several behaviors' checkpoints, the latest turn counts."""
         if turn >= self.turn:
             self._learning, self.turn = learning, turn
 
     def advance_turn(self) -> bool:
-        """Gives the turn to the next side with something left to learn. False if there is no other.
+        """Gives the turn to the next side with steps left. Returns False if there is no other side.
 
-        Where none has, it is the next side, so that a run whose budget is raised goes on as if it had always had it.
+        If no side has steps left, the next side gets the turn. So a run with a raised budget continues in the same
+        order.
         """
         others = [team for team in self._unfinished_sides() or sorted(self._sides) if team != self.learning]
         if not others:
@@ -107,18 +108,18 @@ class TurnScheduler:
         return True
 
     def _unfinished_sides(self) -> list[int]:
-        """Sides that have something left to learn, in their order."""
+        """Sides with steps left, in their order."""
         return [team for team in sorted(self._sides) if not all(each.finished for each in self._sides[team])]
 
     def rate(self, learner: SelfPlay, results: Sequence[float]) -> list[float]:
-        """Updates ratings by games of the learning side against the mean of all others, which share its change.
+        """Updates ratings by games of the learning side against the mean of the other sides, which share the change.
 
         Args:
             learner: the player of the learning side.
             results: 1 won, ½ drawn, 0 lost.
 
         Returns:
-            The learner's rating after each game; nothing where it plays alone.
+            The learner's rating after each game; empty without other sides.
         """
         others = [
             (player, team)
@@ -138,7 +139,7 @@ class TurnScheduler:
         return ratings
 
     def opponents_in_words(self) -> list[str]:
-        """The names of what the other sides act as now, where they have a pool of opponents."""
+        """Names of the other sides' present players, for sides with a pool of opponents."""
         return sorted(
             {
                 player.opponent_in_words(team)
@@ -151,9 +152,9 @@ class TurnScheduler:
 
 
 class SelfPlay:
-    """One behavior's part in self-play: its snapshots, its rating, and what its sides act as while they do not learn.
+    """One behavior's part in self-play: its snapshots, its rating, and the players of its sides that do not learn.
 
-    Snapshots that left the window stay alive for as long as a side plays as them.
+    A snapshot that left the window stays in memory as long as a side plays as it.
     """
 
     def __init__(
@@ -163,13 +164,13 @@ class SelfPlay:
         seed: int,
         fixed: Sequence[FixedOpponent] = (),
     ) -> None:
-        """Takes part, with no side yet.
+        """Initializes self-play of one behavior, without sides.
 
         Args:
             settings: the rules.
-            scheduler: who learns, among all who meet.
-            seed: the draws of a swap depend on it and on the number of the swap.
-            fixed: the players of the pool that do not change.
+            scheduler: the turns of all players.
+            seed: the seed of opponent draws, combined with the number of the swap.
+            fixed: the fixed players of the pool.
         """
         self._settings = settings
         self._fixed = {each.name.text: each for each in fixed}
@@ -187,15 +188,15 @@ class SelfPlay:
         self._opponents: dict[int, Snapshot | FixedOpponent | None] = {}
         self._saved_at = self._turn_began = self._swapped_at = self._swaps = 0
         self._turn = scheduler.turn
-        """Number of the last turn that opponents were chosen for."""
+        """Number of the last turn for which opponents were drawn."""
 
     def register_side(self, team: int) -> None:
-        """Lets a side of this behavior take part from now on."""
+        """Adds a side of this behavior."""
         self._sides.add(team)
         self._scheduler.register_side(self, team)
 
     def remove_side(self, team: int) -> bool:
-        """Takes out a side that has no agents any more. Returns whether another side learns from now on."""
+        """Removes a side without agents. Returns whether the learning side changed."""
         changed = self._scheduler.remove_side(self, team)
         if changed or team not in self._scheduler:
             self._sides.discard(team)
@@ -204,11 +205,11 @@ class SelfPlay:
 
     @property
     def is_alone(self) -> bool:
-        """Whether no other side has come that it could play against."""
+        """Whether there is no other side to play against."""
         return self._scheduler.has_one_side
 
     def leave(self) -> bool:
-        """Takes part no longer. Returns whether another side learns from now on."""
+        """Leaves self-play. Returns whether the learning side changed."""
         return self._scheduler.forget(self)
 
     def learns(self, team: int) -> bool:
@@ -217,11 +218,11 @@ class SelfPlay:
 
     @property
     def has_league(self) -> bool:
-        """Whether its opponents are others than in ML-Agents, or are drawn in another way."""
+        """Whether its opponents or their draws differ from ML-Agents'."""
         return self._settings.has_league
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
+        """The opponent that a side plays as; None for the newest policy, which the learning side always uses."""
         return self._opponents.get(team)
 
     @property
@@ -230,31 +231,31 @@ class SelfPlay:
         return self._scheduler.learning
 
     def opponents(self) -> dict[int, Snapshot | FixedOpponent]:
-        """The opponents that sides act as, by team id; sides that act as the newest policy are left out."""
+        """The opponents that sides play as, by team id, without sides that use the newest policy."""
         return {team: opponent for team, opponent in self._opponents.items() if opponent is not None}
 
     def opponent_in_words(self, team: int) -> str:
-        """The name of what a side acts as: ``latest``, ``snapshots``, or a fixed opponent's own."""
+        """The name of a side's player: ``latest``, ``snapshots``, or the name of a fixed opponent."""
         opponent = self.opponent(team)
         if opponent is None:
             return "latest"
         return opponent.name.text if isinstance(opponent, FixedOpponent) else "snapshots"
 
     def opponents_in_words(self) -> list[str]:
-        """The names of what the learner plays against now, where that is drawn from a pool."""
+        """The names of the learner's present opponents, if they are drawn from a pool."""
         return self._scheduler.opponents_in_words()
 
     def rate(self, results: Sequence[float]) -> list[float]:
-        """Updates ratings by games of the learning side: see ``TurnScheduler.rate``."""
+        """Updates ratings after games of the learning side, see ``TurnScheduler.rate``."""
         return self._scheduler.rate(self, results)
 
     def rating_of(self, team: int) -> float:
-        """Elo of the policy that the side acts as."""
+        """Elo of the side's player."""
         player = self.opponent(team)
         return self.rating if player is None else player.rating
 
     def add_to_rating(self, team: int, points: float) -> None:
-        """Adds points to the rating of the policy that the side acts as."""
+        """Adds points to the rating of the side's player."""
         player = self.opponent(team)
         if player is None:
             self.rating += points
@@ -262,20 +263,20 @@ class SelfPlay:
             player.rating += points
 
     def add_result(self, team: int, result: float) -> None:
-        """Adds a learner's game to the win rate against what the side acts as: 1 won, ½ drawn, 0 lost."""
+        """Adds a game of the learner to its win rate against the side's player: 1 won, ½ drawn, 0 lost."""
         if (opponent := self.opponent(team)) is not None:
             opponent.results.add(result)
 
     def advance(self, step: int, weights: Callable[[], Weights], *, finished: bool) -> bool:
-        """Takes a snapshot and ends the turn, where they are due; call ``choose_opponents`` after it.
+        """Takes a snapshot and ends the turn, if due. Call ``choose_opponents`` afterwards.
 
         Args:
-            step: steps that were learned from.
-            weights: gives a copy of the present ones.
-            finished: the step budget is used up.
+            step: agent steps of the learning sides.
+            weights: returns a copy of the present weights.
+            finished: whether the step budget is used up.
 
         Returns:
-            Whether another side learns from now on.
+            Whether the learning side changed.
         """
         self.finished = finished
         if not self.snapshots or step - self._saved_at >= self._settings.save_steps:
@@ -288,14 +289,14 @@ class SelfPlay:
         return due and self._scheduler.advance_turn()
 
     def choose_opponents(self, step: int) -> None:
-        """Draws what the other sides act as, where a swap is due or another side learns now."""
+        """Draws the players of the other sides, if a swap is due or the learning side changed."""
         changed = self._turn != self._scheduler.turn
         if changed:
             self._turn, self._turn_began = self._scheduler.turn, step
         if changed or self.ghost_steps - self._swapped_at >= max(self._settings.swap_steps, 1):
             self._swap()
         for team in self._ghost_sides():
-            # At the start, and for sides that show up later.
+            # At the start, and for sides that appear later.
             if team not in self._opponents:
                 plays_itself = SELF in self._settings.opponents
                 rng = np.random.default_rng([self._seed, self._swaps, team])
@@ -318,7 +319,7 @@ class SelfPlay:
         return list(pool)[int(rng.choice(len(pool), p=weights / weights.sum()))]
 
     def _pool(self) -> dict[Snapshot | FixedOpponent, float]:
-        """All opponents that do not move with the learner, with their weights; snapshots share that of ``self``."""
+        """All fixed opponents and snapshots with their weights. Snapshots share the weight of ``self``."""
         weights = self._settings.opponents
         pool: dict[Snapshot | FixedOpponent, float] = {}
         if SELF in weights:
@@ -333,7 +334,7 @@ class SelfPlay:
         return sorted(self._sides - {self._scheduler.learning})
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued run needs: tensors and plain Python only."""
+        """The state for resuming a run: tensors and plain Python values only."""
         played = [player for player in self._opponents.values() if isinstance(player, Snapshot)]
         known = list(dict.fromkeys([*self.snapshots, *played]))
         return {
@@ -354,7 +355,7 @@ class SelfPlay:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
+        """Restores ``state_dict``'s result. Raises KeyError if it is invalid."""
         known = [
             Snapshot(each["weights"], each["step"], each["rating"], Results(**each.get("results", {})))
             for each in state["snapshots"]
@@ -372,7 +373,7 @@ class SelfPlay:
         for team, player in state["players"].items():
             if not isinstance(player, str):
                 self._opponents[team] = None if player == _LATEST else known[player]
-            elif player in self._fixed:  # another is drawn for one that is not in the pool any more
+            elif player in self._fixed:  # the next draw replaces a player that left the pool
                 self._opponents[team] = self._fixed[player]
         self.rating, self.ghost_steps = state["rating"], state["ghost_steps"]
         self._saved_at, self._swapped_at = state["saved_at"], state["swapped_at"]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 _LEAST_S = 1.0
-"""Seconds below which the steps since a summary say little: an update, or one large batch."""
+"""Seconds after which the steps since a summary give a meaningful rate, despite updates and large batches."""
 
 
 class StepRate:
@@ -16,21 +16,21 @@ class StepRate:
         """clock: in seconds."""
         self._clock = clock
         self._before: float | None = None
-        """The rate in the last summary."""
+        """The rate at the last summary."""
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """Counts from this step on, and from now."""
+        """Restarts the count at this step and time."""
         self._start = (step, self._clock())
 
     def summarize(self, step: int) -> float:
-        """The rate since the last summary; the next one counts from here."""
+        """Returns the rate since the last summary, and restarts the count."""
         self._before = self._since_summary(step)
         self.restart(step)
         return self._before
 
     def now(self, step: int, *, finished: bool = False) -> float:
-        """The rate to be shown: since the last summary, and what that one said just after it, or if no step follows."""
+        """Returns the rate for display: since the last summary, or at that summary if too recent or finished."""
         is_new = finished or self._clock() - self._start[1] < _LEAST_S
         return self._before if is_new and self._before is not None else self._since_summary(step)
 

@@ -1,1 +1,1 @@
-"""Experience collection: simulators, their agents, and their experience as frozen records of arrays."""
+"""Experience collection: simulators, their agents, and collected experience as frozen records of arrays."""

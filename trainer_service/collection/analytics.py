@@ -1,4 +1,4 @@
-"""Messages about a run for the Unity Editor's own usage statistics. Names that users chose are never sent."""
+"""Messages for the Unity Editor's usage statistics. Names that users chose are never sent."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from unity_bridge.side_channels import (
 )
 
 CAPABILITY = "trainingAnalytics"
-"""The capability of simulators that want these messages."""
+"""The capability of simulators that accept these messages."""
 
 _NAMED_BY_USERS = frozenset({"behaviors", "environment_parameters"})
-"""Sections whose keys are names."""
+"""Configuration sections whose keys are names."""
 
 _NAMES = frozenset(
     {
@@ -27,13 +27,13 @@ _NAMES = frozenset(
         "env_path", "env_args", "init_path", "demo_path",
     }
 )  # fmt: skip
-"""Keys whose values are names or paths."""
+"""Configuration keys whose values are names or paths."""
 
 
 def environment_message(
     options: RunOptions, *, torch_version: str, device_type: str
 ) -> TrainingEnvironmentInitialized:
-    """The message that a run begins, for the first of its simulators."""
+    """Returns the message about the start of a run, for its first simulator."""
     return TrainingEnvironmentInitialized(
         mlagents_version=PACKAGE_VERSION,
         mlagents_envs_version=PACKAGE_VERSION,
@@ -47,7 +47,7 @@ def environment_message(
 
 
 def anonymous_environment_message() -> TrainingEnvironmentInitialized:
-    """The message that a run begins, for its other simulators, which need not count it again."""
+    """Returns the message about the start of a run for its other simulators, without details."""
     return TrainingEnvironmentInitialized(
         mlagents_version="Custom",
         mlagents_envs_version=PACKAGE_VERSION,
@@ -60,7 +60,7 @@ def anonymous_environment_message() -> TrainingEnvironmentInitialized:
 def behavior_message(
     name: str, settings: TrainerSettings, options: RunOptions
 ) -> TrainingBehaviorInitialized:
-    """The message that the training of a behavior begins."""
+    """Returns the message about the start of a behavior's training."""
     network, rewards = settings.network_settings, settings.reward_signals
     return TrainingBehaviorInitialized(
         behavior_name=hashed_name(name),
@@ -90,7 +90,7 @@ def _has_lessons(behavior: str, options: RunOptions) -> bool:
 
 
 def _without_names(value: Any, key: str = "") -> Any:
-    """A configuration as JSON, everything in it that a user named by its hash."""
+    """Returns a configuration as JSON, with user-defined names replaced by their hashes."""
     if isinstance(value, dict):
         return {
             hashed_name(each) if key in _NAMED_BY_USERS else each: _without_names(inner, each)

@@ -1,4 +1,4 @@
-"""The port to which simulators attach by themselves, with TLS and tokens beyond this machine."""
+"""The port for attached simulators, with TLS and tokens for other machines."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from unity_bridge.server.bridge import Bridge
 from unity_bridge.transport.endpoint import is_loopback
 
 EDITOR_PORT = 5004
-"""Where the Unity Editor looks for a trainer."""
+"""The port on which the Unity Editor looks for a trainer."""
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachPort:
-    """The port of a run without simulators of its own. Beyond this machine it has TLS and a token."""
+    """The port of a run without launched simulators. For other machines it has TLS and a token."""
 
     host: str = "127.0.0.1"
     port: int = EDITOR_PORT
-    """0 lets the system choose."""
+    """Port number; 0 lets the system choose."""
     insecure_listen: bool = False
-    """Whether ``host`` may be an address that other machines reach, without TLS and token."""
+    """Whether ``host`` may be an address that other machines can reach without TLS and token."""
     tls_cert: str | os.PathLike[str] | None = None
     tls_key: str | os.PathLike[str] | None = None
     token_file: str | os.PathLike[str] | None = None
 
     def access(self) -> RemoteAccess | None:
-        """Returns the TLS and the tokens of the port, read or made; None if it has none.
+        """Returns the port's TLS certificate and tokens, read or created; None if it has none.
 
         Raises:
-            UserError: the settings contradict each other.
-            RemoteError: a file cannot be used, or a certificate not be made.
+            UserError: The settings contradict each other.
+            RemoteError: A file cannot be used, or a certificate cannot be created.
         """
         files = {"--tls-cert": self.tls_cert, "--tls-key": self.tls_key, "--token-file": self.token_file}
         given = [flag for flag, path in files.items() if path is not None]
@@ -50,16 +50,16 @@ class AttachPort:
         return RemoteAccess.open(tls_cert=paths[0], tls_key=paths[1], token_file=paths[2])
 
     def listen(self, bridge: Bridge, access: RemoteAccess | None, base_port: int | None) -> None:
-        """Opens the port, and tells how to attach.
+        """Opens the port, and logs how to attach.
 
         Args:
-            bridge: whose port it is.
-            access: what ``access`` returned.
-            base_port: the setting, which is not for this port.
+            bridge: the bridge of the port.
+            access: the result of ``access``.
+            base_port: the setting ``base_port``, which does not apply to this port.
         """
         port = bridge.listen(self.host, self.port, access)
         if base_port not in (None, port):
-            # It is no mistake, files of ML-Agents have it; but a user who typed it would wait on the wrong port.
+            # Not an error, since files of ML-Agents have it. But a user who typed it would wait on the wrong port.
             _logger.warning(
                 "base_port: %d is where simulators that are launched (--env) are expected; --port says where others "
                 "are.",

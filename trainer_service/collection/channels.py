@@ -1,4 +1,4 @@
-"""Messages to and from simulators beside steps and actions."""
+"""Side-channel messages from and to simulators."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from unity_bridge.untrusted_text import harmless, quoted
 _logger = logging.getLogger(__name__)
 
 MAX_MESSAGES = 10_000
-"""Messages on side channels that are read, of one tick of one simulator."""
+"""The most side-channel messages that are read in one tick of one simulator."""
 
 MAX_NAME_LENGTH = 200
-"""Characters that the name of a statistic may have."""
+"""The most characters in the name of a statistic."""
 
 
 class Channels:
-    """The side channels of a run: environment parameters, statistics, analytics, and those that users wrote."""
+    """The side channels of a run: environment parameters, statistics, analytics, and user-defined channels."""
 
     def __init__(
         self,
@@ -53,28 +53,28 @@ class Channels:
         *,
         device_type: str = "cpu",
     ) -> None:
-        """Stores the messages that simulators will get.
+        """Stores the messages for simulators.
 
         Args:
-            options: of the run, for simulators that ask for analytics.
-            messages: returns the environment parameters as they are in force.
-            hub: the channels of users.
-            device_type: where the run computes: ``cpu``, ``cuda`` ….
+            options: of the run, for simulators that accept analytics.
+            messages: returns the current environment parameters.
+            hub: the user-defined channels.
+            device_type: the run's kind of device: ``cpu``, ``cuda`` ….
         """
         self._options = options
         self._messages = messages
         self._hub = hub
         self._device_type = device_type
         self._behaviors: dict[int, set[str]] = {}
-        """Names of the behaviors that each simulator has."""
+        """Names of each simulator's behaviors."""
         self._throttled = ThrottledLogger(_logger)
         self._topics: set[str] = set()
-        """Topics of notices that were logged."""
+        """Topics of logged notices."""
         self._unknown: set[UUID] = set()
-        """Channels without a listener that a warning has named."""
+        """Unknown channels that a warning has named."""
 
     def greeting(self, simulator: int, info: SimulatorInfo) -> list[SideChannelRecord]:
-        """The messages of a simulator's first reset: parameters as they are in force, and the rest."""
+        """Returns the messages of a simulator's first reset, such as the current parameters."""
         introduction: list[SideChannelRecord] = []
         if analytics.CAPABILITY in info.capabilities:
             introduction = analytics_records([self._run_message(simulator)])
@@ -88,17 +88,17 @@ class Channels:
             bridge.send(analytics_records([message]), 0)
 
     def parameters(self) -> list[SideChannelRecord]:
-        """All environment parameters as they are in force."""
+        """Returns the current values of all environment parameters."""
         return parameter_records(self._messages())
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
-        """Messages that users' channels have for a simulator now."""
+        """Returns the present messages of user-defined channels for a simulator."""
         return self._hub.outgoing(simulator)
 
     def handle(self, tick: Tick, add_stat: Callable[[str, StatMessage], bool]) -> None:
-        """Takes in a tick's messages. A simulator's statistics belong to every behavior that it has.
+        """Handles a tick's messages. A simulator's statistics belong to each of its behaviors.
 
-        add_stat: adds a statistic to those of a behavior; False where that has too many names already.
+        add_stat: adds a statistic to a behavior. Returns False if the behavior has too many names.
         """
         if tick.new_specs:
             names = {parse_behavior_id(behavior_id)[0] for behavior_id in tick.new_specs}
@@ -150,7 +150,7 @@ class Channels:
                 f"{MAX_NAME_LENGTH} printable characters.",
             )
             return
-        # The most recent among several simulators is chance, so the first one's counts.
+        # The most recent value of several simulators is arbitrary, so the first simulator's counts.
         if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
             return
         for name in self._behaviors.get(simulator, ()):
@@ -163,7 +163,7 @@ class Channels:
                 )
 
     def _handle_notice(self, simulator: int, body: bytes) -> None:
-        """Logs what a simulator has to say, once for all simulators that say it."""
+        """Logs a simulator's notice, once for all simulators."""
         try:
             notice = parse_notice(body)
         except WireError as error:
@@ -177,7 +177,7 @@ class Channels:
         _logger.warning("Simulator %d: %s.", simulator, text)
 
     def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
-        """Warns once of each of the first such channels: there will be more messages on them."""
+        """Warns once of each of the first unknown channels, since more messages will follow on them."""
         if channel not in self._unknown and len(self._unknown) < MAX_LOGGED:
             self._unknown.add(channel)
             self._throttled.log(

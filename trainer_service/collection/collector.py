@@ -1,4 +1,4 @@
-"""Collects experience of one behavior: observations in, trajectories and actions out."""
+"""Collection of one behavior's experience: from observations to actions and trajectories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """Agents that the next ``act`` decides for."""
+    """Agents that wait for the next ``act``."""
 
     rows: Rows
     observations: tuple[Observation, ...]
@@ -43,7 +43,7 @@ class _Waiting:
 
 
 class Collector:
-    """The rollout of one behavior: its agents in every simulator, the steps that they took, and those that wait."""
+    """The rollout of one behavior: its agents in all simulators, their steps, and the waiting agents."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class Collector:
     ) -> None:
         """
         Args:
-            name: the behavior's.
-            settings: the behavior's.
-            selector: chooses the sensors that the actor is shown.
-            actor: decides with the newest policy.
+            name: name of the behavior.
+            settings: settings of the behavior.
+            selector: selects the sensors that the actor observes.
+            actor: acts with the newest policy.
             horizon: steps after which a trajectory is cut.
-            opponents: the policies of teams under self-play; None where the actor decides for all.
+            opponents: the policies of teams under self-play; None if the actor acts for all.
             first_agent: the smallest number of an agent, see ``Trajectories.agents``.
         """
         self._name = name
@@ -71,7 +71,7 @@ class Collector:
         self.actor = actor
         self.opponents = opponents
         self.threads: Threads | None = None
-        """Torch's threads for its decisions; None leaves them as they are."""
+        """Torch's threads for its decisions; None leaves them unchanged."""
         self._deterministic = settings.acts_greedily
         self._groups = GroupReturns()
         by_group = settings.hyperparameters.learns_by_group
@@ -86,20 +86,20 @@ class Collector:
             first_agent=first_agent,
         )
         self._waiting: list[tuple[BehaviorTick, _Waiting]] = []
-        """Agents that wait for actions, with the tick that asked for them."""
+        """Waiting agents, with the tick of their request."""
         self._throttled = ThrottledLogger(_logger)
 
     def observe(self, steps: BehaviorTick, replaced_values: int = 0) -> SampleBatch:
-        """Takes in a tick: rewards and ends belong to the previous actions; the rest waits for ``act``.
+        """Adds a tick. Rewards and ends belong to the previous actions; the other agents wait for ``act``.
 
-        replaced_values: numbers of the tick that could not be used.
+        replaced_values: count of the tick's unusable numbers, which were replaced.
 
         Raises:
-            UserError: it does not fit the configuration.
-            WireError: it is more than is taken from one simulator.
+            UserError: The tick does not fit the configuration.
+            WireError: The simulator has too many agents.
         """
         if len(steps.batch) > 2 * MAX_AGENTS:
-            # Before anything is done with them: each takes memory, and time.
+            # Checked first, since each agent takes memory and time.
             raise WireError(
                 f"behavior '{self._name}': expected at most {MAX_AGENTS} agents in one simulator, got a message of "
                 f"{len(steps.batch)} rows"
@@ -107,7 +107,7 @@ class Collector:
         if self.opponents is not None:
             self.opponents.check(steps)
         if not self._waiting:
-            self._assembler.tidy()  # rows may move: none is remembered elsewhere
+            self._assembler.tidy()  # rows may move: no other object stores them
         batch, membership = self._select_observations(steps)
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
@@ -133,7 +133,7 @@ class Collector:
         return SampleBatch(steps.team, transitions, trajectories, episodes, results, replaced_values)
 
     def act(self) -> list[ActionBatch]:
-        """Decides for all agents that wait, in one forward pass for each policy.
+        """Computes the actions of all waiting agents, with one forward pass for each policy.
 
         Returns one batch per observed tick, in order.
         """
@@ -152,8 +152,7 @@ class Collector:
         return [decided[i] for i in range(len(waiting))]
 
     def _act_as(self, actor: FixedActor, steps: BehaviorTick, waiting: _Waiting) -> ActionBatch:
-        """Decides for a side that acts as a fixed opponent, whose steps nobody learns from: they are remembered as
-        blanks, so that the episodes of its agents are told apart."""
+        """Returns a fixed opponent's actions. Stores blank decisions, which nothing learns from, to track episodes."""
         rows, actions = len(waiting.rows), self.selector.spec.action_spec
         blank = Decisions(
             np.zeros((rows, actions.continuous_size), np.float32),
@@ -190,7 +189,7 @@ class Collector:
         ]
 
     def drop(self, simulator: int) -> None:
-        """Forgets the unfinished segments of a simulator that left or begins anew, and its agents that wait."""
+        """Forgets the unfinished segments and waiting agents of a simulator that left or was reset."""
         self._assembler.drop(simulator)
         if self._agent_indices is not None:
             self._agent_indices.drop(simulator)
@@ -200,7 +199,7 @@ class Collector:
         self._waiting = [each for each in self._waiting if each[0].simulator != simulator]
 
     def _forget_vanished(self, steps: BehaviorTick, vanished: Keys) -> None:
-        """Forgets agents that are taken for gone. Their episodes did not end, so their returns are not counted."""
+        """Forgets vanished agents. Their episodes did not end, so their returns are not counted."""
         self._groups.forget(steps.simulator, vanished)
         if self._agent_indices is not None:
             self._agent_indices.forget(steps.simulator, vanished)
@@ -211,7 +210,7 @@ class Collector:
         )
 
     def _select_observations(self, steps: BehaviorTick) -> tuple[StepBatch, GroupMembership | None]:
-        """The sensors of a tick that the learner is shown, and each row's group and index in it where that matters."""
+        """Returns a tick with the learner's sensors, and each row's group and index if they are used."""
         if self._agent_indices is None:
             return self.selector.batch(steps.batch, None), None
         try:
@@ -238,11 +237,11 @@ def learner_and_collector(
     make_learner: LearnerFactory = make_learner,
     first_agent: int = 0,
 ) -> tuple[Learner, Collector]:
-    """Makes the two halves of a behavior: what learns, and what collects with the learner's actor.
+    """Makes the two halves of a behavior: the learner, and the collector that uses the learner's actor.
 
-    Raises ValueError or PluginError where the settings cannot serve what the behavior sees and does.
+    Raises ValueError or PluginError if the settings do not support the behavior's observations or actions.
 
-    opponents: what its sides act as under self-play; None without.
+    opponents: the players of its sides under self-play; None without self-play.
     """
     selector = selector_for(spec, settings)
     learner = make_learner(selector.spec, settings, compute)
@@ -255,7 +254,7 @@ def learner_and_collector(
 def _ended_episodes(
     steps: BehaviorTick, episodes: Episodes | None, groups: GroupEpisodes, membership: GroupMembership | None
 ) -> tuple[EndedEpisodes, Rows]:
-    """Episodes of a tick as they are reported, and the rows in which agents' episodes ended."""
+    """Returns the ended episodes of a tick for reports, and the rows in which agents' episodes ended."""
     returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)
     if episodes is not None:
         returns, lengths, ended = episodes.returns, episodes.lengths, episodes.rows

@@ -1,4 +1,4 @@
-"""The count of a run's environment steps, and its budget of them."""
+"""The count of a run's environment steps, and their budget."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 class EnvSteps:
     """The environment steps of a run, over all simulators and starts.
 
-    An environment step is one step of one copy of the task, whose outcome has arrived: it advances all agents of that
-    copy, of all behaviors and teams.
+    An environment step is one completed step of one copy of the task. It advances all agents of that copy, of all
+    behaviors and teams.
     """
 
     budget: int | None = None
-    """Environment steps after which the run ends; None for no such budget."""
+    """Environment steps after which the run ends; None without a budget."""
 
     taken: int = 0
 

@@ -1,4 +1,4 @@
-"""The goal environment of a run, whose reward function replay buffers of type ``hindsight`` call."""
+"""The goal environment of a run. Replay buffers of type ``hindsight`` call its reward function."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _EXPECTED = (
 def open_goal_task(
     options: RunOptions, command: Command | None, learners: int, stack: ExitStack
 ) -> GoalTask | None:
-    """The task of the run's environment, of which one more is made; None where no behavior replaces goals.
+    """Creates another environment of the run for its task. Returns None if no behavior replaces goals.
 
     Args:
         options: of the run.
-        command: the simulator; None where simulators attach.
-        learners: learner ranks of the run.
+        command: the simulator; None if simulators attach.
+        learners: number of learner ranks.
         stack: closes the environment.
 
     Raises:
-        ConfigError: the simulator is no goal environment, or several learner ranks share the updates.
+        ConfigError: The simulator is not a goal environment, or several learner ranks share the updates.
     """
     settings = [*options.behaviors.values(), options.default_settings]
     relabels = any(each is not None and each.hyperparameters.relabels_goals for each in settings)

@@ -17,15 +17,15 @@ from unity_bridge.steps import ActionBatch
 from unity_bridge.untrusted_text import quoted
 
 _MOST_NAMED = 8
-"""Behaviors of a simulator that a message repeats."""
+"""The most behaviors of a simulator that a message names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DeclaredGroup:
-    """The members of a group in one simulator, under one team id."""
+    """The members of a group in one simulator, with one team id."""
 
     behavior_ids: tuple[str, ...]
-    """The simulator's ids of the members, in their order."""
+    """The simulator's behavior ids of the members, in their order."""
 
     padding: AgentPadding
 
@@ -33,27 +33,27 @@ class _DeclaredGroup:
 class HeterogeneousGroups:
     """The heterogeneous groups of a configuration, in the simulators of this process.
 
-    To everything behind it a group is one behavior, whose id is the group's name with the team id of the members.
+    After merging, a group is one behavior. Its id is the group's name with the team id of the members.
     """
 
     def __init__(self, groups: Mapping[str, Collection[str]]) -> None:
-        """groups: the behaviors of each group in the order of their agents' indices, by the group's name."""
+        """groups: the behaviors of each group, in the order of their agent indices, by the group's name."""
         self._members = {name: tuple(members) for name, members in groups.items()}
         self._group_of = {member: name for name, members in self._members.items() for member in members}
         self._declared: dict[int, dict[str, _DeclaredGroup]] = {}
-        """By simulator and id of the group."""
+        """Declared groups, by simulator and group id."""
         self._group_ids: dict[int, dict[str, str]] = {}
-        """By simulator: the group's id of each behavior id."""
+        """The group id of each behavior id, by simulator."""
 
     def __bool__(self) -> bool:
         return bool(self._members)
 
     def merge(self, tick: Tick) -> Tick:
-        """A tick with one behavior in place of each group's members.
+        """Returns a tick with one behavior in place of each group's members.
 
         Raises:
-            UserError: members that are not declared by one message, or a behavior with the name of a group.
-            WireError: an agent that two members have.
+            UserError: One message does not declare all members, or a behavior has the name of a group.
+            WireError: Two members have the same agent id.
         """
         if not self._members:
             return tick
@@ -75,7 +75,7 @@ class HeterogeneousGroups:
         return replace(tick, new_specs=new_specs, steps=steps, replaced=replaced)
 
     def split(self, tick: Tick, actions: Mapping[str, ActionBatch]) -> Mapping[str, ActionBatch]:
-        """The actions that a simulator gets for a tick which ``merge`` returned: by its own behavior ids."""
+        """Returns the actions for a tick that ``merge`` returned, by the simulator's own behavior ids."""
         groups = self._declared.get(tick.simulator)
         if not groups:
             return actions
@@ -92,15 +92,15 @@ class HeterogeneousGroups:
         return replies
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that is gone."""
+        """Forgets a simulator that left."""
         self._declared.pop(simulator, None)
         self._group_ids.pop(simulator, None)
 
     def _declare(self, tick: Tick) -> dict[str, BehaviorSpec]:
-        """The behaviors that a tick declares, with a padded one for each group."""
+        """Returns the behaviors that a tick declares, with a padded spec for each group."""
         specs: dict[str, BehaviorSpec] = {}
         found: dict[BehaviorId, dict[str, str]] = {}
-        """By group and team id: the ids of the members that are declared."""
+        """Behavior ids of the declared members, by group and team id."""
         for behavior_id, spec in tick.new_specs.items():
             name, team = parse_behavior_id(behavior_id)
             if name in self._members:
@@ -149,10 +149,10 @@ class HeterogeneousGroups:
 def with_agent_counts(
     group: str, spec: BehaviorSpec, configured: Mapping[str, int | None], trained: BehaviorSpec | None
 ) -> BehaviorSpec:
-    """A group's spec with the agents of each member as configured, else as in the checkpoint, else as declared.
+    """Returns a group's spec with agent counts from the configuration, the checkpoint or the declaration.
 
-    configured: the most agents in a group by member; None where it does not say. trained: the spec of the checkpoint;
-    None without one. Raises UserError if a simulator declared more.
+    The first of these that has a member's count is used. configured: the most agents in a group by member, None if not
+    configured. trained: the spec of the checkpoint; None without one. Raises UserError if a simulator declared more.
     """
     known = {member.behavior: member.num_agents for member in trained.members} if trained else {}
     members = [

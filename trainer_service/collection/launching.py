@@ -1,4 +1,4 @@
-"""The options of a run that simulators are started with."""
+"""The options of a run for starting its simulators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unity_bridge.side_channels import EngineConfiguration, SideChannelRecord
 
 
 def command_of(options: RunOptions) -> Command | None:
-    """The program to start; None where simulators attach. Raises LaunchError where there is none such."""
+    """Returns the program to start; None if simulators attach. Raises LaunchError if it does not exist."""
     environment = options.env_settings
     if environment.env_path is None:
         return None
@@ -24,7 +24,7 @@ def command_of(options: RunOptions) -> Command | None:
 
 
 def program_for(options: RunOptions, env: str, arguments: Sequence[str]) -> Command:
-    """The program to start, with or without graphics as in training. Raises LaunchError if there is none."""
+    """Returns the program to start, with graphics as in training. Raises LaunchError if it does not exist."""
     engine = options.engine_settings
     return resolve_program(
         env, arguments, no_graphics=engine.no_graphics, no_graphics_monitor=engine.no_graphics_monitor
@@ -32,10 +32,10 @@ def program_for(options: RunOptions, env: str, arguments: Sequence[str]) -> Comm
 
 
 def are_isolated(options: RunOptions, command: Command) -> bool:
-    """Whether the simulators of a run get processes of their own.
+    """Whether each simulator of a run gets its own process.
 
     Raises:
-        LaunchError: the settings ask for the impossible, or an object cannot be sent to another process.
+        LaunchError: The settings are impossible, or an object cannot be sent to another process.
     """
     isolated = is_isolated(command, options.env_settings.num_envs, options.env_settings.isolate)
     if isolated and command.environment is not None:
@@ -44,7 +44,7 @@ def are_isolated(options: RunOptions, command: Command) -> bool:
 
 
 def needs_expert(options: RunOptions) -> bool:
-    """Whether some behavior's opponents may be the scene's own expert, while it learns."""
+    """Whether the opponents of a learning behavior may include the scene's expert."""
     if options.checkpoint_settings.inference:
         return False
     settings = [*options.behaviors.values(), options.default_settings]
@@ -63,13 +63,13 @@ def bridge_settings(
     *,
     first: int = 0,
 ) -> BridgeSettings:
-    """The settings of the bridge that the run's simulators are behind.
+    """Returns the settings of the bridge of the run's simulators.
 
     Args:
         options: of the run.
-        run_logs: where programs' output goes; None keeps none.
+        run_logs: folder of programs' output; None discards it.
         greeting: returns the records of simulator number n's first reset.
-        first: simulators of the run that are behind other bridges: seeds and ports count on from there.
+        first: number of the run's simulators on other bridges. Seeds and ports continue from there.
     """
     environment = options.env_settings
     return BridgeSettings(
@@ -89,7 +89,7 @@ def bridge_settings(
 
 
 def engine_settings(options: RunOptions) -> EngineConfiguration:
-    """The settings of a simulator's engine, which it gets with the first reset."""
+    """Returns the engine settings of a simulator, which are sent with the first reset."""
     engine = options.engine_settings
     return EngineConfiguration(
         width=engine.width,

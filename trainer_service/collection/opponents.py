@@ -1,4 +1,4 @@
-"""Opponents under self-play: snapshots of the learner, and fixed players, that sides act as while they do not learn."""
+"""Opponents under self-play: snapshots of the learner and fixed players, for sides that do not learn."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Weights = Mapping[str, Any]
 """The state dict of a policy: tensors by name."""
 
 _FADING = 0.99
-"""Weight of all games before a new one in a win rate, as in AlphaStar's league (Vinyals et al. 2019)."""
+"""Factor by which each new game reduces the weight of earlier games, as in AlphaStar's league (Vinyals et al. 2019)."""
 
 
 @dataclass(slots=True)
 class Results:
-    """The games of learners against an opponent; older ones fade."""
+    """Discounted results of learners' games against an opponent."""
 
     games: float = 0.0
     won: float = 0.0
-    """Games that the learners won, a draw being half."""
+    """Games that the learners won; a draw counts half."""
 
     @property
     def win_rate(self) -> float:
-        """The learners' win rate; ½ before any game."""
+        """The learners' win rate; ½ before the first game."""
         return self.won / self.games if self.games else 0.5
 
     def add(self, result: float) -> None:
@@ -58,30 +58,30 @@ class Snapshot:
 
 @dataclass(slots=True, eq=False)
 class FixedOpponent:
-    """A player that does not change: chance, the scene's expert, or a checkpoint, of any trainer type."""
+    """An unchanging player: random actions, the scene's expert, or a checkpoint of any trainer type."""
 
     name: PlayerName
     checkpoint: Checkpoint | None
-    """The checkpoint that it acts with; None for ``random`` and ``expert``."""
+    """The checkpoint of its policy; None for ``random`` and ``expert``."""
     rating: float
     results: Results = field(default_factory=Results)
 
     @property
     def step(self) -> int | None:
-        """Agent steps that it was trained for; None where it was not trained."""
+        """Agent steps of its checkpoint; None without a checkpoint."""
         return None if self.checkpoint is None else self.checkpoint.step
 
 
 class Opponents(Protocol):
-    """The opponents that a behavior's sides act as, by the rules of self-play or as published to a worker."""
+    """The players of a behavior's sides, by the rules of self-play or as published to a worker."""
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """The opponent that a side acts as; None for the newest policy, which the learning side always has."""
+        """The opponent that a side plays as; None for the newest policy, which the learning side always uses."""
         ...
 
 
 class FixedActor:
-    """A fixed opponent as it acts, for agents of any side in any simulator."""
+    """A fixed opponent that acts for agents of any side in any simulator."""
 
     def __init__(self, actor: PolicyActor | None, spec: BehaviorSpec) -> None:
         """actor: None for the scene's expert."""
@@ -89,7 +89,7 @@ class FixedActor:
         self._spec = spec
 
     def act(self, steps: BehaviorTick) -> ActionBatch:
-        """Actions for a tick's waiting agents. Raises UserError if the simulator has no expert, or an unfit group."""
+        """Returns actions for waiting agents. Raises UserError without an expert, or if a group does not fit."""
         if self._actor is None:
             return expert_actions(steps, self._spec)
         return self._actor.act(steps.simulator, steps.team, steps.batch)
@@ -98,13 +98,13 @@ class FixedActor:
 class OpponentPolicies:
     """The policies of a behavior's sides under self-play.
 
-    Every side that acts as a snapshot has a frozen policy of its own, into which the snapshot's weights are loaded
-    when it first acts. What its agents remember stays through a swap, until their episodes end. A fixed opponent
-    remembers for itself. All that is drawn comes from one random stream.
+    Every side that plays as a snapshot has its own frozen policy, and loads the snapshot's weights at its first
+    action. Its agents keep their memory through a swap, until their episodes end. A fixed opponent stores the memory
+    of its agents itself. All random draws use one stream.
     """
 
     def __init__(self, opponents: Opponents, actor: Actor, compute: Compute, spec: BehaviorSpec) -> None:
-        """actor: of the newest policy. spec: what the behavior's agents see and do, as the simulator has it."""
+        """actor: of the newest policy. spec: the simulator's observations and actions of the behavior."""
         self._opponents = opponents
         self._newest = actor
         self._spec = spec
@@ -112,13 +112,13 @@ class OpponentPolicies:
         self._noise = random_stream(compute.seed + 3)
         self._frozen: dict[int, tuple[Snapshot, Actor]] = {}
         self._fixed: dict[tuple[int, int], tuple[FixedOpponent, FixedActor]] = {}
-        """By simulator and team id."""
+        """Fixed actors, by simulator and team id."""
         self._policies: dict[PlayerName, Policy] = {}
         """Policies of fixed opponents."""
         self._has_expert = False
 
     def actor(self, steps: BehaviorTick) -> Actor | FixedActor:
-        """The actor for a tick's side: the newest policy, a frozen one, or a fixed opponent."""
+        """Returns the actor for a tick's side: the newest policy, a frozen one, or a fixed opponent."""
         opponent = self._opponents.opponent(steps.team)
         if opponent is None:
             return self._newest
@@ -126,13 +126,13 @@ class OpponentPolicies:
             return self._frozen_policy(steps.team, opponent)
         before, actor = self._fixed.get((steps.simulator, steps.team), (None, None))
         if actor is None or before is not opponent:
-            # A new one, which remembers nothing: episodes may have ended while another acted.
+            # A new actor with an empty memory, since episodes may have ended while another actor was used.
             actor = self.fixed_actor(opponent)
             self._fixed[steps.simulator, steps.team] = opponent, actor
         return actor
 
     def fixed_actor(self, opponent: FixedOpponent) -> FixedActor:
-        """A fixed opponent that can act. Raises UserError where it is of a behavior with other sensors or actions."""
+        """Returns the actor of a fixed opponent. Raises UserError if its sensors or actions differ."""
         if opponent.name.is_expert:
             self._has_expert = True
             return FixedActor(None, self._spec)
@@ -141,19 +141,21 @@ class OpponentPolicies:
         return FixedActor(PolicyActor(self._policies[opponent.name], deterministic=False), self._spec)
 
     def check(self, steps: BehaviorTick) -> None:
-        """Raises UserError or WireError where a scene's expert is an opponent, and the simulator does not say what it
-        would do: before anybody acts, so that this simulator alone is to blame."""
+        """Raises UserError or WireError if an opponent is a scene's expert without actions from the simulator.
+
+        Called before any agent acts, so that only this simulator is affected.
+        """
         if self._has_expert:
             expert_actions(steps, self._spec)
 
     def drop(self, simulator: int) -> None:
-        """Forgets what fixed opponents remember of a simulator that left or begins anew."""
+        """Forgets the memory of fixed opponents in a simulator that left or was reset."""
         self._fixed = {key: kept for key, kept in self._fixed.items() if key[0] != simulator}
 
     def _frozen_policy(self, team: int, snapshot: Snapshot) -> Actor:
         loaded, policy = self._frozen.get(team, (None, None))
         if policy is None:
-            # Sides that are gone need none any more.
+            # Sides without an opponent need no policy.
             self._frozen = {
                 other: kept for other, kept in self._frozen.items() if self._opponents.opponent(other)
             }
@@ -177,20 +179,20 @@ class OpponentPolicies:
         return policy
 
     def reseed(self, seed: int) -> None:
-        """Draws the actions of opponents from a stream of this seed from now on."""
+        """Seeds the random stream of the opponents' actions."""
         self._noise.manual_seed(seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued run needs: tensors and plain Python only."""
+        """The state for resuming a run: tensors and plain Python values only."""
         return {"acting": self._noise.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result. Raises KeyError where it is none."""
+        """Restores ``state_dict``'s result. Raises KeyError if it is invalid."""
         restore_streams({"acting": self._noise}, state)
 
 
 def expert_actions(steps: BehaviorTick, spec: BehaviorSpec) -> ActionBatch:
-    """A scene's expert's actions for all waiting agents. Raises UserError if the simulator did not send them."""
+    """Returns the expert's actions for all waiting agents. Raises UserError if the simulator did not send them."""
     waiting = len(steps.batch) - steps.batch.num_terminal
     if not waiting:
         return ActionBatch.zeros(0, spec.action_spec)

@@ -1,4 +1,4 @@
-"""Agents that a frozen policy acts for: what each remembers, and its index in its group."""
+"""Acting with a frozen policy: the memory and the group index of each agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PolicyActor:
         self._allocator = AgentIndexAllocator(policy.spec.members)
 
     def act(self, simulator: int, team: int, batch: StepBatch) -> ActionBatch:
-        """Actions for all waiting agents. Raises UserError where a group is larger than the policy was trained for."""
+        """Returns actions for all waiting agents. Raises UserError if a group is larger than in training."""
         rows, memories = self._recurrent_states.get(simulator, team, batch)
         first = batch.num_terminal
         agent_indices = self._agent_indices_of(simulator, team, batch) if self._policy.num_agents else None
@@ -41,12 +41,12 @@ class PolicyActor:
         return actions
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew."""
+        """Forgets the agents of a simulator that was reset."""
         self._recurrent_states.drop(simulator)
         self._allocator.drop(simulator)
 
     def _agent_indices_of(self, simulator: int, team: int, batch: StepBatch) -> NDArray[np.int64]:
-        """The agent indices of all waiting agents."""
+        """Returns the agent indices of all waiting agents."""
         try:
             agent_indices = self._allocator.assign(simulator, team, batch).agent_indices[batch.num_terminal :]
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Records of one behavior id's agents: what a simulator says of them, and what collecting hands to learning."""
+"""Records of a behavior id's agents: ticks of simulators, and collected experience for learning."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class BehaviorTick:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleBatch:
-    """Experience of one behavior's agents of one team id: from a simulator's tick, or all that a worker collected."""
+    """Experience of one behavior's agents with one team id, from one tick or from a worker's whole collection."""
 
     team: int
 
     transitions: int
-    """Actions whose consequence is known since the last batch."""
+    """Number of actions whose reward and next observation arrived since the last batch."""
 
     trajectories: Trajectories | None = None
     """Segments that reached their end or the horizon."""
 
     episodes: EndedEpisodes | None = None
-    """Episodes that ended."""
+    """Ended episodes."""
 
     results: NDArray[np.float64] | None = None
-    """Games that ended, under self-play: 1 won, ½ drawn, 0 lost; one for each agent, or each group. Shape [G]."""
+    """Results of ended games under self-play, per agent or group: 1 won, ½ drawn, 0 lost. Shape [G]."""
 
     replaced_values: int = 0
-    """Numbers that could not be used, and were replaced."""
+    """Count of unusable numbers, which were replaced."""
 
     @staticmethod
     def concatenate(batches: Sequence[SampleBatch]) -> SampleBatch:

@@ -1,4 +1,4 @@
-"""The router of a process: which collector a simulator's ticks of a behavior id go to."""
+"""The router of a process: the collectors of simulators' behavior ids."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from unity_bridge.untrusted_text import quoted
 _BEHAVIOR_ID = re.compile(r"(?P<name>[^?]*)(?:\?(?:.*&)?team=(?P<team>[0-9]+)(?:&.*)?)?", re.DOTALL)
 
 Deliver = Callable[[SampleBatch], None]
-"""Takes what a tick completed."""
+"""A function that takes the experience that a tick completed."""
 
 MAX_IDS = 256
-"""Behavior ids of one simulator: names with their team ids."""
+"""The most behavior ids (names with team ids) of one simulator."""
 
 MAX_ACTIONS = 65_536
-"""Actions of one behavior: continuous ones and the choices of all branches."""
+"""The most actions of one behavior: continuous actions plus the choices of all branches."""
 
 _MAX_TEAM_DIGITS = 9
-"""Digits of a team id that fit beside an agent's id into one number of 64 bits, see ``agent_keys``."""
+"""Digits of a team id that fit with an agent id into a 64-bit number, see ``agent_keys``."""
 
 
 class BehaviorId(NamedTuple):
@@ -40,7 +40,7 @@ class BehaviorId(NamedTuple):
     team: int
 
     def in_words(self, spec: BehaviorSpec) -> str:
-        """``Name?team=K``, with the members of a heterogeneous group behind it."""
+        """Returns ``Name?team=K``, followed by the members of a heterogeneous group."""
         members = ", ".join(f"{member.num_agents} x {member.behavior}" for member in spec.members)
         return f"{self.name}?team={self.team}" + (f" of {members} in a group" if members else "")
 
@@ -49,7 +49,7 @@ def parse_behavior_id(behavior_id: str) -> BehaviorId:
     """Parses ``Name?team=K``; the team id is 0 if left out.
 
     Raises:
-        UserError: a name that could not be a folder of the run, or a team number of too many digits.
+        UserError: The name is not a valid folder name, or the team number has too many digits.
     """
     match = _BEHAVIOR_ID.fullmatch(behavior_id)
     if match is None:
@@ -65,26 +65,26 @@ def parse_behavior_id(behavior_id: str) -> BehaviorId:
 
 
 class Router:
-    """The way from a simulator's behavior ids to collectors, and from these to who takes what they complete."""
+    """Routes a simulator's ticks by behavior id to collectors, and completed experience to its receivers."""
 
     def __init__(self, env_steps: EnvSteps | None = None) -> None:
-        """env_steps: counts what simulators do."""
+        """env_steps: counts the simulators' environment steps."""
         self.env_steps = env_steps or EnvSteps()
         self._asked: dict[int, int] = {}
-        """Environment steps that each simulator makes with the actions it asked for last."""
+        """Environment steps that each simulator makes with the last requested actions."""
         self._ids: dict[int, dict[str, tuple[BehaviorId, Collector, Deliver]]] = {}
-        """Behavior ids by simulator, for as long as it is there."""
+        """Behavior ids of each connected simulator, with their collectors."""
         self._collectors: dict[str, Collector] = {}
-        """Router of the behaviors that simulators have now."""
+        """Collectors of the behaviors that simulators have now."""
         self.declared = 0
-        """Behaviors that simulators came to have, again and again those that had gone."""
+        """Number of behaviors that simulators declared. A behavior that left and was declared again counts again."""
         self._pending_replies: list[tuple[int, str, Collector]] = []
 
     def check(self, simulator: int, behavior_id: str, spec: BehaviorSpec) -> BehaviorId:
         """Checks the declaration of a behavior, and returns its parsed id.
 
         Raises:
-            UserError: an impossible name, an id that means the same as another, too many of them, or too many actions.
+            UserError: The name is invalid, two ids mean the same, or there are too many ids or actions.
         """
         declared = parse_behavior_id(behavior_id)
         ids = self._ids.get(simulator, {})
@@ -100,16 +100,16 @@ class Router:
         return declared
 
     def add(self, simulator: int, behavior_id: str, collector: Collector, deliver: Deliver) -> None:
-        """Sends the simulator's ticks of this id to a collector from now on, and what they complete to ``deliver``."""
+        """Sends the simulator's ticks of this id to a collector, and its completed experience to ``deliver``."""
         declared = parse_behavior_id(behavior_id)
         self._ids.setdefault(simulator, {})[behavior_id] = declared, collector, deliver
         self.declared += declared.name not in self._collectors
         self._collectors[declared.name] = collector
 
     def observe(self, tick: Tick) -> None:
-        """Hands a tick to its collectors, delivers what it completed, and remembers which of them are to answer.
+        """Sends a tick to its collectors, delivers the completed experience, and stores the pending replies.
 
-        Whatever it raises is about this simulator alone: ``remove`` undoes all that it left.
+        Its exceptions concern this simulator only. ``remove`` undoes all changes of a failed call.
         """
         ids = self._ids.get(tick.simulator, {})
         waiting = 0
@@ -119,13 +119,13 @@ class Router:
             deliver(collector.observe(steps, tick.replaced.get(behavior_id, 0)))
             self._pending_replies.append((tick.simulator, behavior_id, collector))
             waiting += len(batch) - batch.num_terminal
-        # Last, as the steps that use up the budget are learned from. A copy that begins anew by an exchange of its own
-        # (AutoresetMode.NEXT_STEP) asks for no action, and makes no step.
+        # Last, since the steps that use up the budget are learned from. A copy that resets in a separate exchange
+        # (AutoresetMode.NEXT_STEP) requests no action, and makes no step.
         self.env_steps.taken += self._asked.get(tick.simulator, 0)
         self._asked[tick.simulator] = min(tick.num_areas, int(waiting))
 
     def act(self) -> dict[int, dict[str, ActionBatch]]:
-        """Actions for all waiting agents, by simulator and behavior id: one forward pass per behavior."""
+        """Returns actions of all waiting agents, by simulator and behavior id, with one forward pass per behavior."""
         pending, self._pending_replies = self._pending_replies, []
         decided: dict[Collector, Iterator[ActionBatch]] = {}
         replies: dict[int, dict[str, ActionBatch]] = {}
@@ -136,26 +136,26 @@ class Router:
         return replies
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew: unfinished segments, and actions that they wait for."""
+        """Forgets the agents of a simulator that was reset: unfinished segments and pending actions."""
         for collector in self._collectors.values():
             collector.drop(simulator)
         self._asked.pop(simulator, None)
         self._pending_replies = [each for each in self._pending_replies if each[0] != simulator]
 
     def remove(self, simulator: int) -> None:
-        """Forgets a simulator that is gone: its agents, and that it had any behaviors."""
+        """Forgets a simulator that left, with its agents and behaviors."""
         self.drop(simulator)
         self._ids.pop(simulator, None)
         names = {declared.name for ids in self._ids.values() for declared, _, _ in ids.values()}
         self._collectors = {name: each for name, each in self._collectors.items() if name in names}
 
     def behavior_ids(self) -> frozenset[BehaviorId]:
-        """The behavior ids that simulators have agents of now."""
+        """The behavior ids of the simulators' present agents."""
         return frozenset(declared for ids in self._ids.values() for declared, _, _ in ids.values())
 
 
 def largest_group(batch: StepBatch | None) -> int:
-    """The most agents of one group that wait for an action; 1 where there are no groups."""
+    """Returns the most waiting agents of one group; 1 without groups."""
     if batch is None:
         return 1
     groups = batch.group_ids[batch.num_terminal :]
@@ -163,7 +163,7 @@ def largest_group(batch: StepBatch | None) -> int:
 
 
 def _require_few_actions(behavior_id: str, spec: BehaviorSpec) -> None:
-    """Raises UserError for more actions than networks are made for, before any is made."""
+    """Raises UserError for more actions than networks support, before any network is created."""
     actions = spec.action_spec
     if (size := actions.continuous_size + actions.mask_size) > MAX_ACTIONS:
         raise UserError(

@@ -1,6 +1,6 @@
 """The simulators of a process: connecting, resetting and leaving, and collecting their agents' experience.
 
-A failure of one costs no other anything.
+A failing simulator does not affect other simulators.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ from unity_bridge.untrusted_text import quoted
 _logger = logging.getLogger(__name__)
 
 MAX_DECLARED_AT_ONCE = 4
-"""Behaviors that one turn of the loop makes: a simulator that declares more waits, and the others go on meanwhile."""
+"""The most behaviors created in one turn of the loop. A simulator that declares more waits; others continue."""
 
 _POLL_S = 0.5
-"""How long ``collect`` waits for simulators before its caller looks whether it shall stop."""
+"""Seconds that ``collect`` waits for simulators before its caller checks whether to stop."""
 
 _DETAILS = re.compile(r"['\"(:0-9]")
-"""The first character of a reason that is about one case only."""
+"""The first character of a reason's details, which differ between cases."""
 
 
 class NotYet(Exception):
-    """Raised where a behavior is not there yet, so that the simulator which declared it waits."""
+    """The behavior does not exist yet, so the simulator that declared it must wait."""
 
 
 _NOT_THE_SIMULATORS_FAULT = (CallbackError, SaveError, OutOfMemory, torch.OutOfMemoryError, NotYet)
-"""Errors that no simulator is to blame for."""
+"""Errors that no simulator caused."""
 
 
 class Learners(Protocol):
-    """The behaviors of a run, as simulators need them."""
+    """The behaviors of a run, as used by simulators."""
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
     ) -> tuple[Collector, Deliver]:
-        """The collector of a behavior that a simulator has, and who takes what it completes.
+        """Returns the collector of a simulator's behavior, and the receiver of its completed experience.
 
-        Raises UserError where the behavior cannot be served, and ``NotYet``.
+        Raises UserError if the behavior is not supported, and ``NotYet``.
         """
         ...
 
     def remove(self, simulator: int) -> None:
-        """Forgets a simulator that is gone."""
+        """Forgets a simulator that left."""
         ...
 
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
-        """Adds a simulator's statistic to those of a behavior. False where there are too many names already."""
+        """Adds a simulator's statistic to a behavior. Returns False if there are too many names."""
         ...
 
 
 class _Declaration:
-    """A tick that declares behaviors, until all of them are there."""
+    """A tick that declares behaviors, until all of them exist."""
 
     def __init__(self, tick: Tick) -> None:
         self.tick = tick
@@ -79,13 +79,13 @@ class _Declaration:
 
 
 def simulator_step(tick: Tick, behavior_id: str, actions: ActionBatch) -> tuple[str, SimulatorStep]:
-    """A behavior's name, and its step as callbacks see it."""
+    """Returns a behavior's name, and its step for callbacks."""
     name, team = parse_behavior_id(behavior_id)
     return name, SimulatorStep(tick.simulator, team, tick.steps[behavior_id], actions)
 
 
 class Simulators:
-    """Simulators behind a bridge, as a source of experience: ``collect`` and ``act`` in turn."""
+    """Simulators on a bridge, as a source of experience: call ``collect`` and ``act`` in turn."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Simulators:
         groups: HeterogeneousGroups | None = None,
         on_step: Callable[[str, SimulatorStep], None] | None = None,
     ) -> None:
-        """on_step: called with each behavior's name and step before its answer is sent; None for nobody."""
+        """on_step: called with each behavior's name and step before its reply is sent; None for no call."""
         self._bridge = bridge
         self._groups = groups or HeterogeneousGroups({})
         self._router = router
@@ -106,26 +106,26 @@ class Simulators:
         self._timers = timers or Timers()
         self._on_step = on_step
         self._ticks: list[Tick] = []
-        """Ticks that were observed and wait for an answer."""
+        """Observed ticks that wait for a reply."""
         self._outdated: set[int] = set()
-        """Simulators with agents in a lesson or a turn that is over: their next tick is answered with a reset."""
+        """Simulators with agents of a past lesson or turn. Their next tick is answered with a reset."""
         self._pending: list[_Declaration] = []
         self._handle_messages = partial(channels.handle, add_stat=learners.add_stat)
         self._throttled = ThrottledLogger(_logger)
         self.num_restarts = 0
-        """How often a launched simulator was started again."""
+        """Number of restarts of launched simulators."""
 
     @property
     def num_simulators(self) -> int:
-        """Simulators that are connected."""
+        """Number of connected simulators."""
         return len(self._bridge.simulators)
 
     def collect(self) -> None:
-        """Waits for simulators, though not for long, and delivers what their agents completed.
+        """Waits briefly for simulators, and delivers the experience that their agents completed.
 
         Raises:
-            UserError: a launched simulator that does not fit the configuration, or a callback that failed.
-            BridgeError: the simulators are gone and will not come back.
+            UserError: A launched simulator does not fit the configuration, or a callback failed.
+            BridgeError: The simulators left and will not return.
         """
         with self._timers("receive"):
             ticks = self._handle_events(self._bridge.receive(0.0 if self._pending else _POLL_S))
@@ -133,7 +133,7 @@ class Simulators:
             self._ticks = [tick for tick in ticks if self._attempt(tick, "observing", self._router.observe)]
 
     def act(self) -> None:
-        """Answers every simulator whose agents wait for actions."""
+        """Replies to every simulator with waiting agents."""
         with self._timers("act"):
             replies = self._router.act()
         if self._on_step is not None:
@@ -149,27 +149,27 @@ class Simulators:
         self._ticks = []
 
     def send_parameters(self) -> None:
-        """Sends the environment parameters as they are in force now, with the next answers."""
+        """Sends the current environment parameters with the next replies."""
         self._bridge.send(self._channels.parameters())
 
     def restart(self) -> None:
-        """Resets every simulator at its next tick, which is now for those that wait for an answer."""
+        """Resets every simulator at its next tick. Simulators that wait for a reply are reset now."""
         self._outdated.update(self._bridge.simulators)
         self._ticks = self._reset_outdated(self._ticks)
 
     def _handle_events(self, events: Iterable[Tick | Departure]) -> list[Tick]:
-        """Drops simulators that left, declares behaviors that are new; returns the ticks to observe."""
+        """Drops simulators that left, and declares new behaviors. Returns the ticks to observe."""
         made = self._router.declared
         waiting, self._pending = self._pending, []
         ticks = [each.tick for each in waiting if self._declare_all(each, made)]
         for event in events:
             if isinstance(event, Departure):
                 self._handle_departure(event)
-                # Its last words came too late: a successor may use the same number, and must find no old agents.
+                # Its last tick is discarded: a successor may use the same number, and must not get old agents.
                 ticks = [tick for tick in ticks if tick.simulator != event.simulator]
                 self._pending = [each for each in self._pending if each.tick.simulator != event.simulator]
             elif (tick := self._merged(event)) is None:
-                continue  # it was refused
+                continue  # the simulator was refused
             elif not tick.new_specs or self._declare_all(_Declaration(tick), made):
                 ticks.append(tick)
         heard = [
@@ -180,7 +180,7 @@ class Simulators:
         return self._reset_outdated(heard) if self._outdated else heard
 
     def _merged(self, tick: Tick) -> Tick | None:
-        """A tick with one behavior in place of each group's members; None where its simulator had to be refused."""
+        """Returns a tick with one behavior in place of each group's members; None if its simulator was refused."""
         if not self._groups:
             return tick
         merged: list[Tick] = []
@@ -188,7 +188,7 @@ class Simulators:
         return merged[0] if succeeded else None
 
     def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
-        """Resets the outdated simulators among the ticks; returns the other ticks."""
+        """Resets the outdated simulators of the ticks. Returns the other ticks."""
         for tick in ticks:
             if tick.simulator in self._outdated:
                 self._outdated.discard(tick.simulator)
@@ -200,7 +200,7 @@ class Simulators:
     def _handle_departure(self, departure: Departure) -> None:
         if departure.restarted:
             self.num_restarts += 1
-            _logger.warning("%s", departure.reason)  # as often as its budget allows
+            _logger.warning("%s", departure.reason)  # as often as the restart budget permits
         else:
             why = departure.reason.partition(": ")[2]
             self._throttled.log(("departed", _DETAILS.split(why)[0]), departure.reason)
@@ -214,7 +214,7 @@ class Simulators:
         self._channels.drop(simulator)
 
     def _declare_all(self, declaration: _Declaration, made_before: int) -> bool:
-        """Declares the behaviors of a tick. False where it has to wait, or its simulator had to be refused."""
+        """Declares the behaviors of a tick. Returns False if it has to wait or its simulator was refused."""
         tick = declaration.tick
         waiting: list[tuple[str, BehaviorSpec]] = []
         while declaration.left:
@@ -227,7 +227,7 @@ class Simulators:
                 if not self._attempt(tick, "declaring", declare):
                     return False
             except NotYet:
-                # Others are declared with it, so that the sides of a game are known together.
+                # Other behaviors are declared together with it, so that all sides of a game are known at once.
                 waiting.append(declaration.left.pop())
                 continue
             declaration.left.pop()
@@ -243,11 +243,11 @@ class Simulators:
         self._router.add(tick.simulator, behavior_id, *route)
 
     def _attempt(self, tick: Tick, doing: str, work: Callable[[Tick], None]) -> bool:
-        """Whether work on a tick succeeded. Where it fails, the simulator is refused and all others go on.
+        """Calls ``work`` on a tick, and returns whether it succeeded. If not, refuses the simulator.
 
-        A launched simulator that does not fit the configuration ends the run: started again, it would not fit either.
-        So does whatever else fails in the trainer on its account, as only breaking the protocol is the simulator's
-        fault. A simulator that attached is refused all the same: its message may have been meant to fail.
+        A launched simulator that does not fit the configuration ends the run, since it would not fit after a restart
+        either. An unexpected error of the trainer ends the run too: only protocol errors are the simulator's fault. An
+        attached simulator is refused in both cases, since its message may be an attack.
         """
         number = tick.simulator
         info = self._bridge.simulators.get(number)

@@ -1,1 +1,1 @@
-"""A run that is spread over processes and machines: rollout workers through Ray, learner ranks."""
+"""A run distributed over processes and machines: rollout workers with Ray, learner ranks."""

@@ -1,4 +1,4 @@
-"""Divides the wanted steps among rollout workers."""
+"""Quotas of steps for rollout workers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trainer_service.distributed.records import CollectionQuota
 
 LARGEST_BUDGET = 4
-"""Agent steps, complete or not, that a worker counts at most for each one that it is asked for, where no other waits
-for it."""
+"""Factor of a worker's budget: the most agent steps, complete or not, for each step of its quota, if workers do not
+wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,10 @@ class Demand:
     """Agent steps in complete trajectories."""
 
     left: int | None
-    """Agent steps of ``max_steps`` that are left; None for a behavior that only acts."""
+    """Remaining agent steps of ``max_steps``; None for a behavior that only acts."""
 
     at_once: int = 1
-    """Agent steps that come together, as agents of a simulator act at once: quotas of what is left are multiples."""
+    """Agent steps that arrive together, as agents of a simulator act at once. Parts of ``left`` are multiples of it."""
 
 
 def quota_of(
@@ -34,16 +34,17 @@ def quota_of(
     *,
     bounded: bool,
 ) -> CollectionQuota | None:
-    """One worker's quota; None where nothing is left for it.
+    """Returns one worker's quota; None if no steps are left for it.
 
-    Quotas of a behavior's budget add up to what is left of it, so that all workers together keep to ``max_steps``.
+    The budgets of all quotas of a behavior add up to its remaining steps, so that all workers together keep to
+    ``max_steps``.
 
     Args:
-        demands: by behavior name; without any, the quota has no end but a declaration.
-        holders: the workers that a behavior is divided among, in order, by its name.
-        worker: whose quota it is.
-        number: of the quota.
-        bounded: whether a budget is a small multiple of the steps, so that some of it is left for the next quota.
+        demands: by behavior name. Without any, the quota lasts until a behavior is declared.
+        holders: the workers that share a behavior's steps, in order, by behavior name.
+        worker: number of the worker.
+        number: number of the quota.
+        bounded: whether a budget is limited to a small multiple of the steps, so that later quotas get a part.
     """
     if not demands:
         return CollectionQuota({}, {}, number)
@@ -65,5 +66,5 @@ def quota_of(
 
 
 def part(whole: int, index: int, workers: int) -> int:
-    """Part number ``index`` of so many that add up to the whole and differ by one at most."""
+    """Returns part ``index`` of ``workers`` parts that add up to the whole and differ by at most one."""
     return whole // workers + (index < whole % workers)

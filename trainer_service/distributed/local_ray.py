@@ -1,4 +1,4 @@
-"""Ray on this machine, for one run: on loopback, behind a token of its own, and gone with the run."""
+"""Ray on this machine for one run: on loopback, protected by its own token, and ended with the run."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from trainer_service.errors import UserError
 
 LOOPBACK = "127.0.0.1"
 _SHARE_OF_MEMORY = 0.3
-"""Share of this machine's memory that objects on their way between processes may take."""
+"""Largest share of this machine's memory for objects in transfer between processes."""
 _SHARE_OF_SHARED_MEMORY = 0.9
 _LEAST_OBJECT_MEMORY = 80 * 2**20
-"""Bytes, a little more than Ray asks for."""
+"""Bytes, a little more than Ray's minimum."""
 _MOST_OBJECT_MEMORY_ON_MACOS = 2 * 2**30
 _SHARED_MEMORY = Path("/dev/shm")
 _LONGEST_PARENT = 18
-"""Characters: names of sockets below it have about 85 more, and may have 103 (macOS) or 107 in all."""
+"""Characters. Socket names below it have about 85 more, and at most 103 (macOS) or 107 in total."""
 _WATCHDOG = 'read -r line && exit; folder="$1"; shift; kill -s KILL -- "$@"; sleep 2; rm -rf "$folder"'
-"""A line that is read is a run that ended by itself."""
+"""It exits when it reads a line, since the run ended by itself then. Otherwise it kills the processes."""
 _SHUTDOWN_S = 15.0
 _EXIT_S = 3.0
 
@@ -42,12 +42,12 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def local_ray(cores: int, *, insecure: bool = False) -> Iterator[None]:
-    """Starts Ray with ``cores`` cores, whatever this machine has, and connects this process.
+    """Starts Ray with ``cores`` cores, independent of the machine's cores, and connects this process.
 
-    At the end every process of it is gone, and so are its files; within seconds also where this process is killed.
+    At the end, all its processes and files are removed. If this process is killed, that happens within seconds.
 
     Raises:
-        UserError: Ray could not be started, or it would let strangers in.
+        UserError: Ray could not be started, or it would accept connections without the token.
     """
     import ray
 
@@ -71,21 +71,21 @@ def local_ray(cores: int, *, insecure: bool = False) -> Iterator[None]:
 
 
 def _is_private(addresses: Mapping[str, Any]) -> bool:
-    """Whether Ray listens on this machine alone, and there for its token alone."""
+    """Whether Ray listens on this machine only, and accepts only its token there."""
     return addresses["node_ip_address"] == LOOPBACK and asks_for_token(addresses["gcs_address"])
 
 
 def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
-    """Starts Ray, and adds its processes to ``daemons`` even where it fails. Returns its addresses."""
+    """Starts Ray, and adds its processes to ``daemons`` even if the start fails. Returns its addresses."""
     try:
         return _initialize(folder, cores, daemons)
     except UserError as error:
-        # A machine that was busy, or a port that another Ray took a moment earlier, is likely to be better next time.
+        # If the machine was busy, or another Ray had just taken the port, the next attempt usually succeeds.
         if not waited_in_vain(error.__cause__):
             raise
         _logger.warning("%s; trying once more", str(error).rstrip("."))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for processes that it gives up
+        warnings.simplefilter("ignore", ResourceWarning)  # Ray does not wait for processes that it abandons
         _shut_down(daemons)
         gc.collect()
     daemons.clear()
@@ -93,7 +93,7 @@ def _start(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, Any]:
 
 
 def waited_in_vain(error: BaseException | None) -> bool:
-    """Whether Ray gave up waiting for its own processes, half a minute each: a bare Exception, or it says so."""
+    """Whether Ray timed out after half a minute of waiting for its own processes, which it reports in several ways."""
     return type(error) is Exception or "timed out" in str(error).lower()
 
 
@@ -104,7 +104,7 @@ def _initialize(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, An
     try:
         with ray_internals.own_signal_handlers(), ray_internals.processes_out_of_reach():
             context = ray.init(**_arguments(folder, cores))
-    except Exception as error:  # Ray's own classes, and bare ones where it waited in vain
+    except Exception as error:  # Ray's own classes, and bare exceptions after a timeout
         reason = " ".join(str(error).split())
         raise UserError(f"Ray could not be started on this machine: {reason}") from error
     finally:
@@ -114,14 +114,14 @@ def _initialize(folder: Path, cores: int, daemons: list[Any]) -> Mapping[str, An
 
 
 def _environment() -> dict[str, str]:
-    """Variables that Ray's processes inherit."""
+    """Environment variables of Ray's processes."""
     return {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # nodes at 127.0.0.1, so their servers listen nowhere else
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # nodes are at 127.0.0.1, so their servers do not listen elsewhere
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         **ray_internals.GPUS_AS_THEY_ARE,
-        "RAY_worker_niceness": "0",  # workers' simulators would starve beside whatever else this machine does
+        "RAY_worker_niceness": "0",  # otherwise other programs would slow down the workers' simulators
     }
 
 
@@ -141,7 +141,7 @@ def _arguments(folder: Path, cores: int) -> dict[str, Any]:
 
 
 def _object_store(folder: Path) -> tuple[str | None, int]:
-    """The folder and the size in bytes of the memory that processes share: on disk where /dev/shm is tiny."""
+    """Returns the folder and the size in bytes of the shared memory. It is on disk if /dev/shm is small."""
     import psutil
 
     wanted = int(_SHARE_OF_MEMORY * psutil.virtual_memory().total)
@@ -159,23 +159,23 @@ def _object_store(folder: Path) -> tuple[str | None, int]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for Ray's sockets and logs, in one that lets nobody else in; both are removed at the end."""
+    """Yields a folder for Ray's sockets and logs, inside a private one. Both are removed at the end."""
     parent = Path(tempfile.gettempdir())
     if len(str(parent)) > _LONGEST_PARENT:
         parent = Path("/tmp")
     private = Path(tempfile.mkdtemp(prefix="trainer-ray-", dir=parent))
     try:
-        yield private / "r"  # Ray opens its folder to everybody, with the sockets in it
+        yield private / "r"  # Ray gives everybody access to its folder with the sockets
     finally:
         shutil.rmtree(private, ignore_errors=True)
 
 
 @contextmanager
 def _watchdog(daemons: Sequence[Any], folder: Path) -> Iterator[None]:
-    """Ends Ray's daemons and removes its files where this process is killed and cannot do so itself.
+    """Ends Ray's daemons and removes its files if this process is killed.
 
-    The kernel takes the daemons along on Linux, but not what the raylet started: its agents wait for a minute for
-    a control service that is gone. A shell reads a pipe that ends with this process, and kills their process groups.
+    On Linux, the kernel ends the daemons too, but not the raylet's child processes: these wait for a minute for the
+    ended control service. So a shell reads a pipe that closes with this process, and then kills their process groups.
     """
     groups = [f"-{daemon.pid}" for daemon in daemons] if sys.platform == "linux" else []
     shell = subprocess.Popen(
@@ -199,7 +199,7 @@ def _children() -> list[Any]:
 
 
 def _shut_down(daemons: Sequence[Any]) -> None:
-    """Ends Ray, and then what is left of it: its daemons, its workers and what these started."""
+    """Shuts down Ray, then ends its remaining daemons, workers and their child processes."""
     import psutil
     import ray
 

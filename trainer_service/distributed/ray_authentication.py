@@ -1,7 +1,7 @@
-"""Who may use a Ray cluster: whether it asks for a token, and whether ours is the right one.
+"""Authentication at a Ray cluster: whether it requires a token, and whether it accepts ours.
 
-Ray runs whatever code it is sent, so a cluster that asks nobody belongs to everybody who reaches its ports
-(CVE-2023-48022). Both questions are asked with one call each before Ray connects, which would try for half a minute.
+Ray executes any code that it receives. So everybody who can reach the ports of a cluster without authentication can
+control it (CVE-2023-48022). Each check is one call, made before Ray connects, since Ray would try for half a minute.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from trainer_service.errors import UserError
 from unity_bridge.transport.call_status import call_status
 
 CLIENT = "ray://"
-"""How an address of Ray's client server begins; others are of the cluster's control service (GCS)."""
+"""Prefix of the address of Ray's client server. Other addresses are of the cluster's control service (GCS)."""
 _GCS_METHOD = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _CLIENT_METHOD = "/ray.rpc.RayletDriver/ClusterInfo"
 _ANSWER_S = 10.0
-"""Seconds that a cluster may take to answer at all."""
+"""Seconds that a cluster may take to answer."""
 _NO_ANSWER = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 _REFUSED = "UNAUTHENTICATED"
 
 
 def asks_for_token(address: str) -> bool:
-    """Whether a cluster lets nobody in without a token, or a certificate.
+    """Whether a cluster requires a token or a certificate.
 
     Args:
         address: HOST:PORT or ray://HOST:PORT.
 
     Raises:
-        UserError: it does not answer.
+        UserError: The cluster does not answer.
     """
     if _has_mutual_tls():
         return True
@@ -37,10 +37,10 @@ def asks_for_token(address: str) -> bool:
 
 
 def check_token(address: str) -> None:
-    """Raises UserError where a cluster that asks for a token would refuse this machine's."""
+    """Raises UserError if a cluster that requires a token would reject this machine's token."""
     mode = os.environ.get("RAY_AUTH_MODE", "token").lower()
     if _has_mutual_tls() or mode not in ("token", "disabled"):
-        return  # Kubernetes' tokens are Ray's own affair
+        return  # Ray handles Kubernetes' tokens itself
     token = own_token()
     if not token:
         raise UserError(
@@ -55,7 +55,7 @@ def check_token(address: str) -> None:
 
 
 def own_token() -> str:
-    """The token that Ray would send from this machine; empty if there is none."""
+    """Returns the token that Ray would send from this machine; empty without a token."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
@@ -66,7 +66,7 @@ def own_token() -> str:
 
 
 def _has_mutual_tls() -> bool:
-    """Whether Ray is to use TLS, where either side shows a certificate."""
+    """Whether Ray uses TLS with certificates on both sides."""
     return os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
 
 

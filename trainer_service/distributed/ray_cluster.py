@@ -30,7 +30,7 @@ from trainer_service.errors import UserError
 from unity_bridge.simulators import is_bundled
 
 LOCAL = "local"
-"""The address that starts Ray on this machine, as none does."""
+"""The address that starts Ray on this machine, like no address."""
 _AUTO = "auto"
 _HOST_AND_PORT = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})")
 _THIS_MACHINE = re.compile(r"localhost|127\.[\d.]+|\[::1\]")
@@ -44,33 +44,33 @@ class RayNode:
     host: str
     address: str
     cores: float
-    """Cores that Ray gives away there, used or not."""
+    """Number of cores that Ray assigns there, used or not."""
     memory: float
-    """Bytes that Ray gives away there."""
+    """Bytes of memory that Ray assigns there."""
     gpus: float
 
     @property
     def listens_to_network(self) -> bool:
-        """Whether other machines reach it: Ray's servers listen everywhere unless its address is this very one."""
+        """Whether other machines can reach it: Ray's servers listen on all addresses unless its own is loopback."""
         return self.address != LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)
 class RayCluster:
-    """The Ray that this process is connected to."""
+    """The Ray instance that this process is connected to."""
 
     name: str
     """The cluster in messages: its address, or ``this machine``."""
 
     def nodes(self) -> list[RayNode]:
-        """Nodes that are alive, by host name."""
+        """Nodes that are alive, sorted by host name."""
         import ray
 
         nodes = [_node(row) for row in ray.nodes() if row["Alive"]]
         return sorted(nodes, key=lambda node: (node.host, node.node_id))
 
     def placement_problem(self, num_workers: int, cpus_per_worker: float) -> str:
-        """Why Ray cannot place workers now: too few cores, or too few that are free. Empty where they fit."""
+        """Returns why Ray cannot place workers now: too few cores, or too few free cores. Empty if it can."""
         import ray
 
         nodes = self.nodes()
@@ -100,26 +100,26 @@ def _node(row: dict[str, object]) -> RayNode:
 
 
 def _room(nodes: list[RayNode], cpus_per_worker: float) -> float:
-    """Workers that fit onto empty nodes; a worker's cores are all on one node."""
+    """Returns the number of workers that fit on empty nodes. All cores of a worker are on one node."""
     if cpus_per_worker == 0:
         return math.inf if nodes else 0
     return sum(math.floor(node.cores / cpus_per_worker + 1e-9) for node in nodes)
 
 
 def count(number: float, noun: str) -> str:
-    """A number with its noun, in the plural where it is one."""
+    """Returns a number with its noun, in singular or plural."""
     return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"
 
 
 @contextmanager
 def ray_cluster(settings: DistributedSettings, num_workers: int) -> Iterator[RayCluster]:
-    """Connects this process to Ray, which is started here for ``num_workers`` workers if no address is given.
+    """Connects this process to Ray. Without an address, starts Ray here for ``num_workers`` workers.
 
-    A Ray that this process is connected to already is used as it is, and left so.
+    An existing connection of this process is used, and kept.
 
     Raises:
-        UserError: no Ray on this system, none installed, or it cannot be started; the cluster does not answer, asks
-            nobody for a token, does not accept ours, or has other versions.
+        UserError: Ray does not support this system, is not installed or cannot be started; or the cluster does not
+            answer, requires no token, rejects ours, or has other versions.
     """
     require_ray()
     import ray
@@ -138,7 +138,7 @@ def ray_cluster(settings: DistributedSettings, num_workers: int) -> Iterator[Ray
 
 
 def require_ray() -> None:
-    """Raises UserError where Ray does not run or is not installed."""
+    """Raises UserError if Ray does not support this system or is not installed."""
     if sys.platform == "win32":
         raise UserError(
             "Rollout workers and clusters need Linux or macOS: on Windows, Ray is not supported here"
@@ -151,7 +151,7 @@ def require_ray() -> None:
 
 @contextmanager
 def _connected(address: str, *, insecure: bool) -> Iterator[str]:
-    """Connects to a cluster; gives its address."""
+    """Connects to a cluster. Yields its address."""
     import ray
 
     address = resolve_address(address)
@@ -179,7 +179,7 @@ def _connected(address: str, *, insecure: bool) -> Iterator[str]:
 
 
 def _mode(asks: bool) -> str:
-    """The authentication mode to connect with: no token is shown to a cluster that would not check it."""
+    """Returns the authentication mode: no token is sent to a cluster that does not check it."""
     given = os.environ.get("RAY_AUTH_MODE", "disabled")
     return "disabled" if not asks else given if given != "disabled" else "token"
 
@@ -190,17 +190,17 @@ def _is_loopback(address: str) -> bool:
 
 
 def absolute_env(env: str | None) -> str | None:
-    """The environment as a worker is told it: its folder may be another one, on this machine or its own."""
+    """Returns the environment's path for workers, which may have another working directory."""
     if not env or is_bundled(env):
         return env
     return str(Path(env).absolute())
 
 
 def resolve_address(address: str) -> str:
-    """HOST:PORT or ray://HOST:PORT of a cluster, also where ``auto`` was given.
+    """Returns the HOST:PORT or ray://HOST:PORT of a cluster, also for ``auto``.
 
     Raises:
-        UserError: it is none of these, or no cluster was started on this machine.
+        UserError: The address is invalid, or no cluster was started on this machine.
     """
     if address == _AUTO:
         address = os.environ.get("RAY_ADDRESS") or _AUTO
@@ -222,7 +222,7 @@ def resolve_address(address: str) -> str:
 
 @contextmanager
 def _errors_translated(address: str) -> Iterator[None]:
-    """Says what Ray's errors on connecting mean."""
+    """Translates Ray's connection errors to UserErrors."""
     import ray
 
     try:

@@ -1,4 +1,4 @@
-"""Changes to Ray that its public interface does not offer. Each is undone, and left out where Ray has no such place."""
+"""Changes to Ray's internals. Each is undone, and skipped if Ray lacks the changed attribute."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 _NODE_ON_THIS_MACHINE_S = 10
-"""Seconds that Ray looks for a node of a cluster on this machine; its own default is a minute."""
+"""Seconds that Ray searches for a cluster's node on this machine; Ray's default is a minute."""
 
 GPUS_AS_THEY_ARE = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""Lets workers see the GPUs that they do not use, as Ray does by now; earlier versions warn until it is decided."""
+"""Lets workers see GPUs that they do not use. This is Ray's present default; earlier versions warn if it is not set."""
 
 _logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables, and puts all of them back at the end, those too that Ray sets."""
+    """Sets environment variables, and restores all variables at the end, including variables of Ray."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -39,7 +39,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def own_signal_handlers() -> Iterator[None]:
-    """Keeps this process's signal handlers: ``ray.init`` makes SIGTERM end it at once."""
+    """Keeps this process's signal handlers: ``ray.init`` would make SIGTERM end it at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,9 +54,9 @@ def own_signal_handlers() -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Shows warnings of Ray as lines of our log instead of on stderr, where they would tear a live table apart.
+    """Shows Ray's warnings in the trainer's log instead of on stderr, where they would break a live table.
 
-    What Ray prints about workers that died goes to the log of a debug run: the trainer says so itself, in one line.
+    Ray's output about lost workers is logged in debug runs only, since the trainer reports them in one line.
     """
     logger = logging.getLogger("ray")
     handlers, level = list(logger.handlers), logger.level
@@ -70,7 +70,7 @@ def quiet() -> Iterator[None]:
 
 
 class _Forwarded(logging.Handler):
-    """Records of Ray's logger, passed on to ours."""
+    """Forwards records of Ray's logger to the trainer's."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno >= logging.WARNING:
@@ -83,10 +83,10 @@ def _log_for_debugging(data: Mapping[str, Any], *_arguments: Any, **_keywords: A
 
 @contextmanager
 def loopback_addresses() -> Iterator[None]:
-    """Lets Ray's nodes live at 127.0.0.1, where its servers then listen, instead of at an address of the network.
+    """Gives Ray's nodes the address 127.0.0.1, so that its servers listen there instead of on the network.
 
-    Ray does so by itself where it supports no clusters (macOS), and everywhere with the variable
-    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which processes of Ray must have from their start.
+    Ray does so by default on systems without cluster support (macOS). Elsewhere it does so with the variable
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0, which Ray's processes must have from their start.
     """
     with _replaced("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False):
         yield
@@ -94,10 +94,10 @@ def loopback_addresses() -> Iterator[None]:
 
 @contextmanager
 def processes_out_of_reach() -> Iterator[None]:
-    """Starts Ray's processes in process groups of their own, so that signals for the trainer's group miss them.
+    """Starts Ray's processes in separate process groups, so that they do not get signals for the trainer's group.
 
-    Ctrl-C they never get, for Ray blocks it; but ``timeout``, a batch system or a closing terminal send SIGTERM and
-    SIGHUP to the whole group. On macOS Ray's own reaper needs them in the group of the trainer.
+    Ray blocks Ctrl-C. But ``timeout``, a batch system or a closing terminal send SIGTERM and SIGHUP to the whole
+    group. On macOS, Ray's own reaper needs its processes in the trainer's group.
     """
     if sys.platform != "linux":
         yield
@@ -113,7 +113,7 @@ class _PopenInGroupOfItsOwn(subprocess.Popen[bytes]):
 
 @contextmanager
 def impatient() -> Iterator[None]:
-    """Ends Ray's search for a node of the cluster on this machine after some seconds, not after a minute."""
+    """Ends Ray's search for a cluster's node on this machine after some seconds instead of a minute."""
     name = "get_node_to_connect_for_driver"
     services = importlib.import_module("ray._private.services")
     found = getattr(services, name, None)
@@ -125,7 +125,7 @@ def impatient() -> Iterator[None]:
 
 
 def read_authentication_again() -> None:
-    """Makes this process's Ray read RAY_AUTH_MODE and the token again: it remembers what it found at its import."""
+    """Makes this process's Ray read RAY_AUTH_MODE and the token again. By default it keeps the values of its import."""
     internals = importlib.import_module("ray._raylet")
     with contextlib.suppress(AttributeError):
         internals.Config.initialize("")
@@ -133,10 +133,10 @@ def read_authentication_again() -> None:
 
 
 def address_of_running_cluster() -> str:
-    """The address that ``auto`` means: HOST:PORT of a cluster that was started on this machine.
+    """Returns the address for ``auto``: HOST:PORT of a cluster that was started on this machine.
 
     Raises:
-        ConnectionError: there is none.
+        ConnectionError: There is no such cluster.
     """
     from ray._private.services import canonicalize_bootstrap_address_or_die
 

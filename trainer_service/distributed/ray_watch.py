@@ -1,7 +1,7 @@
-"""A watch on the processes of Ray that this one cannot do without.
+"""Monitoring of the Ray processes that this process needs.
 
-Where its raylet is gone, the next array that is put or fetched ends this process, without a word and with nothing
-saved; where the cluster's control service is, that happens after a minute. So they are looked at before.
+If its raylet has ended, the next array that is stored or fetched ends this process, without a message and without
+saving. If the cluster's control service has ended, that happens after a minute. So both are checked before.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from trainer_service.distributed.ray_authentication import CLIENT
 _INTERVAL_S = 1.0
 _CONNECT_S = 1.0
 _CONTROL_PATIENCE_S = 25.0
-"""How long the control service may be away: Ray waits for a minute, and saving takes time, too."""
+"""Seconds that the control service may be unavailable: Ray waits for a minute, and saving takes time too."""
 
 
 @dataclass(slots=True)
 class _Server:
-    """A server of Ray's."""
+    """A Ray server."""
 
     name: str
     host: str
     port: int
     patience_s: float
-    """How long it may be away."""
+    """Seconds that it may be unavailable."""
     seen_at: float
-    """When it was there for the last time, by ``time.monotonic``."""
+    """Time of the last successful check, by ``time.monotonic``."""
 
     def is_there(self) -> bool:
-        """Whether it takes connections; one that is slow counts as there, unless there is some patience for it."""
+        """Whether it accepts connections. A slow server counts as available if its patience is 0."""
         try:
             with socket.create_connection((self.host, self.port), timeout=_CONNECT_S):
                 return True
@@ -45,15 +45,15 @@ class _Server:
 
 
 class RayWatch:
-    """The servers of Ray that this process depends on, and since when they are away."""
+    """The Ray servers that this process needs, with the times since when they are unavailable."""
 
     def __init__(self, address: str) -> None:
-        """address: of the cluster, where it is one of ``ray://``."""
+        """address: of the cluster, for ``ray://`` addresses."""
         self._servers = list(_servers(address))
         self._checked_at = 0.0
 
     def missing(self, *, now: bool = False) -> str:
-        """What is gone for good; empty where nothing is. Looks once a second at most, unless told to look now."""
+        """Returns a message about a lost server, or an empty one. Checks at most once a second, unless ``now``."""
         moment = time.monotonic()
         if not now and moment - self._checked_at < _INTERVAL_S:
             return ""

@@ -1,7 +1,6 @@
-"""Rollout workers as Ray actors: started, asked, watched, and started again when their processes die.
+"""Rollout workers as Ray actors: started, called, monitored, and restarted when their processes die.
 
-Ray places processes and moves arrays. What it does not know is here: how long an answer may take, and how often and how
-soon a worker is started again.
+Ray places processes and transfers arrays. This module adds timeouts of answers, and the number and delays of restarts.
 """
 
 from __future__ import annotations
@@ -42,29 +41,29 @@ from unity_bridge.errors import BridgeError, LaunchError
 _logger = logging.getLogger(__name__)
 
 _CLOSE_S = 4.0
-"""How long workers may take to end their simulators."""
+"""Seconds that workers have to end their simulators."""
 
 _LOADING_S = 60.0
-"""How long a worker may take to load what it needs, beside ``timeout_wait``: on disks that are shared it takes long."""
+"""Seconds that a worker has to load its modules, in addition to ``timeout_wait``: shared disks may be slow."""
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 1.0, 60.0
-"""How long a worker that died is away; twice as long after each life in which it collected nothing."""
+"""Seconds until a lost worker is restarted. They double after each life without collected experience."""
 
 _PLACEMENT_S = 10.0
-"""How often it is said that a worker waits for a place."""
+"""Seconds between log messages about workers that wait for a place."""
 
 _LONGEST_REASON = 300
-"""Characters of what Ray says about a loss."""
+"""Longest quoted reason of a loss, in characters."""
 
 _ADDRESS = re.compile(r"\bip[=:] ?([\w.:]+)")
 
 
 class ClusterLost(BridgeError):
-    """A Ray cluster that does not do any more what it is asked for."""
+    """The Ray cluster does not answer calls any more."""
 
 
 class _Phase(Enum):
-    """What a call asks of a worker."""
+    """The kinds of calls to a worker."""
 
     PLACE = "place"
     START = "start"
@@ -79,20 +78,20 @@ class _Life:
     actor: Any
     born: float
     host: str = ""
-    """The machine; empty until it has a place."""
+    """Name of the machine; empty before placement."""
     is_ready: bool = False
-    """Whether its simulators were started."""
+    """Whether its simulators have started."""
     has_collected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A question that a worker has not answered."""
+    """A call that a worker has not answered."""
 
     life: _Life
     phase: _Phase
     deadline: float
-    """By ``time.monotonic``."""
+    """Time limit, by ``time.monotonic``."""
 
 
 class RayWorkers:
@@ -107,13 +106,13 @@ class RayWorkers:
     ) -> None:
         """
         Args:
-            cluster: where they run.
-            settings: how many there are, and how often they are started again.
+            cluster: the cluster of the workers.
+            settings: number of workers, and of their restarts.
             options: of the run, with its seed.
-            folder: of the run; None where nothing is written.
+            folder: of the run; None if nothing is written.
 
         Raises:
-            ClusterLost: the cluster does not take them.
+            ClusterLost: The cluster does not accept the workers.
         """
         self._cluster = cluster
         self._settings = settings
@@ -125,7 +124,7 @@ class RayWorkers:
         self._calls: dict[Any, _Call] = {}
         self._respawn_at: dict[int, float] = {}
         self._experienced: set[int] = set()
-        """Workers that have collected something: what ends them now did not keep them from it before."""
+        """Workers that have collected experience, so that errors of their start are excluded."""
         self._deaths = dict.fromkeys(range(settings.num_workers), 0)
         self._backoff_s = dict.fromkeys(range(settings.num_workers), _FIRST_BACKOFF_S)
         self._placement_at = time.monotonic() + _PLACEMENT_S
@@ -136,22 +135,22 @@ class RayWorkers:
                 self._spawn(number)
 
     def ready(self) -> Sequence[int]:
-        """Numbers of the workers whose simulators were started, in order."""
+        """Numbers of the workers with started simulators, in order."""
         return sorted(number for number, life in self._lives.items() if life.is_ready)
 
     def publish(self, request: SampleRequest) -> None:
-        """Puts a request into Ray's object store, from where each node fetches it once.
+        """Stores a request in Ray's object store, from which each node fetches it once.
 
         Raises:
-            OutOfMemory: it has no room.
-            ClusterLost: the cluster is gone.
+            OutOfMemory: The object store is full.
+            ClusterLost: The cluster is lost.
         """
         self._require_ray(now=True)
         with self._cluster_calls():
             self._request = ray.put(request)
 
     def ask(self, worker: int, quota: CollectionQuota | None) -> None:
-        """Lets a worker collect for the newest request; None goes on with its quota."""
+        """Makes a worker collect for the newest request. quota: None continues with its present quota."""
         life = self._lives[worker]
         request = None if quota is None else self._request
         waiting = sum(call.life is life for call in self._calls.values())
@@ -160,12 +159,12 @@ class RayWorkers:
         self._calls[ref] = _Call(life, _Phase.COLLECT, time.monotonic() + (1 + waiting) * self._answer_s)
 
     def wait(self, timeout_s: float) -> list[tuple[int, SampleResult] | WorkerLost]:
-        """Returns what has come, after waiting for the first of it; starts workers again that are due.
+        """Waits for the first result, and returns all results that arrived. Restarts workers that are due.
 
         Raises:
-            UserError: a simulator does not fit the configuration.
-            LaunchError: a worker's simulators could not be started.
-            ClusterLost: the cluster is gone.
+            UserError: A simulator does not fit the configuration.
+            LaunchError: A worker's simulators could not be started.
+            ClusterLost: The cluster is lost.
         """
         self._require_ray()
         now = time.monotonic()
@@ -178,18 +177,18 @@ class RayWorkers:
             return []
         came: list[tuple[int, SampleResult] | WorkerLost] = []
         for ref in self._answered(timeout_s):
-            if (call := self._calls.pop(ref, None)) is not None:  # not one of a life that ended a moment ago
+            if (call := self._calls.pop(ref, None)) is not None:  # otherwise its life ended a moment ago
                 came += self._handle(call, ref)
         came += self._end_silent()
         self._log_placement()
         return came
 
     def close(self) -> None:
-        """Ends all workers and their simulators, those that do not answer by force."""
+        """Ends all workers and their simulators. Workers that do not answer are killed."""
         closing = []
         for life in self._lives.values():
             if not life.host:
-                continue  # it has no place, or loads nothing yet
+                continue  # it is not placed, or has not loaded anything yet
             with suppress(*_CLUSTER_ERRORS):
                 closing.append(life.actor.leave.remote())
         with suppress(*_CLUSTER_ERRORS):
@@ -201,23 +200,23 @@ class RayWorkers:
 
     @property
     def _answer_s(self) -> float:
-        """How long a worker may take for an answer."""
+        """Seconds that a worker has for an answer."""
         return REPORT_S + self._wait_s
 
     def _spawn(self, number: int) -> None:
-        """Asks Ray for a process; when it has a place, its simulators are started."""
+        """Requests a process from Ray. Its simulators start after placement."""
         options = {
             "num_cpus": self._settings.cpus_per_worker,
             "max_restarts": 0,
             "max_task_retries": 0,
-            "scheduling_strategy": "SPREAD",  # simulators want cores, and nodes that are lost take few along
+            "scheduling_strategy": "SPREAD",  # simulators need cores, and a lost node then ends few workers
         }
         actor = ray.remote(WorkerProcess).options(**options).remote(number)
         life = self._lives[number] = _Life(number, actor, time.monotonic())
         self._calls[actor.place.remote(self._plugins)] = _Call(life, _Phase.PLACE, float("inf"))
 
     def _answered(self, timeout_s: float) -> list[Any]:
-        """Waits for the first answer, and returns all that are there."""
+        """Waits for the first answer, and returns all answers that arrived."""
         refs = list(self._calls)
         with self._cluster_calls():
             ray.wait(refs, num_returns=1, timeout=timeout_s, fetch_local=False)
@@ -225,7 +224,7 @@ class RayWorkers:
         return list(done)
 
     def _handle(self, call: _Call, ref: Any) -> list[tuple[int, SampleResult] | WorkerLost]:
-        """Takes an answer for what it is."""
+        """Handles an answer by its kind."""
         life = call.life
         try:
             answer = ray.get(ref, timeout=self._answer_s)
@@ -254,10 +253,10 @@ class RayWorkers:
         self._calls[ref] = _Call(life, _Phase.START, time.monotonic() + _LOADING_S + self._wait_s)
 
     def _handle_error(self, life: _Life, error: Exception) -> WorkerLost:
-        """Ends the life of a worker that Ray cannot get an answer of.
+        """Ends the life of a worker without an answer.
 
         Raises:
-            LaunchError: its code cannot be loaded where it was placed.
+            LaunchError: Its code cannot be loaded on its machine.
         """
         cannot_load = isinstance(error, RuntimeEnvSetupError) or getattr(error, "actor_init_failed", False)
         if cannot_load and life.number not in self._experienced:
@@ -269,10 +268,10 @@ class RayWorkers:
         return self._end(life, _reason(error))
 
     def _handle_failure(self, life: _Life, failure: WorkerFailure) -> WorkerLost:
-        """Ends the life of a worker that cannot go on.
+        """Ends the life of a worker that cannot continue.
 
         Raises:
-            UserError, LaunchError, BridgeError: it never could, so its next life would end in the same way.
+            UserError, LaunchError, BridgeError: The worker never collected, so a restart would fail in the same way.
         """
         if failure.traceback:
             _logger.error("worker %d on %s: %s", life.number, life.host, failure.traceback.rstrip())
@@ -297,7 +296,7 @@ class RayWorkers:
         ]
 
     def _end(self, life: _Life, reason: str) -> WorkerLost:
-        """Ends a worker's process, whatever it does, and plans its next life."""
+        """Ends a worker's process, even a busy one, and schedules its next life."""
         number = life.number
         _kill(life)
         self._calls = {ref: call for ref, call in self._calls.items() if call.life is not life}
@@ -314,7 +313,7 @@ class RayWorkers:
         return WorkerLost(number, f"starting it again in {wait_s:g} s; {where}: {reason}")
 
     def _log_placement(self) -> None:
-        """Says why workers wait for a place, every now and then."""
+        """Logs at intervals why workers wait for a place."""
         now = time.monotonic()
         if now < self._placement_at:
             return
@@ -334,11 +333,11 @@ class RayWorkers:
 
     @contextmanager
     def _cluster_calls(self) -> Iterator[None]:
-        """A block of calls that the cluster itself answers.
+        """A context for calls that the cluster itself answers.
 
         Raises:
-            OutOfMemory: the memory that processes share is full.
-            ClusterLost: it does not answer, or not as it should.
+            OutOfMemory: The shared memory is full.
+            ClusterLost: The cluster does not answer, or answers with an error.
         """
         try:
             yield
@@ -351,7 +350,7 @@ class RayWorkers:
             raise self._lost(_words(error)) from error
 
     def _require_ray(self, *, now: bool = False) -> None:
-        """Raises ClusterLost where a process of Ray's is gone that this one cannot do without."""
+        """Raises ClusterLost if a Ray process that this process needs has ended."""
         if missing := self._watch.missing(now=now):
             raise self._lost(missing)
 
@@ -361,7 +360,7 @@ class RayWorkers:
         )
 
     def _require_cluster(self, error: Exception) -> None:
-        """Raises ClusterLost where an error is no worker's, but of the connection to the cluster."""
+        """Raises ClusterLost if an error concerns the connection to the cluster instead of a worker."""
         if isinstance(error, ConnectionError) or not ray.is_initialized():
             with self._cluster_calls():
                 raise error
@@ -373,11 +372,11 @@ _ERRORS: dict[str, type[UserError] | type[BridgeError]] = {
     "internal": BridgeError,
 }
 _CLUSTER_ERRORS = (RayError, ConnectionError, RuntimeError, ValueError)
-"""What calls raise when the cluster cannot answer them; Ray has no common class of these."""
+"""Errors of calls that the cluster cannot answer; Ray has no common class for them."""
 
 
 def _reason(error: Exception) -> str:
-    """What Ray says about the end of a worker, in one line."""
+    """Returns Ray's reason for the end of a worker, in one line."""
     if isinstance(error, GetTimeoutError):
         return "its result did not arrive"
     if isinstance(error, RayTaskError) or getattr(error, "actor_init_failed", False):
@@ -388,7 +387,7 @@ def _reason(error: Exception) -> str:
 
 
 def _cause(text: str) -> str:
-    """Why an actor ended, without its name and Ray's advice."""
+    """Returns the reason for an actor's end, without its name and Ray's advice."""
     if "connection error code" in text:
         return "its process was killed, or crashed"
     if "its node has died" in text:
@@ -405,7 +404,7 @@ def _words(error: Exception) -> str:
 
 
 def _address_in(text: str) -> str:
-    """The address of the machine that an error came from; empty where it does not say so."""
+    """Returns the address of an error's machine; empty if the text has none."""
     found = _ADDRESS.search(text)
     return "" if found is None else found[1].rstrip(",)")
 
@@ -419,7 +418,7 @@ def _kill(life: _Life) -> None:
 def ray_workers(
     cluster: RayCluster, settings: DistributedSettings, options: RunOptions, folder: Path | None
 ) -> Iterator[RayWorkers]:
-    """The workers of a run, for as long as the context lasts."""
+    """Yields the workers of a run. They end with the context."""
     workers = RayWorkers(cluster, settings, options, folder)
     try:
         yield workers

@@ -19,83 +19,83 @@ from unity_bridge.specs import BehaviorSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedOpponent:
-    """A fixed opponent, as workers shall act with it."""
+    """A fixed opponent, published for workers."""
 
     name: PlayerName
 
     checkpoint: Mapping[str, Any] | None
-    """``plain_checkpoint``, with arrays in place of tensors; None for one that has none."""
+    """``plain_checkpoint`` with arrays instead of tensors; None for an opponent without a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PublishedPolicy:
-    """A behavior's policy as workers shall act with it: everything that they know of what was learned."""
+    """A behavior's policy, published for workers: all that they get of the learner."""
 
     spec: BehaviorSpec
     settings: TrainerSettings
 
     version: int
-    """Updates that the policy is the result of, in this process."""
+    """Number of updates of the policy, in this process."""
 
     step: int
-    """Agent steps of the behavior by then."""
+    """Agent steps of the behavior at that time."""
 
     state: Mapping[str, Any]
-    """``Actor.state_dict``, with arrays in place of tensors."""
+    """``Actor.state_dict`` with arrays instead of tensors."""
 
     seed: int
-    """What random streams are derived from, together with the step, the quota's number and the worker."""
+    """Seed of random streams, combined with the step, the quota's number and the worker."""
 
     training: bool
-    """Whether trajectories are wanted; otherwise it only acts."""
+    """Whether to return trajectories; otherwise the policy only acts."""
 
     precision: Precision = "float32"
-    """The precision in which it encodes pictures."""
+    """The precision of its picture encoders."""
 
     learning_team: int | None = None
-    """The team id whose trajectories are wanted, under self-play; None for all."""
+    """The team id whose trajectories are returned under self-play; None for all."""
 
     opponents: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
-    """State dicts, as arrays, of the snapshots that other sides act as, by team id."""
+    """State dicts, as arrays, of the other sides' snapshots, by team id."""
 
     fixed_opponents: Mapping[int, PublishedOpponent] = field(default_factory=dict)
-    """The fixed opponents that other sides act as, by team id."""
+    """The other sides' fixed opponents, by team id."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SampleRequest:
-    """What every worker is told before it collects."""
+    """The common input of all workers before collection."""
 
     number: int
-    """Requests of this run before it."""
+    """Number of earlier requests in this run."""
 
     policies: Mapping[str, PublishedPolicy]
-    """By behavior name, as far as behaviors are known."""
+    """Policies of the known behaviors, by name."""
 
     parameters: Sequence[EnvironmentParameterMessage] = ()
-    """Environment parameters as they are in force."""
+    """Current environment parameters."""
 
     restarts: int = 0
-    """How often all episodes had to begin anew so far, for a new lesson or another side's turn."""
+    """Number of times that all episodes restarted so far, for a new lesson or another learning side."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionQuota:
-    """One worker's quota of a request, fulfilled when one of its behaviors has one of these."""
+    """One worker's quota of a request. It is fulfilled when one of its behaviors reaches one of these limits."""
 
     steps: Mapping[str, int]
     """Agent steps in complete trajectories, by behavior name."""
 
     budget: Mapping[str, int]
-    """Agent steps, complete or not, by behavior name: what is left of ``max_steps``."""
+    """Agent steps, complete or not, by behavior name: its part of the remaining ``max_steps``."""
 
     number: int = 0
-    """Quotas of this run before it: random streams are derived from it."""
+    """Number of earlier quotas in this run, from which random streams are derived."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
-    """A behavior that a worker's simulators have and that it knows no policy of."""
+    """A behavior of a worker's simulators for which the worker has no policy."""
 
     behavior_id: BehaviorId
     spec: BehaviorSpec
@@ -104,22 +104,22 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SampleResult:
-    """What a worker collected since its last result."""
+    """The experience that a worker collected since its last result."""
 
     number: int
-    """Of the request that it answers."""
+    """Number of the request."""
 
     versions: Mapping[str, int]
-    """Of the policies that acted, by behavior name."""
+    """Versions of the policies that acted, by behavior name."""
 
     restarts: int = 0
-    """Of the request that it answers."""
+    """``restarts`` of the request."""
 
     complete: bool
-    """Whether the quota is fulfilled, or cannot be; otherwise the worker goes on when it is asked to."""
+    """Whether the quota is fulfilled, or cannot be. If not, the worker continues at the next call."""
 
     batches: Sequence[tuple[str, SampleBatch]] = ()
-    """By behavior name; one for each of its team ids."""
+    """Batches by behavior name, one for each team id."""
 
     env_steps: int = 0
     """Environment steps of its simulators."""
@@ -129,22 +129,22 @@ class SampleResult:
 
     declared: Sequence[Declaration] = ()
     behavior_ids: frozenset[BehaviorId] = frozenset()
-    """The behavior ids that its simulators have agents of now."""
+    """The behavior ids of its simulators' present agents."""
 
     steps_at_once: Mapping[str, int] = field(default_factory=dict)
-    """The greatest number of agent steps that every tick so far had a multiple of, by behavior name."""
+    """The greatest common divisor of the agent steps of all ticks so far, by behavior name."""
 
     timers: str = "{}"
     """The worker's timers so far, as JSON."""
 
     log: Sequence[tuple[int, str]] = ()
-    """Levels and texts of what was logged there."""
+    """Levels and texts of the worker's log entries."""
 
     @staticmethod
     def merged(results: Sequence[SampleResult]) -> SampleResult:
-        """The result that a worker would have sent if it had not sent these of one request, in order, before.
+        """Merges a worker's results of one request, in order, to the result that it would have sent at once.
 
-        When it reports is a matter of time, and sums that are made piece by piece differ in their last bits.
+        The times of results vary, and sums of parts differ in their last bits.
         """
         parts: dict[tuple[str, int], list[SampleBatch]] = {}
         for result in results:
@@ -160,7 +160,7 @@ class SampleResult:
 
 
 def mapped_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of nested mappings and sequences with every leaf changed."""
+    """Returns a copy of nested mappings and sequences with every leaf changed."""
     if isinstance(tree, Mapping):
         return {key: mapped_leaves(value, change) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -169,21 +169,21 @@ def mapped_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def as_arrays(tree: Any) -> Any:
-    """A copy of a state in which tensors are arrays on the CPU."""
+    """Returns a copy of a state with tensors as arrays on the CPU."""
     return mapped_leaves(
         tree, lambda leaf: leaf.detach().cpu().numpy().copy() if isinstance(leaf, torch.Tensor) else leaf
     )
 
 
 def as_tensors(tree: Any) -> Any:
-    """A copy of a state in which arrays are tensors."""
+    """Returns a copy of a state with arrays as tensors."""
     return mapped_leaves(tree, lambda leaf: torch.tensor(leaf) if isinstance(leaf, np.ndarray) else leaf)
 
 
 def writable(record: Any) -> Any:
-    """The record, nested ones included, with arrays that may be written, as those from another process may not.
+    """Returns the record with writable arrays, also in nested records. Arrays of other processes are read-only.
 
-    Learners give arrays to torch, which takes none but writable ones.
+    Learners pass arrays to torch, which requires writable ones.
     """
     if isinstance(record, np.ndarray):
         return record if record.flags.writeable else record.copy()

@@ -1,11 +1,11 @@
-"""Rollout workers as the source of a run's experience: who is asked for how much, and what has come.
+"""Rollout workers as the source of a run's experience: their quotas and their results.
 
-Synchronous collection goes in rounds: every worker gets a quota of what the next update needs, to be collected with the
-newest policies, and nothing is taken in until all are done. Results are taken in by the workers' numbers, so that with
-deterministic simulators a run can be repeated bit for bit. Asynchronous collection never waits: a worker has up to two
-requests before it, and what comes is taken in at once unless its policy is too old.
+Synchronous collection has rounds. Every worker gets a quota of the steps for the next update, and collects it with the
+newest policies. No result is used until all workers are done. Then results are used in the order of the workers'
+numbers, so that runs with deterministic simulators are reproducible bit for bit. Asynchronous collection never waits.
+A worker has up to two requests, and its results are used at once unless their policy is too old.
 
-No worker has learnt state. What one of them loses with its process is asked for again, and only counted.
+Workers have no learner state. The steps that are lost with a worker's process are requested again, and only counted.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from unity_bridge.specs import BehaviorSpec
 _logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-"""How long ``collect`` waits for results before its caller looks whether it shall stop."""
+"""Seconds that ``collect`` waits for results before its caller checks whether to stop."""
 
 FRAGMENT_STEPS = 64
-"""Agent steps that a worker collects at once for a learner that updates all the time."""
+"""Agent steps in one quota of a worker, for a learner that updates continuously."""
 
 ASYNC_FRACTION = 4
-"""Fragments that a worker's quota of an update is cut into where collecting never waits."""
+"""Number of quotas that a worker's part of an update is divided into in asynchronous collection."""
 
 IN_FLIGHT = 2
-"""Requests that a worker has before it where collecting never waits: one that it works on, and the next."""
+"""Requests of a worker in asynchronous collection: the present one and the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +63,31 @@ class WorkerLost:
     worker: int
     reason: str
     comes_back: bool = True
-    """Whether it is started again."""
+    """Whether it is restarted."""
 
 
 class WorkerPool(Protocol):
-    """The processes of the workers: those that are there are asked, those that die are started again."""
+    """The processes of the workers. Ready workers are called, and lost workers are restarted."""
 
     def ready(self) -> Sequence[int]:
-        """Numbers of the workers that can be asked."""
+        """Numbers of the ready workers."""
         ...
 
     def publish(self, request: SampleRequest) -> None:
-        """Makes a request that ``ask`` refers to from now on: what all workers are told is sent once."""
+        """Publishes a request for the following calls of ``ask``, so that common inputs are sent once."""
         ...
 
     def ask(self, worker: int, quota: CollectionQuota | None) -> None:
-        """Lets a worker collect for the request that was published last; None goes on with its quota."""
+        """Makes a worker collect for the last published request. quota: None continues with its present quota."""
         ...
 
     def wait(self, timeout_s: float) -> Sequence[tuple[int, SampleResult] | WorkerLost]:
-        """Waits until something has come, and returns it. Raises where no worker could ever work."""
+        """Waits for the first result, and returns all results. Raises an error if workers can never work."""
         ...
 
 
 class RolloutWorkers:
-    """The workers of a run, as ``learn`` sees them: ``collect`` takes in what came, ``act`` lets them go on."""
+    """A run's workers, as the source of ``learn``: ``collect`` uses their results, ``act`` requests more."""
 
     def __init__(
         self,
@@ -103,14 +103,14 @@ class RolloutWorkers:
     ) -> None:
         """
         Args:
-            pool: the processes.
-            settings: how they collect.
-            behaviors: what is collected for.
+            pool: the workers' processes.
+            settings: the settings of collection.
+            behaviors: the behaviors of the run.
             curriculum: the environment parameters.
-            added: called with each behavior that is new.
+            added: called with each new behavior.
             timers: of the trainer's process.
             show: shows lines on the workers.
-            timeout_wait_s: how long fewer workers than ``min_workers`` may be there.
+            timeout_wait_s: seconds that fewer workers than ``min_workers`` may be ready.
         """
         self._pool = pool
         self._settings = settings
@@ -125,7 +125,7 @@ class RolloutWorkers:
         }
         self._request: SampleRequest | None = None
         self._published: Hashable = None
-        """What the newest request depends on."""
+        """Key of the newest request's contents."""
         self._quotas_made = 0
         self._restarts = 0
         self._statistics = WorkerStatistics(self._timers)
@@ -135,25 +135,25 @@ class RolloutWorkers:
 
     @property
     def is_async(self) -> bool:
-        """Whether workers collect while the learner learns."""
+        """Whether workers collect during updates."""
         return self._settings.collection == "async"
 
     @property
     def num_simulators(self) -> int:
-        """Workers that can be asked."""
+        """Number of ready workers."""
         return len(self._pool.ready())
 
     @property
     def num_restarts(self) -> int:
-        """How often a worker's process ended."""
+        """Number of ended worker processes."""
         return sum(worker.losses for worker in self._workers.values())
 
     def collect(self) -> None:
-        """Waits for results, though not for long, and gives the behaviors what is complete.
+        """Waits briefly for results, and adds complete experience to the behaviors.
 
         Raises:
-            UserError: a simulator that does not fit the configuration.
-            BridgeError: simulators that could not be started, or too few workers for too long.
+            UserError: A simulator does not fit the configuration.
+            BridgeError: Simulators could not be started, or too few workers were ready for too long.
         """
         with self._timers("wait"):
             events = self._pool.wait(_POLL_S)
@@ -170,9 +170,9 @@ class RolloutWorkers:
                 self._take_in_all()
 
     def _take_in_all(self) -> None:
-        """Gives the behaviors every result that waits, by the workers' numbers.
+        """Adds all waiting results to the behaviors, in the order of the workers' numbers.
 
-        Environment steps count last: what all workers collected for the end of the budget is learned from.
+        Environment steps are counted last, so that all steps up to the end of the budget are learned from.
         """
         env_steps = sum(result.env_steps for worker in self._workers.values() for result in worker.results)
         for number, worker in sorted(self._workers.items()):
@@ -184,7 +184,7 @@ class RolloutWorkers:
         self._behaviors.env_steps.taken += env_steps
 
     def act(self) -> None:
-        """Asks the workers for more, with the policies as they are now."""
+        """Requests more experience from the workers, with the present policies."""
         ready = self._pool.ready()
         if not self.is_async and (self._is_round_open or not self._have_all_started(ready)):
             return
@@ -200,21 +200,21 @@ class RolloutWorkers:
                     self._ask(number, quota)
 
     def send_parameters(self) -> None:
-        """Does nothing: every request has the lessons that are in force."""
+        """Does nothing, since every request has the current environment parameters."""
 
     def restart(self) -> None:
-        """Lets all episodes begin anew with the next request."""
+        """Restarts all episodes with the next request."""
         self._restarts += 1
 
     @property
     def _is_round_open(self) -> bool:
-        """Whether some worker has not fulfilled its quota."""
+        """Whether any worker has not fulfilled its quota."""
         return any(worker.promised for worker in self._workers.values())
 
     def _have_all_started(self, ready: Sequence[int]) -> bool:
-        """Whether all workers are there, or were, or have had their time.
+        """Whether all workers are ready or were, or their time to start is over.
 
-        Which of them starts first is chance, and a run that is to be repeated begins with all of them.
+        The order of starts is random, so a reproducible run begins with all workers.
         """
         self._has_begun = (
             self._has_begun
@@ -234,7 +234,7 @@ class RolloutWorkers:
         self._pool.ask(number, quota)
 
     def _publish(self) -> None:
-        """Publishes the policies as they are now, unless the workers have them."""
+        """Publishes the present policies, unless the workers have them."""
         parameters = tuple(self._curriculum.messages())
         key = (parameters, self._restarts, *(_version(behavior) for behavior in self._behaviors.values()))
         if self._request is not None and key == self._published and self.is_async:
@@ -249,7 +249,7 @@ class RolloutWorkers:
         self._pool.publish(self._request)
 
     def _quotas(self, ready: Sequence[int]) -> dict[int, CollectionQuota | None]:
-        """The quotas of workers, by number; None where nothing is left for one."""
+        """Returns the quotas of workers, by number; None for a worker without remaining steps."""
         wanted = {name: behavior for name, behavior in self._behaviors.items() if not behavior.finished}
         holders = {name: self._holders(name, ready) for name in wanted}
         demands = {
@@ -267,15 +267,15 @@ class RolloutWorkers:
         }
 
     def _holders(self, name: str, ready: Sequence[int]) -> Sequence[int]:
-        """The workers that have agents of a behavior, or may have; all where none does.
+        """Returns the workers that may have agents of a behavior; all if none has.
 
-        What another is asked for never comes: where it were all that is left, the run would not end.
+        Other workers never fulfill such a quota. With all remaining steps in it, the run would not end.
         """
         known = {number: self._behaviors.names(number) for number in ready}
         return [number for number in ready if not known[number] or name in known[number]] or ready
 
     def _wanted_steps(self, behavior: Behavior, workers: int) -> int:
-        """Agent steps that so many workers together shall collect at once for a behavior."""
+        """Returns the agent steps of a behavior that this number of workers collects at once."""
         if self._settings.fragment_steps is not None:
             return self._settings.fragment_steps * workers
         collected = behavior.collected
@@ -285,13 +285,13 @@ class RolloutWorkers:
         return -(-of // ASYNC_FRACTION) if self.is_async else of - have
 
     def _left(self, behavior: Behavior) -> int:
-        """Agent steps of a behavior's ``max_steps`` that no worker was asked for."""
+        """Returns the remaining agent steps of a behavior's ``max_steps`` that are in no quota."""
         promised = [quota for worker in self._workers.values() for quota in worker.promised]
         asked = sum(quota.budget.get(behavior.name, 0) for quota in promised)
         return max(behavior.settings.max_steps - behavior.step - asked, 0)
 
     def _steps_at_once(self, name: str) -> int:
-        """Agent steps of a behavior that each tick of every worker has a multiple of."""
+        """Returns a common divisor of the agent steps of all workers' ticks."""
         return math.gcd(*(worker.steps_at_once.get(name, 0) for worker in self._workers.values())) or 1
 
     def _handle_result(self, number: int, result: SampleResult) -> None:
@@ -310,7 +310,7 @@ class RolloutWorkers:
             self._pool.ask(number, None)
 
     def _take_in(self, number: int, worker: WorkerState, result: SampleResult) -> None:
-        """Gives the behaviors what a worker has collected."""
+        """Adds a worker's result to the behaviors."""
         for declared in result.declared:
             self._declare(number, declared.behavior_id, declared.spec, declared.group_size)
         for behavior_id in sorted(result.behavior_ids):
@@ -332,12 +332,12 @@ class RolloutWorkers:
                 add_statistic(behavior, "Policy Lag", lag, Aggregation.AVERAGE)
             behavior.add(writable(batch))
         for name, stat in result.stats:
-            # The most recent among several simulators is chance, so the first worker's counts.
+            # The most recent value of several simulators is arbitrary, so the first worker's counts.
             if stat.aggregation is not Aggregation.MOST_RECENT or number == 0:
                 self._behaviors[name].add_stat(stat)
 
     def _is_too_old(self, result: SampleResult, lag: int) -> bool:
-        """Whether a result is of too old a policy; or of a lesson or a turn that all episodes began anew after."""
+        """Whether a result's policy is too old, or its episodes are of a past lesson or turn."""
         if not self.is_async:
             return False
         return lag > self._settings.max_policy_lag or result.restarts != self._restarts
@@ -353,10 +353,10 @@ class RolloutWorkers:
             _logger.info("Connected new brain: %s", behavior_id.in_words(behavior.spec))
 
     def _handle_loss(self, loss: WorkerLost) -> None:
-        """Counts what is lost; the others will be asked for it, and the process is started again."""
+        """Counts the lost steps. Other workers collect them instead, and the process is restarted."""
         worker = self._workers[loss.worker]
         _logger.warning("Worker %d is lost: %s", loss.worker, loss.reason)
-        # Without rounds, the quotas that results are of are not among those that were promised any more.
+        # In asynchronous collection, results do not belong to promised quotas any more.
         in_hand = 0 if self.is_async else worker.in_hand
         lost = max(worker.wanted - in_hand, 0)
         for behavior in self._behaviors.values():
@@ -368,10 +368,10 @@ class RolloutWorkers:
         self._behaviors.remove(loss.worker)
 
     def _require_enough(self) -> None:
-        """Raises SimulatorLost where too few workers are there for too long, or can be at all.
+        """Raises SimulatorLost if too few workers are ready for too long, or too few are left.
 
-        Until there were enough for the first time they may wait for a place on the cluster, which is said again and
-        again, and is the user's affair.
+        Before enough workers were ready for the first time, they may wait for a place on the cluster without a limit.
+        Log messages repeat that, and the user decides.
         """
         ready, least = len(self._pool.ready()), self._settings.min_workers
         if ready >= least:
@@ -391,7 +391,7 @@ class RolloutWorkers:
 
 
 def _version(behavior: Behavior) -> Hashable:
-    """What a behavior's published policy depends on, but for its normalizer, which moves with every record."""
+    """Returns a key of a behavior's published policy, without its normalizer, which changes with every record."""
     rules = behavior.self_play
     if rules is None:
         return behavior.name, behavior.updates, behavior.training
@@ -400,7 +400,7 @@ def _version(behavior: Behavior) -> Hashable:
 
 
 def published(behavior: Behavior) -> PublishedPolicy:
-    """A behavior's policy as it is now."""
+    """Returns a behavior's present policy for publication."""
     learning_team, opponents, fixed_opponents = None, {}, {}
     if (rules := behavior.self_play) is not None:
         learning_team = rules.learning_team

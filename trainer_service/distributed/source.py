@@ -1,4 +1,4 @@
-"""Rollout workers, started; what makes them a run's source of experience once its behaviors are known."""
+"""Starts rollout workers, and makes them the source of a run's experience when its behaviors are known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 def rollout_workers(
     options: RunOptions, folder: RunFolder, curriculum: Curriculum, console: Console
 ) -> Iterator[MakeSource]:
-    """Rollout workers, which have simulators of their own."""
+    """Yields rollout workers, which have their own simulators."""
     settings = options.distributed or DistributedSettings()
     with ray_cluster(settings, settings.num_workers) as cluster:
         from trainer_service.distributed.ray_workers import ray_workers

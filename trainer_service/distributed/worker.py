@@ -1,4 +1,4 @@
-"""A rollout worker: simulators of its own, and copies of policies that act in them. It learns nothing."""
+"""A rollout worker: it has its own simulators and copies of policies that act in them. It learns nothing."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.specs import BehaviorSpec
 
 REPORT_S = 2.0
-"""How long a worker collects at most before it hands over what it has: the most that is lost when it dies."""
+"""Longest time of collection before a worker returns its experience, and so the largest loss when it dies."""
 
 _MAX_STATS = 100_000
-"""Statistics of simulators in one result."""
+"""The most simulator statistics in one result."""
 
 _MAX_LOG = 100
-"""Lines of a worker's log in one result; the newest are kept."""
+"""The most log lines in one result; the newest are kept."""
 
 _LOGGERS = ("trainer_service", "unity_bridge")
 _CPU = torch.device("cpu")
 _AGENTS_OF_WORKER = 2**40
-"""Numbers of agents that each worker has for its own (see ``Trajectories.agents``)."""
+"""Agent numbers that are reserved for each worker (see ``Trajectories.agents``)."""
 
 
 class RolloutWorker:
-    """One worker of a run. Its simulators wait for their answers whenever it is not collecting."""
+    """One worker of a run. Its simulators wait for replies while it is not collecting."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class RolloutWorker:
     ) -> None:
         """
         Args:
-            number: of the worker, from 0.
+            number: number of the worker, from 0.
             options: of the run, with its seed.
-            run_logs: where its simulators' output goes; None keeps none.
-            make_bridge: makes what its simulators are behind.
+            run_logs: folder of its simulators' output; None discards it.
+            make_bridge: makes the bridge of its simulators.
         """
         self._number = number
         self._options = options
@@ -84,7 +84,7 @@ class RolloutWorker:
         self._transitions: dict[str, int] = {}
         self._steps_at_once: dict[str, int] = {}
         self._batches: dict[tuple[str, int], list[SampleBatch]] = {}
-        """What was collected since the last result, by behavior and team id."""
+        """Batches since the last result, by behavior and team id."""
         self._stats: list[tuple[str, StatMessage]] = []
         self._declared: dict[BehaviorId, Declaration] = {}
         self._timers = Timers()
@@ -113,7 +113,7 @@ class RolloutWorker:
         self._bridge.launch(command, self._options.env_settings.num_envs)
 
     def close(self) -> None:
-        """Ends the simulators. May be called again."""
+        """Ends the simulators. May be called repeatedly."""
         self._bridge.close()
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._log)
@@ -122,12 +122,12 @@ class RolloutWorker:
         """Acts and collects until the quota is fulfilled, or for ``REPORT_S``.
 
         Args:
-            request: what to act with from now on; None goes on with the last one.
-            quota: when it is fulfilled; None goes on with the last one.
+            request: the policies to act with; None continues with the last request.
+            quota: the steps to collect; None continues with the last quota.
 
         Raises:
-            UserError: a simulator that does not fit the configuration.
-            BridgeError: the simulators are gone and will not come back.
+            UserError: A simulator does not fit the configuration.
+            BridgeError: The simulators left and will not return.
         """
         if request is not None:
             self._begin(request, quota or CollectionQuota({}, {}))
@@ -143,7 +143,7 @@ class RolloutWorker:
         before, self._request, self._quota = self._request, request, quota
         self._steps, self._transitions, self._declared = {}, {}, {}
         if before is not None and before.number == request.number:
-            return  # the policies are there, and their random streams go on
+            return  # the policies are loaded, and their random streams continue
         for name, published in request.policies.items():
             policy = self._policies.get(name)
             if policy is None:
@@ -189,7 +189,7 @@ class RolloutWorker:
         )
 
     def _deliver(self, name: str, batch: SampleBatch) -> None:
-        """Keeps what a tick completed, as far as it is wanted."""
+        """Stores the experience of a tick, as far as it is used."""
         published = self._policies[name].published
         learns = published.learning_team in (None, batch.team)
         if not learns:
@@ -202,17 +202,17 @@ class RolloutWorker:
             self._steps_at_once[name] = math.gcd(self._steps_at_once.get(name, 0), batch.transitions)
             if batch.trajectories is not None:
                 self._steps[name] = self._steps.get(name, 0) + len(batch.trajectories)
-                # The copy's normalizer sees them too, until the next policy brings one that has seen all, as in a run
-                # without workers. Otherwise the whole first rollout would be of a policy that sees numbers beyond ±5
-                # as ±5, and the first update of one that sees what they are.
+                # The copy's normalizer is updated too, until the next policy has one updated by all workers, as in a
+                # run without workers. Otherwise the whole first rollout would use clipped observations (numbers beyond
+                # ±5 become ±5), and the first update would use unclipped ones.
                 self._policies[name].collector.actor.update_normalizer(batch.trajectories)
 
-    # What Simulators asks of the learning half, which is in another process:
+    # The interface of the learning half (which is in another process) for Simulators:
 
     def declare(
         self, simulator: int, behavior_id: BehaviorId, spec: BehaviorSpec, group_size: int
     ) -> tuple[Collector, Deliver]:
-        """The collector of a behavior whose policy was published; otherwise its simulator waits, by ``NotYet``."""
+        """Returns the collector of a behavior with a published policy. Otherwise its simulator waits, by ``NotYet``."""
         policy = self._policies.get(behavior_id.name)
         if policy is None:
             self._declared.setdefault(behavior_id, Declaration(behavior_id, spec, group_size))
@@ -224,10 +224,10 @@ class RolloutWorker:
         return policy.collector, partial(self._deliver, behavior_id.name)
 
     def remove(self, simulator: int) -> None:
-        """Forgets nothing: results list the behavior ids that are present."""
+        """Does nothing: results list the present behavior ids."""
 
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
-        """Keeps a simulator's statistic. False where there are too many in one result."""
+        """Stores a simulator's statistic. Returns False if there are too many in one result."""
         if len(self._stats) >= _MAX_STATS:
             return False
         self._stats.append((behavior, stat))
@@ -241,12 +241,12 @@ class RolloutWorker:
 
 
 class _PolicyCopy:
-    """The copy of a behavior's policy, and the collector that acts with it."""
+    """The copy of a behavior's policy, with its collector."""
 
     def __init__(self, name: str, published: PublishedPolicy, first_agent: int = 0) -> None:
         self.published = published
         self._opponent_of: dict[int, Snapshot | FixedOpponent] = {}
-        """By team id."""
+        """Opponents by team id."""
         self._fixed: dict[PlayerName, FixedOpponent] = {}
         _, self.collector = learner_and_collector(
             name,
@@ -258,7 +258,7 @@ class _PolicyCopy:
         )
 
     def update(self, published: PublishedPolicy, stream: tuple[int, int]) -> None:
-        """Acts with this from now on. stream: of random numbers, the quota and the worker."""
+        """Acts with this policy from now on. stream: the quota and the worker, for random numbers."""
         self.published = published
         acting, others = np.random.SeedSequence([published.seed, published.step, *stream]).generate_state(
             2, np.uint64
@@ -268,7 +268,7 @@ class _PolicyCopy:
             team: Snapshot(as_tensors(weights), 0, 0.0) for team, weights in published.opponents.items()
         }
         for team, opponent in published.fixed_opponents.items():
-            # The one that is known, so that it remembers what it saw.
+            # Keep the known opponent, with its memory.
             if opponent.name not in self._fixed:
                 self._fixed[opponent.name] = _fixed_opponent(opponent)
             self._opponent_of[team] = self._fixed[opponent.name]
@@ -276,7 +276,7 @@ class _PolicyCopy:
             self.collector.opponents.reseed(int(others) >> 1)
 
     def opponent(self, team: int) -> Snapshot | FixedOpponent | None:
-        """The opponent that a side acts as; None for the newest policy."""
+        """The opponent that a side plays as; None for the newest policy."""
         return self._opponent_of.get(team)
 
 
@@ -288,7 +288,7 @@ def _fixed_opponent(published: PublishedOpponent) -> FixedOpponent:
 
 
 class _LogBuffer(logging.Handler):
-    """A buffer of what is logged in the worker's process, for the trainer's log."""
+    """A buffer of the worker's log entries, for the trainer's log."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)

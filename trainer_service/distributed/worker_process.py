@@ -1,6 +1,7 @@
-"""The process of a rollout worker: it answers with records, and never with exceptions of ours.
+"""The process of a rollout worker. It returns records, and never raises this package's exceptions.
 
-It says where it runs before it loads anything large: so a worker that waits for a place is told from one that is slow.
+It reports its machine before it loads large modules. So the trainer can distinguish a worker that waits for a place
+from a slow one.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ if TYPE_CHECKING:
     from trainer_service.distributed.worker import RolloutWorker
 
 _NEEDED = ("algorithms.", "encoders.", "reward_signals.", "simulators.")
-"""Kinds of plugins that workers have a use for; the others are the trainer's own."""
+"""Kinds of plugins that workers use. The trainer uses the other kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """Why a worker cannot go on."""
+    """The reason why a worker cannot continue."""
 
     kind: Literal["user", "launch", "simulators", "internal"]
-    """``user`` and ``launch``: a configuration or a program that does not work. ``simulators``: they are gone.
-    ``internal``: an exception that nobody expected."""
+    """``user`` and ``launch``: an invalid configuration or program. ``simulators``: they were lost. ``internal``: an
+    unexpected exception."""
 
     message: str
 
     traceback: str = ""
-    """Where an exception that nobody expected came from."""
+    """The traceback of an unexpected exception."""
 
 
 class WorkerProcess:
-    """A rollout worker in a process of its own."""
+    """A rollout worker in its own process."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +52,7 @@ class WorkerProcess:
         self._watchdog: Watchdog | None = None
 
     def place(self, plugins: Mapping[str, str]) -> str | WorkerFailure:
-        """The name of the machine, or why the run cannot be there: without its plugins nothing of it can be unpacked.
+        """Returns the machine's name, or a failure if it lacks plugins that the run's objects need.
 
         plugins: of the run, by name, each with its distribution and version.
         """
@@ -63,12 +64,12 @@ class WorkerProcess:
         return host
 
     def start(self, options: RunOptions, folder: str | None, directory: str) -> WorkerFailure | None:
-        """Starts the simulators. Returns why it could not.
+        """Starts the simulators. Returns a failure, or None.
 
         Args:
             options: of the run, with its seed.
-            folder: of the run, where its simulators' output goes if this machine has it.
-            directory: where the run was started: environments of users may be there.
+            folder: of the run, for the simulators' output if this machine has it.
+            directory: where the run was started, which may contain user environments.
         """
         try:
             import torch
@@ -105,7 +106,7 @@ class WorkerProcess:
             return failure_of(error)
 
     def leave(self) -> None:
-        """Ends the simulators, and this process: where a raylet is gone, nobody else does."""
+        """Ends the simulators and this process. If the raylet has ended, no other process does so."""
         try:
             if self._worker is not None:
                 self._worker.close()
@@ -116,7 +117,7 @@ class WorkerProcess:
 
 
 def failure_of(error: Exception) -> WorkerFailure:
-    """What the trainer hears of an exception in a worker."""
+    """Converts an exception in a worker to a failure for the trainer."""
     if isinstance(error, UserError | PluginError | DeclarationError):
         return WorkerFailure("user", str(error))
     if isinstance(error, LaunchError | PortInUse):

@@ -1,4 +1,4 @@
-"""What is known of each rollout worker, and what is reported of all."""
+"""The state of each rollout worker, and statistics over all workers."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from trainer_service.metrics.timers import Timers
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 _INTERVAL_S = 2.0
-"""How often what is reported is computed."""
+"""Seconds between computations of the statistics."""
 
 
 @dataclass(slots=True)
 class WorkerState:
-    """What the trainer knows of one worker."""
+    """The trainer's knowledge of one worker."""
 
     promised: list[CollectionQuota] = field(default_factory=list)
-    """Quotas that it has not fulfilled, oldest first."""
+    """Unfulfilled quotas, oldest first."""
 
     results: list[SampleResult] = field(default_factory=list)
-    """Results that wait until all workers of the round are done."""
+    """Results that wait for the other workers of the round."""
 
     collected: int = 0
-    """Agent steps that it has delivered in all."""
+    """Total number of delivered agent steps."""
 
     version: int = 0
-    """Of the policy that its last result was collected with."""
+    """Version of the policy in its last result."""
 
     is_lost: bool = False
-    """Whether its last process ended, and the next has not delivered anything."""
+    """Whether its last process ended, and the next one has not delivered a result."""
 
     is_gone: bool = False
-    """Whether it is not started again."""
+    """Whether it is not restarted."""
 
     steps_at_once: Mapping[str, int] = field(default_factory=dict)
-    """Agent steps that each of its ticks has a multiple of, by behavior."""
+    """Common divisor of the agent steps of its ticks, by behavior."""
 
     losses: int = 0
-    """How often its process ended."""
+    """Number of ended processes."""
 
     @property
     def wanted(self) -> int:
-        """Agent steps of the quotas that it has not fulfilled."""
+        """Agent steps of the unfulfilled quotas."""
         return sum(sum(quota.steps.values()) for quota in self.promised)
 
     @property
     def in_hand(self) -> int:
-        """Agent steps in complete trajectories that wait."""
+        """Agent steps in the waiting complete trajectories."""
         batches = [batch for result in self.results for _, batch in result.batches]
         return sum(len(batch.trajectories) for batch in batches if batch.trajectories is not None)
 
 
 class WorkerStatistics:
-    """Where the time of a run with workers goes, for its summaries and its table."""
+    """The time of a run's workers by activity, for summaries and the table of workers."""
 
     def __init__(self, timers: Timers) -> None:
         """timers: of the trainer's process, with the blocks ``wait``, ``add``, ``publish`` and ``update``."""
@@ -65,11 +65,10 @@ class WorkerStatistics:
         self._spent = self._read()
         self._collected: dict[int, int] = {}
         self.lines: Sequence[str] = ()
-        """A line on each worker."""
+        """One line for each worker."""
 
     def update(self, workers: Mapping[int, WorkerState], ready: int, behaviors: Collection[Behavior]) -> None:
-        """Adds the number of workers to the behaviors' next summaries, and what happened since the last time if that
-        was long enough ago."""
+        """Adds the number of workers to the behaviors' next summaries, and at intervals recent changes."""
         for behavior in behaviors:
             add_statistic(behavior, "Workers", ready, Aggregation.MOST_RECENT)
         now = time.monotonic()
@@ -109,5 +108,5 @@ def _line(number: int, state: WorkerState, steps_per_s: float) -> str:
 
 
 def add_statistic(behavior: Behavior, name: str, value: float, aggregation: Aggregation) -> None:
-    """Adds a value to what the behavior's next summary says under ``Distributed/``."""
+    """Adds a value to the behavior's next summary, under ``Distributed/``."""
     behavior.add_stat(StatMessage(f"Distributed/{name}", float(value), aggregation))

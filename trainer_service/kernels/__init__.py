@@ -1,7 +1,7 @@
-"""Fast paths of MLP policies: what may be computed in the place of torch's modules and autograd, and when.
+"""Fast paths of MLP policies, which replace torch's modules and autograd.
 
-A kernel means exactly what the simple version beside it means, and sums in another order. The simple version stays:
-it is what every other network takes, and what tests hold a kernel equal to.
+A kernel computes the same values as the simple version, in another order of summation. The simple version stays: other
+networks use it, and tests compare the kernel with it.
 """
 
 from __future__ import annotations

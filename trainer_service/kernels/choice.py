@@ -23,10 +23,10 @@ _logger = logging.getLogger(__name__)
 
 
 class KernelChoice:
-    """The choice at a learner's first update, what the log says of it, and what its checkpoints say."""
+    """A learner's choice of kernel, made at its first update, with its log messages and its checkpoint entry."""
 
     def __init__(self, network: nn.Module, optimizer: FlatOptimizer | None, behavior: str) -> None:
-        """optimizer: of all parameters of the network and nothing else; None where no kernel is wanted.
+        """optimizer: of exactly the network's parameters; None to use autograd.
 
         behavior: its name in the log.
         """
@@ -35,14 +35,14 @@ class KernelChoice:
         self._behavior = behavior
         self._chosen: CompiledPPO | None = None
         self._gradients = ""
-        """How gradients are computed, in the words of the log; empty before the first update."""
+        """The computation of gradients, as named in the log; empty before the first update."""
         self._until_checkpoint = ""
 
     @property
     def chosen(self) -> CompiledPPO | None:
-        """The one for this learner, None for autograd; where the run that goes on here had another, says so once."""
+        """The learner's kernel; None for autograd. Warns once if the resumed run used another one."""
         if not self._gradients:
-            # Not before the first update: then all parameters lie where they will stay.
+            # Chosen at the first update, when the parameters have their final addresses.
             if self._optimizer is not None:
                 self._chosen = kernel_for(self._network, self._optimizer)
             self._gradients = _AUTOGRAD if self._chosen is None else self._chosen.name
@@ -59,18 +59,18 @@ class KernelChoice:
         return self._chosen
 
     def state(self) -> str:
-        """How gradients are computed, for a checkpoint; empty before the first update of all."""
+        """The computation of gradients, for a checkpoint; empty before the first update of a new run."""
         return self._gradients or self._until_checkpoint
 
     def load(self, state: str) -> None:
-        """Continues a run whose checkpoint says so."""
+        """Loads the checkpoint's entry, which is compared at the next update."""
         self._until_checkpoint = state
 
 
 def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | None:
-    """The compiled kernel for PPO's updates of a network; None where autograd has to compute them.
+    """Returns the compiled kernel for PPO's updates of a network; None if autograd must compute them.
 
-    Classes derived from the network or its parts may do something else, so they have no kernel.
+    Subclasses of the network or its parts may compute something else, so they have no kernel.
     """
     parts = (optimizer, optimizer.parameters, optimizer.rule)
     if not fast_paths_allowed() or tuple(map(type, parts)) != (FlatOptimizer, FlatParameters, FlatAdam):
@@ -88,7 +88,7 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | No
 
 @cache
 def compiled_library() -> CompiledLibrary | None:
-    """The compiled kernel's library, None where there is none fit for use; says once why there is none."""
+    """Returns the compiled kernel's library. None if there is no valid one; logs the reason once."""
     try:
         return checked_library()
     except UnavailableError as error:

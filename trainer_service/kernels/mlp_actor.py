@@ -1,4 +1,4 @@
-"""Acting of an MLP policy with fewer calls: what its modules give, bit for bit."""
+"""Actions of an MLP policy with fewer calls, equal bit for bit to the results of its modules."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def actor_for(
     normalizer: ObservationNormalizer,
     generator: torch.Generator,
 ) -> MlpActor | None:
-    """What acts as an MLP policy does; None for every other network, and where fast paths are not allowed.
+    """Returns the fast actor of an MLP policy; None for any other network, or if fast paths are disabled.
 
-    parameters: of this network and nothing else; generator: the random stream that actions are drawn from.
+    parameters: exactly this network's. generator: the random stream of the actions.
     """
     if not fast_paths_allowed() or parameters.vector.device.type != "cpu" or generator.device.type != "cpu":
         return None
@@ -43,12 +43,12 @@ def actor_for(
 
 
 class MlpActor:
-    """Decisions of an MLP policy, from the vector of its parameters as it is at each call.
+    """Decisions of an MLP policy, computed from the present vector of its parameters.
 
-    For a dozen agents arithmetic takes less time than the calls around it. So products, Swish and whatever sums in an
-    order of its own stay torch's, on views of the vector, and the rest is NumPy's, whose calls cost less. Products stay
-    torch's also because it keeps to the threads that it was given: NumPy's spread over all cores, and on a busy machine
-    wait for them.
+    For a dozen agents, the arithmetic takes less time than the function calls. Matrix products, Swish and sums stay in
+    torch, on views of the vector, since their order of summation matters. The rest is in NumPy, whose calls cost less.
+    Another reason for torch's products is that they respect its thread limit: NumPy's use all cores, and wait for them
+    on a busy machine.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class MlpActor:
         allowed_actions: NDArray[np.bool_],
         memories: NDArray[np.float32],
     ) -> Decisions | None:
-        """Draws actions for M agents: one array [M, size] per sensor, bool [M, choices], [M, 0].
+        """Samples actions for M agents: one array [M, size] per sensor, bool [M, choices], [M, 0].
 
-        None where a sensor's numbers are no float32, and so not what an MLP policy is given.
+        Returns None if a sensor is not float32.
         """
         if any(sensor.dtype != np.float32 for sensor in observations):
             return None
@@ -105,7 +105,7 @@ class MlpActor:
         return together
 
     def _numbers(self, features: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-        """Continuous actions [M, C] before squashing, and their log-density [M]; None where there are none."""
+        """Samples continuous actions [M, C] before squashing, and their log-density [M], None for no dimensions."""
         if self._mean is None:
             return np.empty((len(features), 0), np.float32), None
         mean = nn.functional.linear(features, *self._mean)
@@ -119,7 +119,7 @@ class MlpActor:
     def _choices(
         self, features: Tensor, allowed_actions: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """A choice of each branch [M, branches] by the Gumbel-max trick, and their log-probability [M]."""
+        """Samples a choice of each branch [M, branches] by the Gumbel-max trick, and their log-probability [M]."""
         choices = np.empty((len(features), len(self._branches)), np.int64)
         if self._logits is None:
             return choices, None
@@ -142,7 +142,7 @@ class MlpActor:
 
 
 class _Spread:
-    """σ of the continuous actions, and ln of the volume that their density is divided by, as ln σ is now."""
+    """σ of the continuous actions, and the logarithm of their density's normalizing constant."""
 
     def __init__(self, log_sigma: Tensor) -> None:
         """log_sigma: a view of the vector, [C]."""
@@ -153,7 +153,7 @@ class _Spread:
         self._volume = np.float32(0.0)
 
     def now(self) -> tuple[Tensor, np.float32]:
-        """σ, [C], and Σ (ln σ + ½ ln 2π): reckoned anew after each update, not at each tick."""
+        """σ, [C], and Σ (ln σ + ½ ln 2π). Computed again only after an update."""
         if self._array.tobytes() != self._known:
             self._known = self._array.tobytes()
             self._sigma = self._log_sigma.exp()
@@ -162,7 +162,7 @@ class _Spread:
 
 
 def _normalized(observation: Observation, normalizer: VectorNormalizer) -> NDArray[np.float32]:
-    """What ``VectorNormalizer.forward`` gives."""
+    """Returns the result of ``VectorNormalizer.forward``."""
     normalized: NDArray[np.float32] = observation - normalizer.shift.numpy()
     normalized *= normalizer.scale.numpy()
     np.minimum(normalized, _LIMIT, out=normalized)

@@ -1,4 +1,4 @@
-"""Where an MLP policy's layers lie in the vector of its parameters."""
+"""Offsets of an MLP policy's layers in the vector of its parameters."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trainer_service.networks.products import Linear
 
 @dataclass(frozen=True, slots=True)
 class LinearLayer:
-    """A linear layer y = W x + b, by where its numbers begin in the vector."""
+    """A linear layer y = W x + b, as offsets of its numbers in the vector."""
 
     weight: int
-    """Of W, row by row: [outputs, inputs]."""
+    """Offset of W, row by row: [outputs, inputs]."""
 
     bias: int
-    """Of b: [outputs]."""
+    """Offset of b: [outputs]."""
 
     inputs: int
     outputs: int
@@ -32,57 +32,57 @@ class LinearLayer:
 
 @dataclass(frozen=True, slots=True)
 class LSTMLayer:
-    """An LSTM with H numbers of memory and as many of output; ``networks.encoders.memory`` has its equations."""
+    """An LSTM with H memory and H output numbers; ``networks.encoders.memory`` has its equations."""
 
     from_features: LinearLayer
-    """W x + b, to the gates i, f, g, o side by side, 4 H numbers."""
+    """W x + b, the gates i, f, g, o concatenated, 4 H numbers."""
 
     from_memory: LinearLayer
-    """U h + b', to the same."""
+    """U h + b', the same gates."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlpLayout:
     """An MLP policy as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
 
-    Observations x, [B, inputs], are the sensors side by side, normalized already. A body is x ← silu(W x + b), layer
-    after layer; with memory an LSTM follows. The heads of actions sit on what the actor's gives, the value heads on the
-    critic's, or on the actor's where the critic is shared.
+    Observations x, [B, inputs], are the concatenated, normalized sensors. A body is x ← silu(W x + b), layer after
+    layer; with memory an LSTM follows. The inputs of the action heads are the actor's features. The inputs of the
+    value heads are the critic's features, or the actor's with a shared critic.
     """
 
     size: int
-    """Numbers in the vector. The layers cover all of it, each number once."""
+    """Number of parameters in the vector. The layers cover all of them, each once."""
 
     sensors: tuple[int, ...]
-    """Numbers of each sensor, in the order of the observations."""
+    """Size of each sensor, in the order of the observations."""
 
     actor: tuple[LinearLayer, ...]
-    """Its body, at least one layer."""
+    """Layers of the actor's body, at least one."""
 
     critic: tuple[LinearLayer, ...] | None
-    """Its body; None where it is the actor's."""
+    """Layers of the critic's body; None with a shared critic."""
 
     lstms: tuple[LSTMLayer, ...]
-    """On the actor's body, and on the critic's where it has one; empty without memory."""
+    """The LSTM of the actor's body, then that of the critic's body if there is one; empty without memory."""
 
     mean: LinearLayer | None
-    """Means of the C continuous actions; None where there are none."""
+    """Means of the C continuous actions; None without continuous actions."""
 
     log_sigma: int | None
-    """Where ln σ of the continuous actions begins, [C]; it depends on no observation. None where there are none."""
+    """Offset of ln σ of the continuous actions, [C], which no observation affects. None without continuous actions."""
 
     logits: LinearLayer | None
-    """Logits of the K choices, branches side by side, before masking; None where there are none."""
+    """Logits of the K choices before masking, branches concatenated; None without branches."""
 
     branches: tuple[int, ...]
-    """Choices of each branch; their sum is K. Empty where there are none."""
+    """Choices of each branch; their sum is K. Empty without branches."""
 
     value: LinearLayer
-    """A value for each reward signal."""
+    """Values of all reward signals."""
 
     @property
     def inputs(self) -> int:
-        """Numbers of an agent's observations in all."""
+        """Number of an agent's observations."""
         return sum(self.sensors)
 
     @property
@@ -92,21 +92,21 @@ class MlpLayout:
 
     @property
     def layers(self) -> tuple[LinearLayer, ...]:
-        """All linear layers, those of memory included."""
+        """All linear layers, including those of memory."""
         heads = [head for head in (self.mean, self.logits, self.value) if head is not None]
         memory = [part for lstm in self.lstms for part in (lstm.from_features, lstm.from_memory)]
         return (*self.actor, *(self.critic or ()), *memory, *heads)
 
 
 def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | None:
-    """The layout of an MLP policy; None for every other network.
+    """Returns the layout of an MLP policy; None for any other network.
 
-    Another is whatever is not an ``ActorCritic`` of sensors that are vectors, bodies of linear layers and Swish, with
-    LSTMs or without, and heads for actions and values: pictures, entities, GRUs, goals that generate weights, layer
-    normalization, other activations, classes derived from these, parameters that are not learned, not float32, or not
-    in the vector.
+    An MLP policy is an ``ActorCritic`` with vector sensors, bodies of linear layers and Swish, optional LSTMs, and
+    heads for actions and values. Pictures, entities, GRUs, goals that generate weights, layer normalization, other
+    activations and subclasses have no layout. The same holds for parameters that are frozen, not float32, or not in
+    the vector.
 
-    parameters: of this network and nothing else.
+    parameters: exactly this network's.
     """
     if type(network) is not ActorCritic or type(network.actions) is not ActionHeads:
         return None
@@ -134,18 +134,18 @@ def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | Non
 
 
 class _NoLayoutError(Exception):
-    """Something that a layout has no words for."""
+    """The network has a part that no layout describes."""
 
 
 class _Vector:
-    """The vector of all parameters, and how many of its numbers were found in layers."""
+    """The vector of all parameters, and the number of them found in layers."""
 
     def __init__(self, vector: Tensor) -> None:
         self._vector = vector
         self.covered = 0
 
     def offset(self, parameter: Tensor) -> int:
-        """Where a parameter begins in the vector."""
+        """Returns a parameter's offset in the vector."""
         there = parameter.untyped_storage().data_ptr() == self._vector.untyped_storage().data_ptr()
         learned = parameter.requires_grad and parameter.dtype == torch.float32
         if not (there and learned and parameter.is_contiguous()):
@@ -154,7 +154,7 @@ class _Vector:
         return int(parameter.storage_offset())
 
     def linear(self, layer: nn.Module) -> LinearLayer:
-        """Where a layer's numbers begin."""
+        """Returns a layer's offsets in the vector."""
         if type(layer) is not Linear or layer.bias is None:
             raise _NoLayoutError
         return LinearLayer(
@@ -163,7 +163,7 @@ class _Vector:
 
 
 def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
-    """The layers of a trunk's body, where these and perhaps memory are all that it consists of."""
+    """Returns the layers of a trunk's body, if the trunk has no other parts except memory."""
     if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
         raise _NoLayoutError
     if (
@@ -176,7 +176,7 @@ def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
 
 
 def _lstm(memory: Memory, vector: _Vector) -> LSTMLayer:
-    """Where the numbers of an LSTM begin."""
+    """Returns an LSTM's offsets in the vector."""
     if type(memory) is not LSTM or type(memory.lstm) is not nn.LSTM:
         raise _NoLayoutError
     from_features, from_memory, bias, second_bias = map(vector.offset, memory.lstm.all_weights[0])

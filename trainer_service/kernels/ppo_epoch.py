@@ -1,4 +1,4 @@
-"""What an epoch of PPO's gradient steps takes in."""
+"""The inputs of an epoch of PPO's gradient steps."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
 
 
 class Minibatch(NamedTuple):
-    """A part of an epoch's rows, counted in its order; of several learner ranks, this one's rows of it."""
+    """A part of an epoch's rows, as places in its order. With several learner ranks, this rank's part of it."""
 
     rows: slice
-    """With a step where learner ranks share a minibatch, else contiguous."""
+    """Contiguous, except that learner ranks sharing a minibatch use a step."""
 
     share: float
-    """The weight of these rows' mean in that of the whole minibatch: 1 for a learner without others."""
+    """Weight of these rows' mean in the mean of the whole minibatch; 1 without other ranks."""
 
     sequences: Sequences | None = None
-    """How the rows follow each other, for networks with memory."""
+    """The rows' order in time, for networks with memory."""
 
 
 class PPOEpoch(NamedTuple):
-    """An epoch of a rollout: S rows, and which of them each gradient step is on."""
+    """An epoch of a rollout: S rows, and the rows of each gradient step."""
 
     observations: Sequence[Tensor]
-    """Normalized, one per sensor. Shapes [S, …]."""
+    """Normalized observations, one per sensor. Shapes [S, …]."""
 
     targets: PPOBatch
     """Columns of S rows."""
 
     order: Tensor
-    """The row of each place, of which minibatches are slices. int64"""
+    """The row at each place. Minibatches are slices of it. int64"""
 
     minibatches: Sequence[Minibatch]
     steps: PPOSteps

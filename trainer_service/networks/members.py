@@ -1,4 +1,4 @@
-"""Member networks: networks on each member's own part of a heterogeneous group's padded sensors and actions.
+"""Member networks: each uses one member's part of a heterogeneous group's padded sensors and actions.
 
 n agents of a group, S sensors, C continuous actions and K choices in all branches, padded.
 """
@@ -22,19 +22,19 @@ class MemberView:
     """The agents of one member, and their part of the padded sensors and actions."""
 
     agents: slice
-    """Their indices in a group."""
+    """Indices of its agents in a group."""
 
     sensors: tuple[int, ...]
-    """Numbers of their sensors, and of those that everybody is given, such as ids."""
+    """Numbers of its sensors, and of sensors that all agents get, such as ids."""
 
     spec: BehaviorSpec
-    """Those sensors in that order, and the member's own actions."""
+    """These sensors in this order, with the member's own actions."""
 
     continuous: tuple[int, ...]
-    """Columns of their continuous actions among C."""
+    """Columns of its continuous actions among C."""
 
     discrete: tuple[int, ...]
-    """Columns of the choices in their branches among K."""
+    """Columns of its choices among K."""
 
 
 def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
@@ -63,38 +63,38 @@ def member_views(spec: BehaviorSpec, sensors: Sequence[int]) -> list[MemberView]
 
 
 def sensors_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """1 where the agent of an index has a sensor, 0 where it is padded. [n, S]; None where everyone has all."""
+    """1 if the agent of an index has a sensor, 0 for padding. [n, S]; None if all agents have all sensors."""
     views = member_views(spec, range(len(spec.observation_specs)))
     return _marked(views, len(spec.observation_specs), lambda view: view.sensors)
 
 
 def continuous_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """1 where the agent of an index has a continuous action. [n, C]; None where everyone has all."""
+    """1 if the agent of an index has a continuous action. [n, C]; None if all agents have all of them."""
     return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.continuous)
 
 
 def discrete_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
+    """1 if the agent of an index has a choice. [n, K]; None if all agents have all choices."""
     return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.discrete)
 
 
 def actions_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
+    """1 if the agent of an index has a continuous action or choice. [n, C + K]; None if all agents have all of them."""
     size = spec.action_spec.continuous_size + spec.action_spec.mask_size
     return _marked(member_views(spec, ()), size, lambda view: action_columns(spec.action_spec, view))
 
 
 def branches_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """Branches that the agent of an index has, at least 1. [n]; None where everyone has all."""
+    """Number of branches of the agent of an index, at least 1. [n]; None if all agents have all branches."""
     most = spec.action_spec.discrete_size
     counts = [spec.members[member].action_spec.discrete_size for member in spec.agent_members]
     return None if set(counts) <= {most} else torch.tensor(counts, dtype=torch.float32).clamp(min=1.0)
 
 
 def observed_columns(spec: BehaviorSpec, sensors: Sequence[int]) -> Tensor | None:
-    """Columns that are not padding in what all agents see side by side, each agent's sensors in the given order.
+    """Columns without padding in all agents' concatenated observations, each agent's sensors in the given order.
 
-    int64, into n times the sensors' sizes; None where all are, or where a sensor is no vector.
+    int64, into n times the sensors' sizes; None for all columns, or if a sensor is not a vector.
     """
     shown = [spec.observation_specs[number] for number in sensors]
     has = sensors_of_agents(spec)
@@ -105,16 +105,16 @@ def observed_columns(spec: BehaviorSpec, sensors: Sequence[int]) -> Tensor | Non
 
 
 def acted_columns(spec: BehaviorSpec) -> Tensor | None:
-    """Columns that are not padding in all agents' actions side by side: continuous, then discrete, of each agent.
+    """Columns without padding in all agents' concatenated actions: continuous, then discrete, of each agent.
 
-    int64, into n · (C + K); None where all are.
+    int64, into n · (C + K); None for all columns.
     """
     has = actions_of_agents(spec)
     return None if has is None else _columns(has)
 
 
 def agents_with(spec: BehaviorSpec, sensors: Sequence[int]) -> list[int] | None:
-    """The indices of agents that have all of these sensors; None where everyone has them."""
+    """The indices of agents that have all of these sensors; None if all agents have them."""
     has = sensors_of_agents(spec)
     if has is None or bool(has[:, list(sensors)].all()):
         return None
@@ -123,9 +123,9 @@ def agents_with(spec: BehaviorSpec, sensors: Sequence[int]) -> list[int] | None:
 
 
 def rows_of_state(rows: Tensor, agents: Sequence[int] | None) -> Tensor:
-    """The row of one agent that is there and was shown the global state; −1 where none is. [F]
+    """The row of a present agent that has the global state; −1 if there is none. [F]
 
-    rows: of each agent, −1 for absent ones, [F, n]; agents: as ``agents_with`` gives them.
+    rows: of each agent, −1 for absent agents, [F, n]. agents: the result of ``agents_with``.
     """
     return (rows if agents is None else rows[:, list(agents)]).amax(dim=1)
 
@@ -142,23 +142,23 @@ def _marked(
 
 
 def _columns(each: Tensor) -> Tensor | None:
-    """Indices of ones over all agents' columns. [n, F] to int64; None where all are ones."""
+    """Indices of ones over all agents' columns. [n, F] to int64; None if all are ones."""
     return None if bool(each.all()) else each.flatten().nonzero().flatten()
 
 
 class PaddedColumns(nn.Module):
-    """Scatters a member's own columns into the padded ones, which are 0 otherwise."""
+    """Scatters a member's own columns into the padded columns. Other columns are 0."""
 
     scatter: Tensor
-    """A 1 in each row, at the padded column. [own columns, size]"""
+    """One 1 per row, at the padded column. [own columns, size]"""
 
     def __init__(self, columns: Sequence[int], size: int) -> None:
         super().__init__()
         self.register_buffer("scatter", torch.eye(size)[list(columns)], persistent=False)
 
     def forward(self, own: Tensor, like: Tensor | None = None) -> Tensor:
-        """Maps [..., own columns] to [..., size]. like: [..., any] of as many rows, for models that are traced."""
-        # Products, for inference engines that know little else; times 0 and 1 nothing is lost.
+        """Maps [..., own columns] to [..., size]. like: [..., any] with as many rows, for tracing."""
+        # Products, since inference engines may support few other operators. Factors 0 and 1 lose no precision.
         if len(self.scatter):
             return own @ self.scatter
         if like is None:
@@ -167,7 +167,7 @@ class PaddedColumns(nn.Module):
 
 
 class MemberNetworks(nn.Module):
-    """A network for each member of a heterogeneous group, on its own sensors, whose outputs stand in padded columns."""
+    """A network for each member of a heterogeneous group, with its own sensors. Outputs are in padded columns."""
 
     def __init__(
         self,
@@ -177,9 +177,9 @@ class MemberNetworks(nn.Module):
         columns: Callable[[MemberView], Sequence[int]],
         size: int,
     ) -> None:
-        """agent_spec: what an agent sees itself, padded; agent_sensors: which observations of ``of_agents`` that is.
+        """agent_spec: an agent's own sensors, padded. agent_sensors: their numbers in ``of_agents``' observations.
 
-        make: the network of a member; columns: those of its outputs, among all ``size``.
+        make: makes a member's network. columns: returns the columns of its outputs among ``size``.
         """
         super().__init__()
         self._views = member_views(agent_spec, range(len(agent_spec.observation_specs)))
@@ -188,7 +188,7 @@ class MemberNetworks(nn.Module):
         self.columns = nn.ModuleList(PaddedColumns(columns(view), size) for view in self._views)
 
     def keep(self, agents: slice) -> None:
-        """Leaves out the networks of all other agent indices, in a copy that becomes a model of these."""
+        """Removes the networks of all other agent indices, in a copy that becomes a model of these agents."""
         kept = [k for k, view in enumerate(self._views) if view.agents == agents]
         self._views = [self._views[k] for k in kept]
         self.each = nn.ModuleList(self.each[k] for k in kept)
@@ -197,13 +197,13 @@ class MemberNetworks(nn.Module):
     def of_agents(
         self, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
     ) -> Tensor:
-        """Outputs for M agents of any members, [M, size]. observations: one [M, …] per sensor, ids last.
+        """Returns outputs of M agents of any members, [M, size]. observations: one [M, …] per sensor, ids last.
 
-        forward: applies a member's network to its agents' own sensors, with ids among themselves last.
+        forward: applies a member's network to its agents' own sensors, with ids within the member last.
         """
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            # In plain products, for inference engines that know no others.
+            # Plain products, since inference engines may not support other operators.
             outputs = [
                 self._outputs(k, observations, forward) * ids[:, view.agents].sum(dim=1, keepdim=True)
                 for k, view in enumerate(self._views)
@@ -221,7 +221,7 @@ class MemberNetworks(nn.Module):
         observations: Sequence[Tensor],
         forward: Callable[[Any, list[Tensor]], tuple[Tensor, Tensor]],
     ) -> tuple[Tensor, Tensor]:
-        """Outputs of M agents as ``of_agents`` gives them, and their next memories, by networks with memory."""
+        """Returns the outputs of M agents like ``of_agents``, and their next memories, by networks with memory."""
         outputs, memories = [], []
         for k, view in enumerate(self._views):
             own_observations = self._own_observations(k, observations)
@@ -234,9 +234,9 @@ class MemberNetworks(nn.Module):
     def of_groups(
         self, observations: Sequence[Tensor], forward: Callable[[MemberView, Any, list[Tensor]], Tensor]
     ) -> Tensor:
-        """Outputs for all agents of B groups, [B, n, size]. observations: what they see themselves, [B, n, …] each.
+        """Returns outputs of all agents of B groups, [B, n, size]. observations: the agents' own, [B, n, …] each.
 
-        forward: applies a member's network to what its agents see, [B, its agents, …].
+        forward: applies a member's network to its agents' observations, [B, its agents, …].
         """
         parts = []
         for view, network, columns in zip(self._views, self.each, self.columns, strict=True):
@@ -252,7 +252,7 @@ class MemberNetworks(nn.Module):
         return padded
 
     def _own_observations(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
-        """Inputs of a member's network from single agents: its own sensors, and ids among its own agents."""
+        """Inputs of a member's network from single agents: its own sensors, and ids within the member."""
         view = self._views[k]
         own = [observations[self._agent_sensors[sensor]] for sensor in view.sensors]
         return [*own, observations[-1][:, view.agents]]

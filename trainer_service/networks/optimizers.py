@@ -24,7 +24,7 @@ def make_optimizer(
     *,
     epsilon: float = 1e-8,
 ) -> FlatOptimizer:
-    """The optimizer that the hyperparameters ask for. Raises PluginError where a plugin's makes none.
+    """Makes the optimizer of the hyperparameters. Raises PluginError if a plugin's cannot be made.
 
     epsilon: ε of Adam and AdamW.
     """
@@ -40,10 +40,10 @@ def make_optimizer(
 
 
 class TorchRule:
-    """An optimizer of torch as a rule of ``FlatOptimizer``: it moves the slices of the vector in place."""
+    """A torch optimizer as a rule of ``FlatOptimizer``. It changes the slices of the vector in place."""
 
     def __init__(self, optimizer: TorchOptimizer, weight_decay: float) -> None:
-        """weight_decay: of this run, whatever the checkpoint that it goes on from had."""
+        """weight_decay: of this run, which replaces the checkpoint's when resuming."""
         self._optimizer = optimizer
         self._weight_decay = weight_decay
 
@@ -51,17 +51,17 @@ class TorchRule:
         return type(self._optimizer).__name__
 
     def step(self, learning_rate: float) -> None:
-        """Makes one step at this rate."""
+        """Makes one step with this learning rate."""
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's own state and its name."""
+        """The optimizer's state and name."""
         return {"name": repr(self), **self._optimizer.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there. Raises KeyError or ValueError for the state of another optimizer."""
+        """Restores the state. Raises KeyError or ValueError for the state of another optimizer."""
         if state["name"] != repr(self):
             raise ValueError(f"a state of {state['name']} is none of {self!r}")
         self._optimizer.load_state_dict({key: state[key] for key in ("state", "param_groups")})
@@ -71,7 +71,7 @@ class TorchRule:
 
 
 def _of_plugin(hyper: Hyperparameters, parameters: list[nn.Parameter]) -> TorchRule:
-    """The rule of an optimizer that another distribution offers. Raises PluginError."""
+    """Makes the rule of another distribution's optimizer. Raises PluginError."""
     decay = {"weight_decay": hyper.weight_decay} if hyper.weight_decay else {}
     made = make_part(
         OPTIMIZER_PLUGINS,

@@ -1,8 +1,8 @@
-"""Linear layers on a CPU: by torch's product, or by oneDNN's where that is faster. Both mean the same.
+"""Linear layers on a CPU, by torch's product or by oneDNN's if that is faster. Both compute the same.
 
-For float32 torch asks Intel's MKL, which takes 2.2 times as long as it could on an AMD processor with AVX-512. torch
-holds oneDNN too, which does not, once the arithmetic is worth the 10 µs that its start takes. The processor and the
-shape decide, never a measured time: two runs of one seed compute the same.
+For float32, torch uses Intel's MKL, which takes 2.2 times as long as necessary on an AMD processor with AVX-512. torch
+also includes oneDNN, which is faster if the arithmetic takes longer than its start of 10 µs. The processor and the
+shape decide, never a measured time, so two runs of one seed compute the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from trainer_service.config.network import Activation
 from unity_bridge.fast_paths import fast_paths_allowed
 
 _LEAST = 1 << 20
-"""Multiplications from which oneDNN's product is the faster one."""
+"""Multiplications from which oneDNN's product is faster."""
 
 _ROUND = 16
-"""Numbers of rows that are a multiple of this are round."""
+"""Numbers of rows that are multiples of this are round."""
 
 _TOLERANCE = 1e-4
 
@@ -77,12 +77,12 @@ def stacked_linear(
 
 
 def activated(sums: Tensor, activation: Activation | None) -> Tensor:
-    """A layer's outputs from its sums."""
+    """Applies the activation to a layer's sums."""
     return sums if activation is None else ACTIVATIONS[activation](sums)
 
 
 def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
-    """Whether products by oneDNN are faster, of features that each go into so many products."""
+    """Whether oneDNN's products are faster for these features. outputs: width of the layer."""
     if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]  # torch has no types here
         return False
     return (
@@ -95,9 +95,10 @@ def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
 
 
 def _padding(rows: int) -> int:
-    """Rows to add before a product: oneDNN takes 0.4 ms to make one for a number of rows that it has not met.
+    """Returns rows to add before a product, since oneDNN takes 0.4 ms to prepare each new number of rows.
 
-    Those of minibatches are round and return. Others, as of groups of one size, become some 16 in every doubling.
+    Minibatches have round numbers of rows, which recur. Other numbers, as of groups of one size, are padded to some 16
+    values per doubling.
     """
     return -rows % (1 << max(rows.bit_length() - 5, 4)) if rows % _ROUND else 0
 
@@ -105,8 +106,8 @@ def _padding(rows: int) -> int:
 def _product(
     left: Tensor, right: Tensor, bias: Tensor | None = None, activation: Activation | None = None
 ) -> Tensor:
-    """act(left · right + bias), of [m, k] and [k, n] or of N such pairs; differentiable any number of times."""
-    # oneDNN's tanh takes a tenth of the time of torch's, which is MKL's. Others gain nothing, and its ReLU hides NaN.
+    """act(left · right + bias), of [m, k] and [k, n] or of N such pairs. Differentiable any number of times."""
+    # oneDNN's tanh takes a tenth of the time of torch's (MKL). Other activations gain nothing, and its ReLU hides NaN.
     fused = activation if activation == "tanh" else "none"
     if torch.is_grad_enabled():
         product = cast(Tensor, _Product.apply(left, right, bias, fused))  # type: ignore[no-untyped-call]
@@ -116,7 +117,7 @@ def _product(
 
 
 class _Product(Function):
-    """act(left · right + bias), act being tanh or nothing."""
+    """act(left · right + bias), with tanh or no activation."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, bias: Tensor | None, activation: str) -> Tensor:
@@ -134,7 +135,7 @@ class _Product(Function):
         of_bias = gradient.sum(dim=-2, keepdim=gradient.dim() == 3) if to_bias else None
         of_right = None
         if to_right:
-            # oneDNN is at its best where rows are longer than columns; else as the weights lie, which it is added to.
+            # oneDNN is fastest with rows longer than columns. Otherwise the order of the weights is used.
             (rows, columns), as_it_is = right.shape[-2:], right.stride(-1) == 1
             if rows < columns or (rows == columns and as_it_is):
                 of_right = _product(left.mT, gradient)
@@ -166,8 +167,8 @@ def _dense(matrix: Tensor) -> Tensor:
 
 @cache
 def _onednn() -> Callable[..., Tensor] | None:
-    """oneDNN's x Wᵀ + b; None where it is not faster, not there or not right."""
-    # No release of torch promises this operator to the next one, so it is looked for, and tried once.
+    """oneDNN's x Wᵀ + b; None if it is slower, missing or wrong."""
+    # torch does not guarantee this operator for later releases, so it is looked up and tried once.
     operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     if operator is None or not (_mkl_is_slow() and fast_paths_allowed()):
         return None
@@ -184,7 +185,7 @@ def _onednn() -> Callable[..., Tensor] | None:
 
 
 def _mkl_is_slow() -> bool:
-    """Whether torch has MKL, on an AMD processor with AVX-512."""
+    """Whether torch uses MKL on an AMD processor with AVX-512."""
     processor: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     amd = str(processor.get("cpu_name")).startswith("AMD") and bool(processor.get("avx512_f"))
     return amd and bool(torch.backends.mkl.is_available())  # type: ignore[no-untyped-call]  # torch has no types here

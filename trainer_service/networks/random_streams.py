@@ -1,7 +1,7 @@
-"""Random streams: on the CPU, wherever the networks are.
+"""Random streams on the CPU, for networks on any device.
 
-So a checkpoint moves between devices, and a seed means the same actions' noise and the same order of minibatches on
-each of them. What is drawn is copied to where it is used.
+So checkpoints can move between devices, and a seed gives the same action noise and order of minibatches on each
+device. Draws are copied to the device that uses them.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _logger = logging.getLogger(__name__)
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds the random numbers that networks begin with; all others go on afterwards as if nothing had been drawn."""
+    """Seeds the random initialization of networks. Torch's global random state is restored afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def random_stream(seed: int) -> torch.Generator:
-    """A stream of that seed, on the CPU."""
+    """Makes a stream with this seed, on the CPU."""
     return torch.Generator().manual_seed(seed)
 
 
 def restore_streams(streams: Mapping[str, torch.Generator], state: Mapping[str, Any]) -> None:
-    """Lets streams go on from their states, by name.
+    """Restores streams from their states, by name.
 
-    A state of another device's generator, as earlier versions saved them on a GPU, cannot be gone on from: that stream
-    begins anew, with a warning, and as no other did, since a seed is made of the state.
+    The state of another device's generator, which earlier versions saved on a GPU, cannot be restored. Then the stream
+    starts anew, with a warning and a seed that is computed from the state.
 
     Args:
         streams: by name.
-        state: ``get_state()`` of each, by the same names; others are left alone.
+        state: ``get_state()`` of each, by the same names; other entries are ignored.
 
     Raises:
-        KeyError: one is missing.
-        RuntimeError, TypeError: one is no state.
+        KeyError: A state is missing.
+        RuntimeError, TypeError: A state is invalid.
     """
     renewed = [name for name, stream in streams.items() if not _restored(stream, state[name].cpu())]
     if renewed:
@@ -55,7 +55,7 @@ def restore_streams(streams: Mapping[str, torch.Generator], state: Mapping[str, 
 
 
 def _restored(stream: torch.Generator, state: Tensor) -> bool:
-    """Whether the stream goes on from the state. If not it begins anew."""
+    """Restores the stream, and returns whether that was possible. If not, the stream starts anew."""
     if len(state) == len(stream.get_state()):
         stream.set_state(state)
         return True

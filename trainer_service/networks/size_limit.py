@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 _TIMES, _NUMBERS, _TENSORS = 2, 2**22, 2_000
-"""So many times what there is, and so much more, because small networks are never a burden."""
+"""New tensors may be this many times as large as the existing ones, plus a constant for small networks."""
 
 _SIZED = {torch.empty, torch.zeros, torch.ones, torch.full, torch.rand, torch.randn, torch.eye}
 _SIZED_LIKE = {Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full}
 
 
 class SizeLimit(TorchFunctionMode):
-    """A mode that limits new tensors to a small multiple of existing ones.
+    """A torch mode that limits new tensors to a small multiple of existing ones.
 
-    What is made is counted before it is made, so networks of a billion units cost nothing.
+    Tensors are counted before their creation, so networks of a billion units cost nothing.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class SizeLimit(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Raises ValueError where it would be too much."""
+        """Raises ValueError if the limit would be exceeded."""
         if func in _SIZED or func in _SIZED_LIKE:
             self._tensors -= 1
             self._numbers -= _size(args[1:] if func in _SIZED_LIKE else args, kwargs or {}, func is torch.eye)
@@ -43,7 +43,7 @@ class SizeLimit(TorchFunctionMode):
 
 
 def _size(args: Sequence[Any], named: Mapping[str, Any], square: bool) -> int:
-    """Numbers of a tensor that is made by ``empty(2, 3)``, ``empty((2, 3))`` or ``empty(size=(2, 3))``."""
+    """Returns the numbers in a tensor of ``empty(2, 3)``, ``empty((2, 3))`` or ``empty(size=(2, 3))``."""
     sizes = args or [named.get("size", ())]
     shape = sizes[0] if isinstance(sizes[0], Sequence) else [each for each in sizes if isinstance(each, int)]
     numbers = math.prod(shape)

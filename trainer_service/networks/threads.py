@@ -1,4 +1,4 @@
-"""Threads of torch: several only while there is enough to compute."""
+"""Threads of torch: several only for sufficiently large computations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """A context in which torch computes with that many threads."""
+    """A context in which torch uses this number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -21,10 +21,10 @@ def torch_threads(count: int) -> Iterator[None]:
 
 
 class Threads(NamedTuple):
-    """The number of threads for a behavior's updates, and the number of agents from which decisions use them too.
+    """The number of threads for a behavior's updates, and the least number of agents whose decisions use them too.
 
-    Threads that share little work wait for each other longer than one alone would take, most of all where a
-    simulator has the other core.
+    Threads that share little work wait for each other longer than one thread would take, in particular if a simulator
+    uses the other core.
     """
 
     threads: int
@@ -36,5 +36,5 @@ class Threads(NamedTuple):
         return torch_threads(self.threads)
 
     def for_decision(self, agents: int) -> AbstractContextManager[None]:
-        """A context for one decision of so many agents."""
+        """A context for one decision of this many agents."""
         return torch_threads(self.threads) if agents >= self.agents else nullcontext()

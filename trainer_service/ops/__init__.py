@@ -1,1 +1,1 @@
-"""The maths, as pure functions of numbers. Imports nothing of ours."""
+"""The mathematics, as pure functions. Imports no other folder."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def explored_log_probs(log_probs: Tensor, allowed: Tensor | None, exploration: float) -> Tensor:
-    """ln π_ε with π_ε(a) = (1−ε) π(a) + ε/(allowed choices), only where a choice is allowed.
+    """ln π_ε with π_ε(a) = (1−ε) π(a) + ε/(allowed choices) for allowed choices.
 
     log_probs: ln π of the allowed choices, [B, A]; exploration: ε in [0, 1]. In log-space, so that no chosen action
     ever has probability 0.
@@ -27,10 +27,10 @@ def explored_log_probs(log_probs: Tensor, allowed: Tensor | None, exploration: f
 
 
 def counterfactual_baseline(q: Tensor, log_probs: Tensor) -> Tensor:
-    """Σ_a π(a) Q(a): what the agent's choice is worth on average, the others doing what they did.
+    """Σ_a π(a) Q(a): the expected value of the agent's choice, with the other agents' actions unchanged.
 
-    q: [B, A, …]; log_probs: ln π of the policy that acts, [B, A]. Returns [B, …].
+    q: [B, A, …]; log_probs: ln π of the acting policy, [B, A]. Returns [B, …].
     """
     probabilities = log_probs.exp().view(*log_probs.shape, *([1] * (q.dim() - 2)))
-    # A forbidden choice has no probability, but its value may be anything.
+    # A forbidden choice has probability 0, but its value is arbitrary.
     return torch.where(probabilities > 0.0, probabilities * q, 0.0).sum(dim=1)

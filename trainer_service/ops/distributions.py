@@ -14,7 +14,7 @@ _FORBIDDEN = -1e10
 
 
 def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Independent draws with mean 0 and deviation 1. Shape, device and layout of ``like``."""
+    """Independent draws with mean 0 and standard deviation 1. Shape, device and layout of ``like``."""
     return torch.empty_like(like, device=generator.device).normal_(generator=generator).to(like.device)
 
 
@@ -24,7 +24,7 @@ def standard_exponential(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def uniform(like: Tensor, low: float, high: float, generator: torch.Generator) -> Tensor:
-    """Independent draws, each as likely in [low, high). Shape, device and layout of ``like``."""
+    """Independent draws, uniform in [low, high). Shape, device and layout of ``like``."""
     return (
         torch.empty_like(like, device=generator.device)
         .uniform_(low, high, generator=generator)
@@ -44,7 +44,7 @@ def gaussian_log_prob(
 
 
 def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor, counted: Tensor | None = None) -> Tensor:
-    """Joint log-density from z = (a − μ)/σ, for a caller that needs z too. z: [B, C]. Returns [B]."""
+    """Joint log-density from z = (a − μ)/σ, for callers that also use z. z: [B, C]. Returns [B]."""
     volume = log_sigma + _HALF_LOG_TAU
     if counted is not None:
         z, volume = z * counted, volume * counted
@@ -52,14 +52,14 @@ def standard_gaussian_log_prob(z: Tensor, log_sigma: Tensor, counted: Tensor | N
 
 
 def gaussian_log_volume(log_sigma: Tensor) -> Tensor:
-    """Σ (ln σ + ½ ln 2π): what ``standard_gaussian_log_prob`` subtracts where all dimensions count. Shape []."""
+    """Σ (ln σ + ½ ln 2π), the constant of ``standard_gaussian_log_prob`` if all dimensions count. Shape []."""
     return (log_sigma + _HALF_LOG_TAU).sum(dim=-1)
 
 
 def gaussian_entropy(log_sigma: Tensor, counted: Tensor | None = None) -> Tensor:
-    """*Mean* over dimensions of ½ ln(2πe σ²), shape [] or [B]; of rows in which no dimension is counted, 0.
+    """*Mean* over dimensions of ½ ln(2πe σ²), shape [] or [B]; 0 for rows without a counted dimension.
 
-    The mean, not the sum: it is what ML-Agents multiplies by ``beta``, so its files keep their meaning.
+    The mean, not the sum, since ML-Agents multiplies the mean by ``beta``. So ``beta`` has the same meaning.
     """
     entropies = log_sigma + _HALF_LOG_TAU + 0.5
     if counted is None:
@@ -82,7 +82,7 @@ def gaussian_kl(
 
 
 def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Tensor:
-    """Log-probabilities of each branch's choices, side by side; forbidden choices get no probability.
+    """Log-probabilities of each branch's choices, concatenated. Forbidden choices get probability 0.
 
     logits: [B, K]; allowed: bool [B, K], or None where everything is allowed. Returns [B, K].
     """
@@ -95,7 +95,7 @@ def masked_log_softmax(logits: Tensor, allowed: Tensor | None, branches: Sequenc
 
 
 def choice_offsets(branches: Sequence[int]) -> list[int]:
-    """Returns where each branch's choices start among all K: a choice plus its offset indexes the K columns."""
+    """Returns the first column of each branch among all K. A choice plus its offset is a column."""
     return [sum(branches[:branch]) for branch in range(len(branches))]
 
 
@@ -136,7 +136,7 @@ def greedy_categorical(log_probs: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def one_hot(choices: Tensor, size: int) -> Tensor:
-    """A 1 for each of several choices among zeros, as floats. choices: int64 [..., branches], offsets included.
+    """One-hot vectors of choices, as floats. choices: int64 [..., branches], offsets included.
 
     Returns [..., size].
     """

@@ -1,4 +1,4 @@
-"""Noise on continuous actions, for policies that draw nothing themselves. In units of its deviation."""
+"""Exploration noise on continuous actions of deterministic policies, in units of its standard deviation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from torch import Tensor
 
 OU_RATE = 0.15
-"""Share of an Ornstein-Uhlenbeck process that is gone a step later, as Lillicrap et al. 2016 have it."""
+"""θ of Lillicrap et al. 2016: the share of an Ornstein-Uhlenbeck process that decays in one step."""
 
 
 def drifted(state: Tensor, kick: Tensor, *, rate: float = OU_RATE) -> Tensor:
-    """An Ornstein-Uhlenbeck process (Uhlenbeck & Ornstein 1930) a step later: z' = (1−θ) z + √(1−(1−θ)²) k.
+    """One step of an Ornstein-Uhlenbeck process (Uhlenbeck & Ornstein 1930): z' = (1−θ) z + √(1−(1−θ)²) k.
 
-    From 0 it swings in to a deviation of 1, whatever θ is; a kick of deviation σ at each step, as it is often
-    written, leads to σ/√(1−(1−θ)²): 1.9 σ with the usual θ of 0.15.
+    Starting at 0, its standard deviation approaches 1 for every θ. The common form, with kicks of standard deviation
+    σ, approaches σ/√(1−(1−θ)²): 1.9 σ for θ = 0.15.
 
     Args:
         state: z. Any shape.
@@ -26,5 +26,5 @@ def drifted(state: Tensor, kick: Tensor, *, rate: float = OU_RATE) -> Tensor:
 
 
 def explored(actions: Tensor, noise: Tensor, deviation: float) -> Tensor:
-    """Actions with noise of a deviation, kept within [−1, 1]. actions: in [−1, 1]; noise: of deviation 1."""
+    """Adds noise to actions and clips them to [−1, 1]. actions: in [−1, 1]; noise: of standard deviation 1."""
     return (actions + deviation * noise).clamp(-1.0, 1.0)

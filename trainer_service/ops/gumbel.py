@@ -1,4 +1,4 @@
-"""Choices that a gradient passes through: the Gumbel-softmax. K choices over all branches, any shape before them."""
+"""Differentiable discrete choices: the Gumbel-softmax. K choices over all branches, any leading dimensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FORBIDDEN = -1e10
 
 
 def gumbel_noise(exponential: Tensor) -> Tensor:
-    """Draws of −ln(−ln u), u uniform, from those of an exponential distribution with mean 1. Shape kept."""
+    """Draws of −ln(−ln u), u uniform, from draws of an exponential distribution with mean 1. Shape kept."""
     return -exponential.log()
 
 

@@ -1,4 +1,4 @@
-"""Learning from demonstrations: the discriminator of GAIL, its bottleneck, and behavioral cloning. B rows."""
+"""Mathematics of imitation: GAIL's discriminator, its bottleneck, behavioral cloning. B rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _FLOOR = 1e-7
-"""Keeps the reward of a step that is certainly an expert's finite, at 16.1."""
+"""Limits the reward of a certain expert step to 16.1."""
 
 
 def discriminator_loss(expert_logits: Tensor, policy_logits: Tensor) -> Tensor:
@@ -21,30 +21,31 @@ def discriminator_loss(expert_logits: Tensor, policy_logits: Tensor) -> Tensor:
 
 
 def imitation_reward(logits: Tensor) -> Tensor:
-    """−ln(1 − D (1 − 10⁻⁷)): never negative, ln 2 where expert and policy cannot be told apart. [B] to [B].
+    """−ln(1 − D (1 − 10⁻⁷)): never negative; ln 2 if D cannot distinguish expert and policy. [B] to [B].
 
-    As −ln((1 − D) + 10⁻⁷ D), which single precision can tell from −ln(1 − D).
+    Computed as −ln((1 − D) + 10⁻⁷ D), which differs from −ln(1 − D) in single precision.
     """
     return -(torch.sigmoid(-logits) + _FLOOR * torch.sigmoid(logits)).log()
 
 
 def on_the_line(expert: Tensor, policy: Tensor, share: Tensor) -> Tensor:
-    """Points between rows of the two. expert, policy: [B, …]; share of the expert in [0, 1]: [B]."""
+    """Interpolates between rows of the two. expert, policy: [B, …]; share: weight of the expert in [0, 1], [B]."""
     share = share.reshape(-1, *[1] * (expert.dim() - 1))
     return policy + share * (expert - policy)
 
 
 def gradient_penalty(gradients: Sequence[Tensor]) -> Tensor:
-    """E[max(0, ‖∇‖ − 1)²] over everything that a row consists of, Petzka et al. 2018 (arXiv:1709.08894).
+    """E[max(0, ‖∇‖ − 1)²] over all inputs of a row, Petzka et al. 2018 (arXiv:1709.08894).
 
-    Only what is too steep is punished. Asking for a slope of 1 as ML-Agents does (Gulrajani et al. 2017,
-    arXiv:1704.00028) bends D, which ends at 0 and 1, where nothing tells the two apart, and fixes at first whatever
-    direction chance gave it: on the pyramids scene the estimates then take several times as long to part.
+    Only slopes above 1 are penalized. ML-Agents penalizes every slope other than 1 (Gulrajani et al. 2017,
+    arXiv:1704.00028). This bends D, which is bounded by 0 and 1, where inputs do not distinguish expert and policy. It
+    also fixes the initial, random direction of D: on the pyramids scene, the estimates then take several times as long
+    to separate.
 
     gradients: of D by each input, [B, …]. Returns a scalar.
     """
     square = torch.stack([gradient.flatten(1).square().sum(dim=1) for gradient in gradients]).sum(dim=0)
-    # The root has no gradient at zero: where it is not steep, that would make it no number.
+    # The gradient of the root is infinite at 0, and would make this NaN.
     return ((square + _FLOOR).sqrt() - 1.0).clamp(min=0.0).square().mean()
 
 
@@ -64,8 +65,8 @@ def bottleneck_divergence(expert_mean: Tensor, policy_mean: Tensor, sigma: Tenso
 def large_margin_loss(q: Tensor, choices: Tensor, branches: Sequence[int], margin: float) -> Tensor:
     """E[max_a (Q(o, a) + l(a_E, a)) − Q(o, a_E)], J_E of Hester et al. 2018 (arXiv:1704.03732), a scalar.
 
-    l is ``margin`` for each branch in which a is not what was demonstrated, a_E, so that this becomes best by at least
-    as much; then the loss is 0. q: [B, K]; choices: a_E, int64 [B, branches], counted from the start of all K.
+    l is ``margin`` for each branch in which a differs from the demonstrated choice a_E. The loss is 0 if a_E is best
+    by at least this margin. q: [B, K]; choices: a_E, int64 [B, branches], counted from the start of all K.
     """
     wrong = torch.full_like(q, margin).scatter(1, choices, 0.0)
     best = sum(part.amax(dim=1) for part in torch.split(q + wrong, list(branches), dim=1))
@@ -73,10 +74,10 @@ def large_margin_loss(q: Tensor, choices: Tensor, branches: Sequence[int], margi
 
 
 def cloning_loss(squared_error: Tensor | None, log_choices: Tensor | None, choices: Tensor) -> Tensor:
-    """Mean squared error of the numbers plus the mean cross-entropy of the branches, a scalar.
+    """Mean squared error of continuous actions plus mean cross-entropy of the branches, a scalar.
 
-    squared_error: [B, C], None without numbers; log_choices: log-probabilities [B, K], None without branches;
-    choices: what the demonstrator chose, int64 [B, branches], counted from the start of all K.
+    squared_error: [B, C], None without continuous actions. log_choices: log-probabilities [B, K], None without
+    branches. choices: the demonstrated choices, int64 [B, branches], counted from the start of all K.
     """
     loss = choices.new_zeros((), dtype=torch.float32)
     if squared_error is not None:

@@ -1,4 +1,4 @@
-"""Rewards of the learner's own making: errors of prediction, and the scale of what they add up to. B rows."""
+"""Intrinsic rewards: prediction errors, and the scale of their discounted sums. B rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def inverse_error(
     discrete_actions: Tensor,
     branches: Sequence[int],
 ) -> Tensor:
-    """Error of actions that were inferred from what they led to: Σ (â − a)² − Σ_branches ln p(choice).
+    """Error of an inverse model's predicted actions: Σ (â − a)² − Σ_branches ln p(choice).
 
     continuous_prediction, continuous_actions: [B, C]; logits: [B, K], branches side by side; discrete_actions:
     int64 [B, branches], offsets included (see ``choice_offsets``). Returns [B].
@@ -45,23 +45,23 @@ class ReturnScale(NamedTuple):
     """Running mean square of a reward's discounted sums over time."""
 
     rows: float
-    """Sums counted in."""
+    """Number of counted sums."""
 
     mean_square: float
 
     @property
     def deviation(self) -> float:
-        """√(mean R²): how far the sums are from zero. 0 before any was seen."""
+        """√(mean R²), the distance of the sums from zero. 0 before the first sum."""
         return float(self.mean_square**0.5)
 
 
 def updated_scale(scale: ReturnScale, sums: NDArray[np.float64]) -> ReturnScale:
-    """The scale after N more steps, from the discounted sums R_t = γ R_{t−1} + r_t at each of them.
+    """The scale after N more steps, from their discounted sums R_t = γ R_{t−1} + r_t.
 
         n' = n + N ;  m' = m + N (mean R² − m)/n'
 
-    After section 2.4 of Burda et al. 2019. Deviation from zero, not from the mean: a reward that never varies
-    would be divided by nothing.
+    After section 2.4 of Burda et al. 2019. The deviation is from zero, not from the mean. Otherwise a constant reward
+    would be divided by zero.
 
     sums: see ``discounted_sums_so_far``. Shape [N].
     """

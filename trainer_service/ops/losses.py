@@ -16,7 +16,7 @@ def clipped_surrogate_loss(
 
 
 MAX_WEIGHT = 2.0
-"""Where importance weights are truncated: a step that an older policy hardly ever took must not outweigh all others."""
+"""Upper limit of importance weights, so that a step which an older policy almost never took cannot dominate."""
 
 
 def importance_weights(log_ratio: Tensor) -> Tensor:
@@ -24,21 +24,21 @@ def importance_weights(log_ratio: Tensor) -> Tensor:
 
         L = E[ w · min(r A, clip(r, 1−ε, 1+ε) A) ],  r = π_θ/π_prox,  w = π_prox/π_behav
 
-    Hilton, Cobbe & Schulman 2021, "Batch size-invariance for policy optimization" (arXiv:2110.00641): the policy that
-    is not to be left too fast, π_prox, is another one than that which acted, π_behav. Here π_prox is the policy at the
-    start of an update, and weights are truncated (Ionides 2008, "Truncated importance sampling"). Since w ≥ 0 it may as
-    well stand inside the minimum: −L is ``clipped_surrogate_loss`` against π_prox, with w A in the place of A.
+    Hilton, Cobbe & Schulman 2021, "Batch size-invariance for policy optimization" (arXiv:2110.00641): the proximal
+    policy π_prox of the clip differs from the acting policy π_behav. Here π_prox is the policy at the start of an
+    update, and weights are truncated (Ionides 2008, "Truncated importance sampling"). Since w ≥ 0, it can move inside
+    the minimum: −L is ``clipped_surrogate_loss`` against π_prox, with w A in place of A.
     """
     return log_ratio.exp().clamp(max=MAX_WEIGHT)
 
 
 def clipped_value_loss(value: Tensor, old_value: Tensor, return_: Tensor, *, clip_range: Tensor) -> Tensor:
-    """Squared error that stops pulling once V has left V_old ± range: mean max((V−R)², (V_clip−R)²).
+    """Squared error with the value clipped to V_old ± range: mean max((V−R)², (V_clip−R)²).
 
         V_clip = V_old + clip(V − V_old, −range, range)
 
-    The pessimistic twin of the clipped surrogate, from the reference code of Schulman et al. 2017.
-    value, old_value, return_: [B, signals]; clip_range: [signals], in reward units. Returns a scalar.
+    The analog of the clipped surrogate, from the reference code of Schulman et al. 2017. value, old_value, return_:
+    [B, signals]; clip_range: [signals], in reward units. Returns a scalar.
     """
     clipped = old_value + torch.clamp(value - old_value, -clip_range, clip_range)
     return torch.maximum((value - return_) ** 2, (clipped - return_) ** 2).mean()
@@ -50,5 +50,5 @@ def huber(errors: Tensor, delta: float) -> Tensor:
 
 
 def squared(errors: Tensor, delta: float) -> Tensor:
-    """½ e², however large: ``huber`` with no end to its inside. Shape kept."""
+    """½ e² for every e; ``huber`` without a limit. Shape kept."""
     return 0.5 * errors.square()

@@ -9,10 +9,10 @@ from torch import Tensor
 
 
 class Moments(NamedTuple):
-    """Running statistics of F features, in ML-Agents' convention: one pseudo-row of mean 0 and square 1 first."""
+    """Running statistics of F features. As in ML-Agents, they start with one pseudo-row of mean 0 and square 1."""
 
     rows: Tensor
-    """Rows seen plus one, float64 scalar."""
+    """Number of rows plus one, float64 scalar."""
 
     mean: Tensor
     """Shape [F], float64."""
@@ -31,27 +31,26 @@ def initial_moments(features: int, device: torch.device | None = None) -> Moment
 
 
 WIDEST = 100.0
-"""Deviations from the mean that a row may count for."""
+"""Largest deviation of a row from the mean, in standard deviations."""
 
 ENOUGH_ROWS = 1000
-"""From so many on, moments say what is ordinary."""
+"""Rows after which the running moments define outliers."""
 
 ENOUGH_IN_A_BATCH = 100
-"""Before that a batch says so itself, if it has so many."""
+"""Before that, a batch of this size defines them."""
 
 _SMALLEST_DEVIATION = 0.1
-"""A flag that is raised for the first time is no outlier, however little a feature varied before."""
+"""Lower limit of σ: a flag that is 1 for the first time is no outlier, however constant it was before."""
 
 
 def without_outliers(moments: Moments, rows: Tensor) -> Tensor:
-    """``rows`` [N, F], float64, with what is out of all proportion brought nearer, lest it spoil moments for good.
+    """``rows`` [N, F], float64, with outliers clipped, so that they do not distort the moments permanently.
 
-    clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), once a thousand rows were seen. In a batch of a hundred rows
-    or more that comes before, the median stands for μ and the 99th percentile of |x − median| for σ. Fewer rows stay
-    as they are.
+    clip(x, μ − r, μ + r) with r = 100 · max(σ, 0.1), after a thousand rows. Before that, a batch of a hundred rows or
+    more uses its median as μ, and its 99th percentile of |x − median| as σ. A smaller batch is returned unchanged.
 
-    Whatever lies within is returned bit by bit. A feature that really moves that far is followed: σ grows by up to a
-    hundred times with each batch.
+    Values within the range are unchanged bit for bit. The moments follow a feature that really moves that far: σ grows
+    by up to a hundred times with each batch.
     """
     if moments.rows > ENOUGH_ROWS:
         middle, deviation = moments.mean, (moments.sum_squares / moments.rows).sqrt()
@@ -65,7 +64,7 @@ def without_outliers(moments: Moments, rows: Tensor) -> Tensor:
 
 
 def updated_moments(moments: Moments, rows: Tensor) -> Moments:
-    """Moments after ``rows`` [N, F] too, all N at once (the batch form of Welford's recurrence).
+    """Updates moments with ``rows`` [N, F], all N at once (the batch form of Welford's recurrence).
 
     n' = n + N ;  μ' = μ + Σ(x − μ)/n' ;  M' = M + Σ(x − μ')(x − μ)
     """

@@ -1,4 +1,4 @@
-"""PPO's loss, its parts, and its gradient in closed form, which stands in the place of autograd's."""
+"""PPO's loss, its parts, and its gradient in closed form, which replaces autograd."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PPOBatch(NamedTuple):
 
 
 class PPOSteps(NamedTuple):
-    """What all gradient steps of an epoch have in common."""
+    """Constants of all gradient steps of an epoch."""
 
     learning_rate: float
     clip_epsilon: float
@@ -48,15 +48,15 @@ class PPOSteps(NamedTuple):
     value_coefficient: float
     entropy_coefficient: float
     max_grad_norm: float | None
-    """The gradient's length is cut down to it, norm + 1e-6 as in ``FlatParameters.clip_gradient``; None: never."""
+    """The maximum norm of the gradient, norm + 1e-6 as in ``FlatParameters.clip_gradient``; None without clipping."""
 
 
 def return_range(batch: PPOBatch) -> Tensor:
     """The range of all returns and values, by reward signal. Shape [value heads].
 
-    ε clips values to a share of it: taken as a number of reward units it would freeze the critic of a task with
-    large returns. (A share of the standard deviation: 3dball learns later.) The values count too, or a critic
-    that is wrong about a return which never varies could not move at all.
+    ε clips values to a share of this range. As a number of reward units, it would freeze the critic of a task with
+    large returns. (With a share of the standard deviation, 3dball learns later.) The range includes the values.
+    Otherwise a critic that is wrong about a constant return could not change.
     """
     both = torch.cat([batch.return_, batch.old_value])
     return both.amax(dim=0) - both.amin(dim=0)
@@ -81,11 +81,11 @@ def ppo_loss(
 class _PPOLoss(torch.autograd.Function):
     """PPO's loss for autograd, with its gradient by the network's outputs.
 
-    On minibatches of 64 rows, autograd through densities, ratios and clips costs more than the network itself;
-    this form needs a third of the operations. With ρ the probability ratio, z = (a − μ)/σ and p the choices'
+    On minibatches of 64 rows, autograd through densities, ratios and clips costs more than the network itself. This
+    form needs a third of the operations. ρ is the probability ratio, z = (a − μ)/σ, and p are the choices'
     probabilities:
 
-        ∂L/∂log π = −ρ A / B   where the unclipped term is the smaller one, else 0
+        ∂L/∂log π = −ρ A / B   if the unclipped term is the smaller one, else 0
         ∂log π/∂μ = z/σ,   ∂log π/∂log σ = z² − 1,   ∂log π/∂logit = 1[chosen] − p
         ∂H/∂log σ = 1/C,   ∂H/∂logit = −p (log p + H_branch)
         ∂L_V/∂V = 2/(B·signals) · (V − R, or V_clip − R inside the range, or 0 outside: whichever term is larger)
@@ -133,7 +133,7 @@ class _PPOLoss(torch.autograd.Function):
         value_loss = torch.maximum(squared, clipped_squared).mean()
 
         ctx.slope = torch.where(unclipped <= clipped, unclipped, 0.0)
-        # Outside the range the larger term is flat in V; inside it both terms are the same one.
+        # Outside the range the larger term is constant in V; inside it both terms are equal.
         ctx.error = torch.where((clipped_squared > squared) & (kept != moved), 0.0, error)
         ctx.branches, ctx.steps = branches, steps
         clip_fraction = (ratio != clipped_ratio).float().mean()
@@ -175,7 +175,7 @@ def _branch_sums(choices: Tensor, branches: Sequence[int]) -> Tensor:
 
 
 def _to_choices(by_branch: Tensor, branches: Sequence[int]) -> Tensor:
-    """Each branch's number at all of its choices. by_branch: [B, branches]. Returns [B, K], or what spreads to that."""
+    """Repeats each branch's number for its choices. by_branch: [B, branches]. Returns [B, K], or broadcasts to it."""
     if len(branches) == 1:
         return by_branch
     columns = torch.split(by_branch, 1, dim=-1)

@@ -1,9 +1,9 @@
-"""Action values: which action is best, what it is worth, and what a value should have been.
+"""Action values: the best action, its value, and the targets of values.
 
-K choices over all branches, side by side. An action has a choice of every branch, and Q(o, a) = Σ_b Q_b(o, a_b), so
-the best choice of a branch does not hang on the others'; with one branch that is plain Q-learning. Leading dimensions
-are whatever they are: [B, K], or [B, agents, K]. A choice is counted within its branch, from 0. Where everything is
-forbidden, choice 0 is taken.
+K choices over all branches, concatenated. An action has a choice of every branch, and Q(o, a) = Σ_b Q_b(o, a_b). So
+the best choice of a branch is independent of the other branches. One branch is plain Q-learning. Leading dimensions
+are arbitrary: [B, K] or [B, agents, K]. A choice is counted within its branch, from 0. If all choices of a branch are
+forbidden, its choice is 0.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def best_value(q: Tensor, allowed: Tensor | None, branches: Sequence[int]) -> Te
 def advantage_targets(targets: Tensor, best: Tensor, chosen: Tensor, alpha: float) -> Tensor:
     """Targets of advantage learning, y − α (max_a Q(o, a) − Q(o, a_taken)), Bellemare et al. 2016 (arXiv:1512.04860).
 
-    The best action's value stays what it is. Where values have settled, the others lie 1 / (1 − α) times as far below
-    it as they are worth less, so that errors of the network turn the order over less easily. best and chosen are of
-    the target network, in the state that the action was taken in. All [...].
+    The best action's value is unchanged. At convergence, the action gap of other actions is 1 / (1 − α) times as
+    large. So approximation errors change the order of actions less often. best and chosen are values of the target
+    network in the state of the action. All [...].
     """
     return targets - alpha * (best - chosen)
 
@@ -57,8 +57,8 @@ def double_q_value(
 ) -> Tensor:
     """Q_target(o, argmax_a Q_online(o, a)), van Hasselt et al. 2016 (arXiv:1509.06461).
 
-    One estimate chooses and another judges, so that an error which makes an action look good is not believed twice.
-    Shapes as for ``masked_argmax``. Returns [...].
+    One network chooses the action and the other evaluates it, which reduces overestimation. Shapes as for
+    ``masked_argmax``. Returns [...].
     """
     return chosen_value(q_target, masked_argmax(q_online, allowed, branches), branches)
 
@@ -66,14 +66,14 @@ def double_q_value(
 def td_targets(rewards: Tensor, discounts: Tensor | float, next_values: Tensor, terminated: Tensor) -> Tensor:
     """y = r + γ (1 − terminated) V(o'), all of one shape.
 
-    With n steps, rewards are their discounted sum and discounts γⁿ. An episode that was only interrupted has not
-    terminated: o' is what was seen last.
+    With n steps, rewards are discounted sums, and discounts are γⁿ. A truncated episode is not terminated: o' is its
+    final observation.
     """
     return rewards + discounts * torch.where(terminated, 0.0, next_values)
 
 
 def random_choices(allowed: Tensor, branches: Sequence[int], generator: torch.Generator) -> Tensor:
-    """One choice of each branch, uniformly among the allowed ones. allowed: bool [..., K]. Returns [..., branches]."""
+    """Random choices, uniform among the allowed ones. allowed: bool [..., K]. Returns [..., branches]."""
     draws = torch.rand(allowed.shape, generator=generator, device=generator.device).to(allowed.device)
     return masked_argmax(draws, allowed, branches)
 
@@ -81,9 +81,9 @@ def random_choices(allowed: Tensor, branches: Sequence[int], generator: torch.Ge
 def exploring(
     actions: Tensor, allowed: Tensor, epsilon: float, generator: torch.Generator, branches: Sequence[int]
 ) -> Tensor:
-    """ε-greedy: each agent for itself does something uniformly random with probability ε, else what is given.
+    """ε-greedy: each agent independently replaces its action by a uniformly random one with probability ε.
 
-    Draws as much from the generator whatever ε is. actions: int64 [..., branches]; allowed: bool [..., K].
+    The number of random draws does not depend on ε. actions: int64 [..., branches]; allowed: bool [..., K].
     """
     coins = torch.rand(actions.shape[:-1], generator=generator, device=generator.device).to(actions.device)
     drawn = random_choices(allowed, branches, generator)
@@ -93,8 +93,8 @@ def exploring(
 def dueling(value: Tensor, advantages: Tensor, branches: Sequence[int]) -> Tensor:
     """Q_b = V/branches + A_b − mean A_b, Wang et al. 2016 (arXiv:1511.06581).
 
-    Without the mean, V and A could trade any constant. V is shared out, for values of branches add up to the action's.
-    value: [..., 1]; advantages: [..., K]. Returns [..., K].
+    Without the mean, V and A are defined only up to a constant. V is divided by the number of branches, since the
+    branches' values add up to the action's. value: [..., 1]; advantages: [..., K]. Returns [..., K].
     """
     share = value / len(branches)
     if len(branches) == 1:

@@ -1,4 +1,4 @@
-"""Ratings and win rates of players that meet in games."""
+"""Ratings and win rates of players."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 
 K = 1.0
-"""The most that a game moves a rating, as in ML-Agents. Chess has 10 to 40; games are cheap here."""
+"""The largest change of a rating by one game, as in ML-Agents. Chess uses 10 to 40; games are cheap here."""
 
 _SCALE = 400.0
-"""Points between two players when one wins ten times as often as the other."""
+"""Rating difference at which one player wins ten times as often as the other."""
 
 _Z_95 = 1.959964
-"""The standard normal distribution is within ± this with probability 0.95."""
+"""A standard normal variable is within ± this with probability 0.95."""
 
 
 def expected_result(rating: float, opponent: float) -> float:
@@ -21,14 +21,14 @@ def expected_result(rating: float, opponent: float) -> float:
 
 
 def rating_change(rating: float, opponent: float, result: float) -> float:
-    """Rating points that a game adds for the one and takes from the other. result: 1 won, ½ drawn, 0 lost."""
+    """Rating points that a game adds to the player and takes from the opponent. result: 1 won, ½ drawn, 0 lost."""
     return K * (result - expected_result(rating, opponent))
 
 
 def elo_difference(win_rate: float) -> float:
-    """Rating points between two players by the share that one wins of their games: 400 log10(p / (1 − p)).
+    """Rating difference of two players, from one player's win rate: 400 log10(p / (1 − p)).
 
-    The inverse of ``expected_result``; −∞ and ∞ where all games were lost or won.
+    The inverse of ``expected_result``; −∞ for a win rate of 0, ∞ for 1.
     """
     if win_rate <= 0.0:
         return -math.inf
@@ -38,7 +38,7 @@ def elo_difference(win_rate: float) -> float:
 
 
 def wilson_interval(won: float, games: int, z: float = _Z_95) -> tuple[float, float]:
-    """The Wilson score interval of a share (Wilson 1927), which holds for few games and for shares near 0 and 1, too.
+    """The Wilson score interval of a share (Wilson 1927), also valid for few games and for shares near 0 and 1.
 
     (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n), with p = won/n.
 
@@ -60,12 +60,13 @@ PFSP_WEIGHTINGS: Mapping[str, Callable[[float], float]] = {
 }
 """Weights of opponents by the learner's win rate against each: prioritized fictitious self-play, Vinyals et al. 2019.
 
-``hard`` prefers those that it loses to, ``variance`` those that are as good as it is."""
+``hard`` prefers opponents that beat the learner, ``variance`` opponents of equal strength.
+"""
 
 LEAST_PRIORITY = 0.01
-"""The least weight of an opponent: one that is always beaten is met again, in case it is not beaten any more."""
+"""The least weight of an opponent. An opponent that always loses is still drawn, in case it no longer loses."""
 
 
 def pfsp_weight(weighting: str, win_rate: float) -> float:
-    """The weight of an opponent in the draw; see ``PFSP_WEIGHTINGS``."""
+    """The weight of an opponent in a draw; see ``PFSP_WEIGHTINGS``."""
     return max(PFSP_WEIGHTINGS[weighting](win_rate), LEAST_PRIORITY)

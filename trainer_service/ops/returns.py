@@ -47,7 +47,7 @@ def ragged_generalized_advantage(
     discount: float,
     gae_lambda: float,
 ) -> AnyFloats:
-    """Advantages of P trajectories of any length that lie end to end: S steps in all.
+    """Advantages of P concatenated trajectories of any length, S steps in total.
 
     Args:
         rewards, values: shape [S].
@@ -60,8 +60,8 @@ def ragged_generalized_advantage(
     if len(rewards) == 0:
         return np.zeros_like(rewards)
     longest = int(lengths.max())
-    # Trajectories stand in columns that all *end* on the last row: the recursion runs backwards, so what
-    # it writes above a column's first step is never read, and needs no mask.
+    # Each trajectory is a column, and all columns *end* on the last row. The recursion runs backwards, so values above
+    # a column's first step are never read, and need no mask.
     column = np.repeat(np.arange(len(lengths)), lengths)
     ends = np.cumsum(lengths)
     row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
@@ -79,7 +79,7 @@ def ragged_generalized_advantage(
 def discounted_sums_so_far(
     rewards: NDArray[np.float64], before: NDArray[np.float64], lengths: NDArray[np.int64], *, discount: float
 ) -> NDArray[np.float64]:
-    """Discounted sums of the rewards that an agent has had so far: R_t = γ R_{t−1} + r_t.
+    """Discounted sums of an agent's past rewards: R_t = γ R_{t−1} + r_t.
 
     Args:
         rewards: of R runs of steps, end to end, [S].
@@ -89,7 +89,7 @@ def discounted_sums_so_far(
     Returns:
         Shape [S].
     """
-    # Backwards in time it is the recursion of Monte Carlo returns.
+    # In reversed time this is the recursion of Monte Carlo returns.
     backwards = ragged_generalized_advantage(
         rewards[::-1],
         np.zeros_like(rewards),
@@ -104,7 +104,7 @@ def discounted_sums_so_far(
 def standardize(values: AnyFloats) -> AnyFloats:
     """Zero mean and unit population standard deviation, shape kept; a constant input becomes zeros.
 
-    An input with a deviation beyond what a float holds becomes zeros too.
+    An input whose deviation overflows becomes zeros too.
     """
     with np.errstate(over="ignore"):
         deviation = values.std()

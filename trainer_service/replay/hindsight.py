@@ -1,7 +1,7 @@
 """Hindsight experience replay, Andrychowicz et al. 2017 (arXiv:1707.01495).
 
-A transition that missed its goal would have been right for another one: the goal that the agent achieved later in the
-same trajectory. Goals are replaced when a transition is sampled, so the buffer stores nothing twice.
+A transition that missed its goal is a success for another goal, namely one that the agent achieved later in the same
+trajectory. Goals are replaced when a transition is sampled, so the buffer stores nothing twice.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ Strategy = Literal["future", "final", "episode"]
 
 
 class GoalTask(Protocol):
-    """The task of a goal environment: what each achieved goal is worth for each desired one."""
+    """The task of a goal environment: rewards and terminations of achieved and desired goals."""
 
     def rewards(self, achieved: Floats32, desired: Floats32) -> Floats32:
-        """Rewards of N steps. Shapes [N, size] to [N]."""
+        """Returns the rewards of N steps. Shapes [N, size] to [N]."""
         ...
 
     def terminated(self, achieved: Floats32, desired: Floats32) -> Bools | None:
-        """Whether each of N steps ends the task; None where the environment does not say. Shapes as above."""
+        """Returns whether each of N steps ends the task; None without such a function. Shapes as above."""
         ...
 
 
 class HindsightReplay(TransitionReplay):
-    """Replay buffer of transitions, most of them sampled with a goal that was achieved later.
+    """Replay buffer of transitions. Most are sampled with a goal that was achieved in the same trajectory.
 
-    Of every ``n_sampled_goal + 1`` transitions of a sample one keeps its own goal. Each of the others gets the goal
-    that was achieved after a step of the same trajectory. The reward is computed anew, and the termination where the
-    environment has a function for it; otherwise that stays as it was.
+    Of every ``n_sampled_goal + 1`` transitions of a sample, one keeps its own goal. Each other transition gets the
+    goal that was achieved after a step of the same trajectory, and a new reward. The termination is computed anew only
+    if the environment has a function for it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class HindsightReplay(TransitionReplay):
         strategy: Strategy,
         task: GoalTask | None,
     ) -> None:
-        """task: None where nothing is sampled. Raises ValueError for a behavior without goals."""
+        """task: None for a buffer that is not sampled. Raises ValueError for a behavior without goals."""
         self._achieved, self._desired = goal_sensors(spec)
         super().__init__(spec, capacity)
         self._n_sampled_goal = n_sampled_goal
@@ -55,7 +55,7 @@ class HindsightReplay(TransitionReplay):
         self._task = task
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """Samples ``count`` rows, the first of which have other goals. Raises ValueError where there are none."""
+        """Samples ``count`` rows, the first of them with replaced goals. Raises ValueError without a task or rows."""
         if self._task is None:
             raise ValueError(
                 "replay of type hindsight needs the reward function of a goal environment, got none"
@@ -76,7 +76,7 @@ class HindsightReplay(TransitionReplay):
         return sample
 
     def _goal_rows(self, rows: Rows, rng: np.random.Generator) -> Rows:
-        """A row of the same trajectory for each of B rows. Shape kept."""
+        """Returns a row of the same trajectory for each of B rows. Shape kept."""
         first, end = self._trajectories_of(rows)
         if self._strategy == "final":
             found = end - 1
@@ -87,28 +87,28 @@ class HindsightReplay(TransitionReplay):
         return goal_rows
 
     def _trajectories_of(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Ages of the first row of each row's trajectory that is left, and of the row after its last. Shapes [B]."""
+        """Ages of the first remaining row of each row's trajectory, and of the row after its last. Shapes [B]."""
         segments = self._steps["segment"]
         wanted = segments[rows]
-        # Trajectories are numbered in the order of time. Where the ring closes, both parts are sorted by themselves.
+        # Trajectories are numbered in time order. The ring has two parts, each sorted.
         parts = segments[self.oldest : self._size], segments[: self.oldest]
         first = sum(np.searchsorted(part, wanted, "left") for part in parts)
         end = sum(np.searchsorted(part, wanted, "right") for part in parts)
         return np.asarray(first), np.asarray(end)
 
     def _age(self, rows: Rows) -> Rows:
-        """How many rows are older than each. Shape kept."""
+        """The number of older rows, for each row. Shape kept."""
         ages: Rows = (rows - self.oldest) % self.capacity
         return ages
 
     def _achieved_after(self, rows: Rows) -> Floats32:
-        """The goals that were achieved after steps. Shape [B, size]."""
+        """The goals that were achieved after these steps. Shape [B, size]."""
         successors, _ = self._after(rows)
         return as_floats(successors(self._sensor_columns[self._achieved]))
 
 
 def goal_sensors(spec: BehaviorSpec) -> tuple[int, int]:
-    """Numbers of the sensors that show the achieved and the desired goal. Raises ValueError where there are none."""
+    """Returns the numbers of the sensors of the achieved and the desired goal. Raises ValueError if there are none."""
     sensors = {sensor.name: number for number, sensor in enumerate(spec.observation_specs)}
     if ACHIEVED_GOAL in sensors and DESIRED_GOAL in sensors:
         achieved, desired = sensors[ACHIEVED_GOAL], sensors[DESIRED_GOAL]
@@ -131,7 +131,7 @@ def _replace_goals(
     rewards: Floats32,
     terminated: Bools,
 ) -> None:
-    """Writes other goals into the first rows of a sample, whose arrays are copies of the buffer's.
+    """Replaces the goals of a sample's first rows. The sample's arrays are copies, so the buffer stays unchanged.
 
     Args:
         task: of the environment.
@@ -145,7 +145,7 @@ def _replace_goals(
     ends = np.flatnonzero(terminated[first])
     if (ended := task.terminated(reached, goals)) is not None:
         if len(ends):
-            # An end that the goal does not explain, such as a fall, stays one.
+            # A termination that the goal does not explain, such as a fall, stays.
             explained = task.terminated(reached[ends], as_floats(desired[1][ends]))
             ended[ends] |= ~np.asarray(explained)
         terminated[first] = ended

@@ -22,9 +22,9 @@ from unity_bridge.specs import BehaviorSpec
 class JointSequenceReplay(JointReplay):
     """Replay buffer of the last ``capacity`` joint steps, sampled as whole group trajectories.
 
-    None is longer than ``longest`` joint steps. All whole ones are equally likely, with replacement, or by their
-    priorities; one with its first joint steps overwritten is sampled no more. Beside what JointReplay keeps, every
-    trajectory takes the agent's memory before its first step, four bytes per float.
+    No sequence is longer than ``longest`` joint steps. Complete sequences are sampled with replacement, uniformly or
+    by priority. A sequence whose first joint steps are overwritten is no longer sampled. In addition to the data of
+    JointReplay, each trajectory stores the agent's memory before its first step, four bytes per float.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class JointSequenceReplay(JointReplay):
         alpha: float | None = None,
         **others: Any,
     ) -> None:
-        """longest: joint steps of a sequence; memory_size: floats of an agent's memory that are kept, the first.
+        """longest: joint steps of a sequence. memory_size: the stored part of an agent's memory, its first floats.
 
         alpha: 0 samples uniformly, 1 in proportion to the error, None without priorities. others: see JointReplay.
         """
@@ -51,9 +51,9 @@ class JointSequenceReplay(JointReplay):
         self._rows_written = 0
         """Rows written so far."""
         self._oldest = 0
-        """Number of the oldest sequence that is whole."""
+        """Number of the oldest complete sequence."""
         self._starts = np.empty(0, np.int64)
-        """First row of each whole sequence, counted from the first that was ever written."""
+        """First row of each complete sequence, counted from the first row ever written."""
         self._lengths = np.empty(0, np.int64)
 
     @property
@@ -62,7 +62,7 @@ class JointSequenceReplay(JointReplay):
         return None if self._priorities is None else self._priorities.largest
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> JointSample:
-        """Samples ``count`` sequences. Raises ValueError where there are none."""
+        """Samples ``count`` sequences. Raises ValueError if there are none."""
         whole = len(self._starts)
         if self._priorities is None:
             return self._gather_whole(rng.integers(whole, size=count), None)
@@ -70,7 +70,7 @@ class JointSequenceReplay(JointReplay):
         return self._gather_whole((slots - self._oldest) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Sets the priorities of sequences by the errors of all rows of a sample, in their order."""
+        """Sets the priorities of sequences. errors: of all rows of a sample, in their order."""
         if self._priorities is None:
             return
         ends = np.flatnonzero(~self._steps["continues"][rows])
@@ -80,7 +80,7 @@ class JointSequenceReplay(JointReplay):
         self._priorities.update((self._oldest + found) % self.capacity, errors_of_sequences(errors, starts))
 
     def state(self) -> Arrays:
-        """Everything in the buffer, see Ring.state, where sequences begin, and their priorities."""
+        """The whole buffer, see Ring.state, with the starts and priorities of sequences."""
         state = {
             **super().state(),
             "sequences": np.stack([self._starts, self._lengths]),
@@ -89,7 +89,7 @@ class JointSequenceReplay(JointReplay):
         return state if self._priorities is None else {**state, "priorities": self._priorities[self._slots()]}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """Continues from a state, see Ring.load_state. Raises ValueError also where no sequence fits."""
+        """Restores a state, see Ring.load_state. Raises ValueError also if no sequence fits."""
         starts, lengths = state["sequences"]
         self._rows_written, self._oldest = (int(count) for count in state["taken"])
         kept = super().load_state(state)
@@ -127,19 +127,19 @@ class JointSequenceReplay(JointReplay):
         return rows
 
     def _forget_overwritten(self) -> int:
-        """Forgets sequences that are not whole any more. Returns how many these are."""
+        """Forgets incomplete sequences. Returns their number."""
         count = int(np.searchsorted(self._starts, self._rows_written - self._size))
         self._starts, self._lengths = self._starts[count:], self._lengths[count:]
         self._oldest += count
         return count
 
     def _slots(self) -> Rows:
-        """Slots of the priorities of all whole sequences."""
+        """Slots of the priorities of all complete sequences."""
         slots: Rows = (self._oldest + np.arange(len(self._starts))) % self.capacity
         return slots
 
     def _gather_whole(self, chosen: Rows, weights: Floats32 | None) -> JointSample:
-        """The sample of whole sequences, counted from the oldest. weights: of each."""
+        """Returns complete sequences. chosen: their numbers, counted from the oldest. weights: of each."""
         lengths = self._lengths[chosen]
         first = self._head - (self._rows_written - self._starts[chosen])
         rows = StepRanges(first, lengths).steps() % self.capacity

@@ -30,26 +30,26 @@ _SUMMED = "team_rewards"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSequences:
-    """The order of B joint steps: N group trajectories end to end, the joint steps of each in time."""
+    """The order of B joint steps: N group trajectories end to end, each in time order."""
 
     lengths: Rows
     """Joint steps of each group trajectory. Shape [N]; the sum is B."""
 
     segments: Rows
-    """The trajectory that an agent's decision is part of: another one where another agent has its index. [B, n]"""
+    """Trajectory number of an agent's decision. It changes when another agent takes the index. [B, n]"""
 
     memories: Floats32
     """The agent's memory before the first decision of that trajectory. Shape [B, n, memory size]."""
 
     offsets: Rows
-    """Rows from a joint step to that of the next observations, the agent's next decision; or, where these are final
-    ones, to the agent's last decision before. Shape [B, n]."""
+    """Rows from a joint step to the agent's next decision, which has the next observations. If these are final ones:
+    rows to the agent's last decision. Shape [B, n]."""
 
     final: Bools
-    """Whether the next observations are those after a trajectory's last decision. Shape [B, n]."""
+    """Whether the next observations are the final ones of a trajectory. Shape [B, n]."""
 
     follow_observations: tuple[Observation, ...]
-    """Observations after one joint step, whatever ``n_step`` is: as JointSample's next ones. [B, n, *sensor shape]"""
+    """Observations one joint step later, otherwise as JointSample's next ones. [B, n, *sensor shape]"""
 
     follow_present: Bools
     """Whether the agent has such an observation. Shape [B, n]."""
@@ -57,25 +57,25 @@ class JointSequences:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSample:
-    """B joint steps of groups with n agents. An absent agent has zeros, and every choice is allowed."""
+    """B joint steps of groups with n agents. An absent agent has zeros, and all its choices are allowed."""
 
     rows: Rows
     """Their rows in the buffer. Shape [B]."""
 
     weights: Floats32 | None
-    """Importance weights, at most 1; None where all rows were equally likely. Shape [B]."""
+    """Importance weights, at most 1; None for uniform sampling. Shape [B]."""
 
     observations: tuple[Observation, ...]
     """Observations of the decisions, one array per sensor. Shapes [B, n, *sensor shape]."""
 
     next_observations: tuple[Observation, ...]
-    """Observations after the ``n_step`` joint steps, or an agent's last ones. Shapes as above."""
+    """Observations after ``n_step`` joint steps, or an agent's final ones. Shapes as above."""
 
     present: Bools
     """Whether the agent decided. Shape [B, n]."""
 
     next_present: Bools
-    """Whether the agent has a next observation: not where its task ended. Shape [B, n]."""
+    """Whether the agent has a next observation; False if its task ended. Shape [B, n]."""
 
     continuous_actions: Floats32
     """Shape [B, n, continuous size]."""
@@ -90,29 +90,29 @@ class JointSample:
     """Shape [B, n, sum of branches]."""
 
     rewards: Floats32
-    """Each agent's own and its group's rewards, the discounted sum over the joint steps. Shape [B, n]."""
+    """Each agent's own and group rewards, discounted and summed over the joint steps. Shape [B, n]."""
 
     summed_rewards: Floats32
-    """All agents' own rewards and once the group's, the discounted sum over the joint steps. Shape [B]."""
+    """All agents' own rewards plus the group's once, discounted and summed over the joint steps. Shape [B]."""
 
     terminated: Bools
-    """The agent's task ended within the joint steps. Shape [B, n]."""
+    """Whether the agent's task ended within the joint steps. Shape [B, n]."""
 
     discounts: Floats32
-    """Discount of the next observations' values: γ to the power of the joint steps between. Shape [B, n]."""
+    """Discounts of the next observations' values: γ to the power of the number of joint steps. Shape [B, n]."""
 
     sequences: JointSequences | None = None
-    """None where every joint step stands for itself."""
+    """The sequences of these joint steps; None if they are sampled individually."""
 
 
 class _Window(NamedTuple):
-    """The joint steps that n-step targets look ahead over, from B rows on."""
+    """The joint steps of n-step targets, starting at B rows."""
 
     at: Rows
-    """Row of each agent's last decision in the window; the first row where there is none. [B, n]"""
+    """Row of each agent's last decision in the window; the first row if there is none. [B, n]"""
 
     end: Rows | None
-    """Row of the group's last joint step in the window; None where each agent is followed on its own. [B]"""
+    """Row of the group's last joint step in the window; None if each agent's own decisions are followed. [B]"""
 
     rewards: Floats32
     terminated: Bools
@@ -123,13 +123,13 @@ class _Window(NamedTuple):
 class JointReplay(ReplayBuffer[JointSample]):
     """Replay buffer of the last ``capacity`` joint steps, each a row.
 
-    The next observations are those of the group or of each agent. Those of the group belong to its next joint step,
-    with the agents that join there; an agent that does not decide there has its next or its last observation
-    instead. Those of an agent belong to its own next decision, however many joint steps lie between. The two differ
-    where agents die, join, or decide at different times.
+    With ``follow_agents``, the next observation of an agent is that of its own next decision, any number of joint
+    steps later. Otherwise the next observations are those of the group's next joint step, agents that join there
+    included; an agent that does not decide there has its next or its final observation. The two differ if agents die,
+    join, or decide at different times.
 
-    A joint step takes, for each agent index, as many bytes as an agent's observations and actions in a
-    TransitionReplay, and 26 more; every trajectory takes its last observation besides.
+    For each agent index, a joint step takes the bytes of an agent's observations and actions in a TransitionReplay,
+    and 26 more. Every trajectory also takes its final observation.
     """
 
     def __init__(
@@ -145,10 +145,10 @@ class JointReplay(ReplayBuffer[JointSample]):
         team: bool = False,
         sensors: Sequence[int] | None = None,
     ) -> None:
-        """num_agents: most agents of a group. discount: γ, for rewards of several joint steps. alpha: see ReplayBuffer.
+        """num_agents: most agents of a group. discount: γ of rewards in n-step targets. alpha: see ReplayBuffer.
 
-        sensors: which of the spec's sensors are kept, in order; None for all. follow_agents: see above. team: whether
-        a target adds up everyone's rewards, for ``single_steps``.
+        sensors: the stored sensors of the spec, in order; None for all. follow_agents: see the class. team: whether a
+        target sums all agents' rewards, for ``single_steps``.
         """
         self._kept_sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
         kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept_sensors), spec.action_spec)
@@ -163,9 +163,9 @@ class JointReplay(ReplayBuffer[JointSample]):
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Writes complete group trajectories.
 
-        Raises ValueError for trajectories of no groups, or of larger ones than ``num_agents``.
+        Raises ValueError if trajectories lack a group index, or a group has more than ``num_agents`` agents.
         """
-        # Numbered by group trajectory, so that no row needs an older trajectory than the rows before it.
+        # In the order of group trajectories, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
         steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept_sensors)
@@ -233,7 +233,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         )
 
     def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools]:
-        """Rows of each agent's steps whose rewards count, and whether there is such a step. [count, B, n] each."""
+        """Returns rows of each agent's steps whose rewards count, and whether they exist. [count, B, n] each."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         present, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
@@ -256,7 +256,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         return [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
 
     def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
-        """A function from a column's name to its values at the next steps, [B, n, …]; and their presence, [B, n]."""
+        """Returns a function from a column name to values at the next steps, [B, n, …]; and their presence, [B, n]."""
         steps = self._steps
         next_rows, next_present, finals = self._next_rows(window)
         final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
@@ -275,7 +275,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         return self._agent_window(rows, n_step) if self._follow_agents else self._group_window(rows, n_step)
 
     def _next_rows(self, window: _Window) -> tuple[Rows, Bools, tuple[Any, ...]]:
-        """Rows of the next observations and whether there are any, [B, n] each; and agents with a last one instead."""
+        """Returns rows and presence of the next observations, [B, n] each, and indices of agents with a final one."""
         steps, at, agents = self._steps, window.at, self._agent_indices
         ahead = steps["ahead"][at, agents]
         own = steps["present"][at, agents]
@@ -291,7 +291,7 @@ class JointReplay(ReplayBuffer[JointSample]):
     def _group_window(self, rows: Rows, n_step: int) -> _Window:
         """The window over the group's joint steps."""
         steps, at = self._steps, rows
-        # An agent that does not decide at the window's last joint step is found by its last decision before.
+        # An agent that does not decide at the window's last joint step is found by its previous decision.
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
         first, own = steps["segment"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
@@ -322,7 +322,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
 
     def _summed_rewards(self, rows: Rows) -> Floats32:
-        """Discounted sums of the group's rewards from these rows on. [B]"""
+        """Discounted sums of the group's rewards, starting at these rows. [B]"""
         steps, at = self._steps, rows
         total, going = steps[_SUMMED][rows], np.ones(len(rows), np.bool_)
         for offset in range(1, self._n_step):
@@ -343,7 +343,7 @@ def _groups_of(trajectories: Trajectories) -> Rows:
 
 
 def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
-    """The columns of all joint steps with decisions, in time within each trajectory. numbers: of trajectories, [P]."""
+    """Columns of all joint steps with decisions, in time order in each trajectory. numbers: of trajectories, [P]."""
     joint_steps = find_joint_steps(trajectories, num_agents)
     in_time = joint_steps.in_time()
     rows_of = np.full(len(joint_steps), -1)

@@ -11,13 +11,13 @@ from trainer_service.replay.sum_tree import SumTree
 from unity_bridge.arrays import Rows
 
 _LEAST = 1e-6
-"""ε: rows that are predicted perfectly are still sampled now and then."""
+"""ε: rows without an error keep a small probability."""
 
 
 class Priorities:
-    """Sampling probabilities P(i) = p_i^α / Σ p^α, with p = |δ| + ε once i has been learned from.
+    """Sampling probabilities P(i) = p_i^α / Σ p^α, with p = |δ| + ε after the first update of i.
 
-    A new i has the largest priority of all; the first ones have p = 1. i is a slot below ``capacity``.
+    A new i gets the largest priority; the first ones have p = 1. i is a slot below ``capacity``.
     """
 
     def __init__(self, capacity: int, alpha: float) -> None:
@@ -27,12 +27,12 @@ class Priorities:
         self._tree = SumTree(capacity)
 
     def __getitem__(self, slots: Rows) -> NDArray[np.float64]:
-        """p^α of these slots, shape kept."""
+        """p^α of these slots. Shape kept."""
         return self._tree[slots]
 
     @property
     def largest(self) -> float:
-        """The largest p^α; 0 where there is none."""
+        """The largest p^α; 0 before the first."""
         return self._tree.largest
 
     def add(self, slots: Rows) -> None:
@@ -40,13 +40,13 @@ class Priorities:
         self._tree.set(slots, np.full(len(slots), self._tree.largest or 1.0))
 
     def clear(self, slots: Rows) -> None:
-        """Takes the priorities of these slots away: they are sampled no more."""
+        """Removes the priorities of these slots, so that they are no longer sampled."""
         self._tree.set(slots, np.zeros(len(slots)))
 
     def sample(
         self, count: int, population: int, rng: np.random.Generator, beta: float
     ) -> tuple[Rows, NDArray[np.float32]]:
-        """Samples ``count`` slots, one from each of as many equal shares of the priorities' sum, with their weights.
+        """Samples ``count`` slots, one from each of ``count`` equal parts of the priorities' sum, with weights.
 
         Weights are w_i = (N · P(i))^−β, divided by the largest of the sample. population: N, slots in use.
         """
@@ -60,6 +60,6 @@ class Priorities:
         self._tree.set(slots, (np.abs(errors).astype(np.float64) + _LEAST) ** self._alpha)
 
     def replace(self, slots: Rows, priorities: NDArray[np.float64]) -> None:
-        """Replaces all priorities: p^α of these slots, none elsewhere."""
+        """Replaces all priorities: p^α of these slots, 0 for all others."""
         self._tree = SumTree(self._capacity)
         self._tree.set(slots, priorities)

@@ -18,21 +18,22 @@ from unity_bridge.steps import Observation, as_floats
 Arrays = dict[str, NDArray[Any]]
 
 FIRST_ROWS = 1024
-"""Rows for which there is room at the start."""
+"""Rows allocated at the start."""
 FIRST_SEGMENTS = 64
-"""Trajectories for which there is room at the start."""
+"""Trajectories allocated at the start."""
 
 
 _FORMER_NAMES = {"segment": "piece", "continues": "follows"}
-"""Names of columns in replay files of today and of earlier versions."""
+"""Current and earlier names of columns in replay files."""
 
 
 class Ring:
-    """The last ``capacity`` rows, with the final observations of their trajectories. Its memory grows up to that.
+    """The last ``capacity`` rows, with the final observations of their trajectories.
 
-    Rows lie in the order in which they came, so the next observation is mostly that of the row below; only the final
-    observation of each trajectory is kept apart, in the ``finals``. ``steps`` must have a column ``segment`` and
-    finals a column ``terminated``; a subclass says which trajectory is the oldest that is needed.
+    Memory is allocated as rows arrive, up to the capacity. Rows are stored in the order of their arrival. So the next
+    observation is usually the observation of the following row; only the final observation of each trajectory is
+    stored separately, in ``finals``. ``steps`` must have a column ``segment``, and ``finals`` a column ``terminated``.
+    A subclass defines the oldest trajectory that a row needs.
     """
 
     def __init__(self, capacity: int, steps: Arrays, finals: Arrays) -> None:
@@ -40,34 +41,34 @@ class Ring:
         self.capacity = capacity
         self._size = 0
         self._head = 0
-        """The row that is written next."""
+        """The next row to write."""
         self._segments = 0
-        """Trajectories added so far: each has its number."""
+        """Number of trajectories added so far, which is the number of the next one."""
         self._steps = steps
         self._finals = finals
         self._written = {"steps": 0, "finals": 0}
-        """Rows of each written since the ring was made, or loaded as it had been saved."""
+        """Numbers of steps and finals written since the ring was created or loaded."""
         self._loans: dict[str, weakref.ref[Loan]] = {}
-        """The last result of ``state`` for each column, as long as somebody holds it."""
+        """The last result of ``state`` for each column, as long as it is referenced."""
 
     def __len__(self) -> int:
-        """Rows that can be sampled."""
+        """Number of rows that can be sampled."""
         return self._size
 
     @property
     def oldest(self) -> int:
-        """The row that was written first of those that are left."""
+        """The oldest row."""
         return self._head if self._size == self.capacity else 0
 
     @property
     def bytes(self) -> int:
-        """Memory that the arrays take now."""
+        """Memory of the arrays, in bytes."""
         return sum(column.nbytes for columns in (self._steps, self._finals) for column in columns.values())
 
     def state(self) -> Arrays:
-        """Everything in the buffer, as views where possible: to be written to a file, not to be kept.
+        """The whole buffer, as views if possible. Write it to a file; do not keep it.
 
-        Columns of rows are ``LentRows``: through their loan they can be read as they are now, whatever is added.
+        Columns of rows are ``LentRows``. Their loan gives the present values even after new rows overwrite them.
         """
         slots = self._final_capacity
         ends = self._lent("finals", self._finals, min(self._segments, slots), self._segments % slots, slots)
@@ -85,16 +86,16 @@ class Ring:
         return loan.rows()
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """Continues from ``state``'s result; of a buffer of another capacity the newest rows are kept.
+        """Restores a state. From a buffer of another capacity, the newest rows are kept.
 
-        Returns the numbers that the kept rows had there. Raises KeyError or ValueError where it does not fit.
+        Returns the saved row numbers of the kept rows. Raises KeyError or ValueError if the state does not fit.
         """
         capacity, head, segments = (int(counter) for counter in state["counters"])
         kept = np.arange(len(_column(state, "segment")))
         if len(kept) > capacity or not 0 <= head < capacity:
             raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
         if capacity != self.capacity:
-            # From the oldest to the newest, for the ring closes elsewhere.
+            # From oldest to newest, since the ring closes at another row.
             kept = np.roll(kept, -head)[-self.capacity :]
             head = len(kept) % self.capacity
         self._size = self._head = 0
@@ -108,7 +109,7 @@ class Ring:
         return kept
 
     def _load_finals(self, finals: Arrays, segments: int, slots: int | None) -> None:
-        """Takes finals as they lay in so many slots; those of earlier versions lie in the order of time."""
+        """Loads finals from ``slots`` slots. None: an earlier version saved them in time order."""
         count = len(finals["terminated"])
         places = np.arange(count)
         if slots is None:
@@ -140,7 +141,7 @@ class Ring:
         return rows
 
     def _overwrite(self, kind: str, columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
-        """Writes values into rows, see ``write``; whoever was lent them gets what stood there."""
+        """Writes values into rows, see ``write``. Loans of these rows keep the old values."""
         self._written[kind] += len(rows)
         put = partial(write, columns, values, rows, blank=blank)
         loan = self._loans[kind]() if kind in self._loans else None
@@ -148,13 +149,13 @@ class Ring:
 
     @property
     def _first_segment(self) -> int:
-        """Number of the oldest trajectory of which a row is left."""
+        """Number of the oldest trajectory with a row in the ring."""
         if not self._size:
             return self._segments
         return self._segment_of(self.oldest)
 
     def _segment_of(self, row: int) -> int:
-        """Number of the oldest trajectory that this row, or any after it, needs."""
+        """Number of the oldest trajectory that this row, or a later one, needs."""
         return int(self._steps["segment"][row])
 
     @property
@@ -162,12 +163,12 @@ class Ring:
         return len(self._finals["terminated"])
 
     def _add_finals(self, finals: Arrays) -> None:
-        """Writes finals over those of trajectories that are overwritten by now."""
+        """Writes finals in the slots of overwritten trajectories, or in new ones."""
         count = len(finals["terminated"])
         live = np.arange(min(self._first_segment, self._segments), self._segments)
         if len(live) + count > self._final_capacity:
             slots = max(2 * self._final_capacity, len(live) + count)
-            self._written["finals"] += slots  # they lie elsewhere from now on
+            self._written["finals"] += slots  # finals move to other slots
             for name, column in self._finals.items():
                 grown = np.zeros((slots, *column.shape[1:]), column.dtype)
                 grown[live % slots] = column[live % len(column)]
@@ -177,7 +178,7 @@ class Ring:
         self._segments += count
 
     def _reserve(self, count: int) -> None:
-        """Makes room for so many more rows, up to ``capacity``."""
+        """Allocates memory for more rows, up to ``capacity``."""
         rows = len(self._steps["segment"])
         needed = min(self._head + count, self.capacity)
         if needed <= rows:
@@ -190,13 +191,13 @@ class Ring:
 
 
 def _column(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    """A column of rows in a state, whichever version saved it."""
+    """Returns a column of rows of a state, of the current or an earlier version."""
     key = f"steps.{name}"
     return state[key] if key in state or name not in _FORMER_NAMES else state[f"steps.{_FORMER_NAMES[name]}"]
 
 
 def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
-    """Writes values into rows; pictures stay bytes while their sensor sends bytes. blank: the columns are empty yet."""
+    """Writes values into rows. Byte pictures stay bytes until floats arrive. blank: whether the columns are empty."""
     for name, value in values.items():
         column = columns[name]
         if np.uint8 not in (value.dtype, column.dtype) or value.dtype == column.dtype:
@@ -210,12 +211,12 @@ def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:
 
 
 def observation_arrays(observations: tuple[Observation, ...]) -> Arrays:
-    """Each sensor's observations, by the name of their column."""
+    """Returns each sensor's observations, by column name."""
     return {f"observations.{index}": sensor for index, sensor in enumerate(observations)}
 
 
 def observation_columns(spec: BehaviorSpec, *rows: int) -> Arrays:
-    """Empty columns for every sensor, [*rows, *sensor shape]."""
+    """Returns empty columns for every sensor, [*rows, *sensor shape]."""
     return {
         f"observations.{index}": np.empty((*rows, *sensor.shape), np.float32)
         for index, sensor in enumerate(spec.observation_specs)

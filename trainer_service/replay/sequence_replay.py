@@ -1,4 +1,4 @@
-"""Replay buffer for policies with memory: it samples whole sequences, with the memory before each."""
+"""Replay buffer for policies with memory. It samples whole sequences, with the memory before each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SHARE_OF_WORST = 0.9
 
 
 def errors_of_sequences(errors: NDArray[np.floating[Any]], starts: Rows) -> NDArray[np.floating[Any]]:
-    """The error of each of N sequences: 0.9 times the largest and 0.1 times the mean one of its rows. [N]
+    """Returns the error of each of N sequences: 0.9 times its largest plus 0.1 times its mean error. [N]
 
     As in Kapturowski et al. 2019 (Recurrent experience replay in distributed reinforcement learning): a mean alone
-    would hide single surprises. errors: of all rows, [B]; starts: each sequence's first row, [N].
+    would hide single large errors. errors: of all rows, [B]; starts: each sequence's first row, [N].
     """
     absolute = np.abs(errors)
     mean = np.add.reduceat(absolute, starts) / np.diff(starts, append=len(errors))
@@ -32,20 +32,20 @@ def errors_of_sequences(errors: NDArray[np.floating[Any]], starts: Rows) -> NDAr
 class SequenceReplay(TransitionReplay):
     """Replay buffer of the last ``capacity`` transitions, sampled as whole trajectories.
 
-    A trajectory is a sequence: it never crosses the end of an episode, and is no longer than the learner's horizon.
-    All whole ones are equally likely, with replacement, and so are their steps, however long they are; one with
-    its first steps overwritten is sampled no more. Beside what TransitionReplay keeps, a trajectory takes the agent's
-    memory before its first step (four bytes per float), and 16 bytes.
+    Each trajectory is a sequence: it never crosses the end of an episode, and is no longer than the learner's horizon.
+    All complete trajectories are equally likely, with replacement, whatever their lengths. A trajectory whose first
+    steps are overwritten is no longer sampled. In addition to the data of TransitionReplay, a trajectory takes 16
+    bytes and the agent's memory before its first step, four bytes per float.
     """
 
     def __init__(
         self, spec: BehaviorSpec, capacity: int, memory_size: int, *, n_step: int = 1, gamma: float = 1.0
     ) -> None:
-        """memory_size: floats of an agent's memory that are kept, the first. n_step, gamma: see TransitionReplay."""
+        """memory_size: the stored part of an agent's memory, its first floats. n_step, gamma: see TransitionReplay."""
         super().__init__(spec, capacity, n_step=n_step, gamma=gamma)
         self._memory_size = memory_size
         self._steps_written = 0
-        """Steps written so far."""
+        """Number of steps written so far."""
         self._finals |= {
             "memories": np.empty((self._final_capacity, memory_size), np.float32),
             "length": np.empty(self._final_capacity, np.int64),
@@ -59,15 +59,15 @@ class SequenceReplay(TransitionReplay):
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """Samples ``count`` sequences. Raises ValueError where there are none."""
+        """Samples ``count`` sequences. Raises ValueError if there are none."""
         return self._gather_whole(rng.integers(self._oldest_whole, self._segments, size=count), None)
 
     def state(self) -> Arrays:
-        """Everything in the buffer, see Ring.state."""
+        """The whole buffer, see Ring.state."""
         return {**super().state(), "taken": np.array(self._steps_written, np.int64)}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """Continues from a state, see Ring.load_state. Raises ValueError also where no sequence fits."""
+        """Restores a state, see Ring.load_state. Raises ValueError also if no sequence fits."""
         self._steps_written = int(state["taken"])
         kept = super().load_state(state)
         if self._size and self._oldest_whole == self._segments:
@@ -76,7 +76,7 @@ class SequenceReplay(TransitionReplay):
 
     @property
     def _oldest_whole(self) -> int:
-        """Number of the oldest trajectory of which nothing is overwritten."""
+        """Number of the oldest complete trajectory."""
         first = self._first_segment
         if first == self._segments:
             return first
@@ -85,7 +85,7 @@ class SequenceReplay(TransitionReplay):
         return first if start >= self._steps_written - self._size else first + 1
 
     def _gather_whole(self, numbers: Rows, weights: NDArray[np.float32] | None) -> Sample:
-        """The sample of whole trajectories, by their numbers. weights: of each."""
+        """Returns whole trajectories. numbers: of the trajectories. weights: of each."""
         slots = numbers % self._final_capacity
         lengths = self._finals["length"][slots]
         before_head = self._steps_written - self._finals["end"][slots] + lengths
@@ -104,7 +104,7 @@ class SequenceReplay(TransitionReplay):
 
 
 class PrioritizedSequenceReplay(SequenceReplay):
-    """A replay buffer in which every whole trajectory has a priority, see Priorities and errors_of_sequences."""
+    """Replay buffer with a priority for every complete trajectory, see Priorities and errors_of_sequences."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class PrioritizedSequenceReplay(SequenceReplay):
         n_step: int = 1,
         gamma: float = 1.0,
     ) -> None:
-        """alpha: 0 samples uniformly, 1 in proportion to the error. The others: see SequenceReplay."""
+        """alpha: 0 samples uniformly, 1 in proportion to the error. Other arguments: see SequenceReplay."""
         super().__init__(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
         self.prioritized = True
-        # Whole trajectories have at least one step each, so their numbers differ by less than the capacity.
+        # Complete trajectories have at least one step each, so their numbers differ by less than the capacity.
         self._priorities = Priorities(capacity, alpha)
 
     @property
@@ -136,26 +136,26 @@ class PrioritizedSequenceReplay(SequenceReplay):
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
-        """Samples ``count`` sequences by their priorities. Raises ValueError where there are none."""
+        """Samples ``count`` sequences by priority. Raises ValueError if there are none."""
         first = self._oldest_whole
         slots, weights = self._priorities.sample(count, self._segments - first, rng, beta)
         return self._gather_whole(first + (slots - first) % self.capacity, weights)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
-        """Sets the priorities of sequences by the errors of all rows of a sample, in their order."""
+        """Sets the priorities of sequences. errors: of all rows of a sample, in their order."""
         numbers = self._steps["segment"][rows]
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         self._priorities.update(numbers[starts] % self.capacity, errors_of_sequences(errors, starts))
 
     def state(self) -> Arrays:
-        """Everything in the buffer, see Ring.state, and the priorities of whole trajectories."""
+        """The whole buffer, see Ring.state, and the priorities of complete trajectories."""
         return {
             **super().state(),
             "priorities": self._priorities[self._slots(self._oldest_whole, self._segments)],
         }
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> Rows:
-        """Continues from a state, see SequenceReplay; from that of a uniform buffer with equal priorities."""
+        """Restores a state, see SequenceReplay. After a uniform buffer's state all priorities are equal."""
         kept = super().load_state(state)
         slots = self._slots(self._oldest_whole, self._segments)
         priorities = state.get("priorities", np.ones(len(slots)))

@@ -16,8 +16,8 @@ class SingleSteps:
     """M steps of single agents, each with the agent's next observation in its episode."""
 
     places: tuple[Rows, ...]
-    """Where each stands in the table of all steps whose rewards the targets of B rows add up: [n_step, B], or
-    [n_step, B, n] of a group's agents. One array [M] for each dimension."""
+    """Indices of each step in the array of all steps whose rewards the targets of B rows add up: [n_step, B], or
+    [n_step, B, n] for groups. One array [M] for each dimension."""
 
     observations: tuple[Observation, ...]
     """Observations of the decisions, one array per sensor. Shapes [M, *sensor shape]."""
@@ -32,7 +32,7 @@ class SingleSteps:
     """Shape [M, branches]."""
 
     task_rewards: Floats32
-    """The agent's own and its group's. Shape [M]."""
+    """The agent's own reward plus the group's. Shape [M]."""
 
     terminated: Bools
-    """The task ended with the step. Shape [M]."""
+    """Whether the task ended with the step. Shape [M]."""

@@ -1,4 +1,4 @@
-"""Priorities from which rows are drawn in proportion, without a Python loop per row."""
+"""A sum tree, which draws rows in proportion to their priorities without a Python loop per row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unity_bridge.arrays import Rows
 
 
 class SumTree:
-    """Non-negative priorities of numbered rows; every inner node holds the sum, and the largest, below it.
+    """Non-negative priorities of numbered rows. Every inner node holds the sum and the largest of its subtree.
 
     Setting n priorities and drawing n rows both take O(n log capacity), level by level for all n at once.
     """
@@ -28,16 +28,16 @@ class SumTree:
 
     @property
     def largest(self) -> float:
-        """The largest priority; 0 where there is none."""
+        """The largest priority; 0 in an empty tree."""
         return float(self._largest[1])
 
     def __getitem__(self, rows: Rows) -> NDArray[np.float64]:
-        """Priorities of these rows, shape kept."""
+        """Priorities of these rows. Shape kept."""
         priorities: NDArray[np.float64] = self._sums[rows + self._leaves]
         return priorities
 
     def set(self, rows: Rows, priorities: NDArray[np.float64]) -> None:
-        """Gives rows their priorities; of a row that is given twice, the last counts."""
+        """Sets the priorities of rows. For a repeated row, the last value counts."""
         nodes = rows + self._leaves
         self._sums[nodes] = priorities
         self._largest[nodes] = priorities
@@ -48,7 +48,7 @@ class SumTree:
             self._largest[nodes] = np.maximum(self._largest[left], self._largest[right])
 
     def find(self, masses: NDArray[np.float64]) -> Rows:
-        """The rows at which the running sum of priorities passes these masses, each in [0, total). Shape kept.
+        """Returns the rows whose cumulative priorities first exceed these masses, each in [0, total). Shape kept.
 
         A row without a priority is never found.
         """
@@ -57,7 +57,7 @@ class SumTree:
         while nodes[0] < self._leaves if len(nodes) else False:
             left = 2 * nodes
             below = self._sums[left]
-            # Rounding may leave a mass at the very end of what lies to its left; nothing is found in nothing.
+            # Rounding may make a mass equal to the sum of its subtree. A row without priority must not be found.
             right = (masses >= below) & (self._sums[left + 1] > 0.0)
             masses -= np.where(right, below, 0.0)
             nodes = left + right

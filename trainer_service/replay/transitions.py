@@ -1,4 +1,4 @@
-"""Replay buffer of single transitions, the oldest of them overwritten by the newest."""
+"""Replay buffer of single transitions. The newest overwrite the oldest."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ __all__ = ["Arrays", "Rows", "Sample", "SequencesOfSample", "TransitionReplay"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequencesOfSample:
-    """The order of B transitions: N sequences end to end, the steps of each in time."""
+    """The order of B transitions: N sequences end to end, each in time order."""
 
     lengths: Rows
-    """Steps of each. Shape [N]; the sum is B."""
+    """Steps of each sequence. Shape [N]; the sum is B."""
 
     memories: NDArray[np.float32]
-    """The agent's memory before each. Shape [N, memory size]."""
+    """The agent's memory before each sequence. Shape [N, memory size]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """B transitions, in any order, each perhaps more than once."""
+    """B transitions, in any order. A transition may occur more than once."""
 
     rows: Rows
     """Their rows in the buffer. Shape [B]."""
 
     weights: NDArray[np.float32] | None
-    """Importance weights, at most 1; None where all rows were equally likely. Shape [B]."""
+    """Importance weights, at most 1; None for uniform sampling. Shape [B]."""
 
     observations: tuple[Observation, ...]
     """Observations of the decisions, one array per sensor. Shapes [B, *sensor shape]."""
@@ -60,34 +60,35 @@ class Sample:
     """Shape [B, branches]."""
 
     allowed_actions: NDArray[np.bool_]
-    """When the agent decided. Shape [B, sum of branches]."""
+    """The action mask of the decision. Shape [B, sum of branches]."""
 
     next_allowed_actions: NDArray[np.bool_]
-    """When it decided next. Shape [B, sum of branches]."""
+    """The action mask of the next decision. Shape [B, sum of branches]."""
 
     task_rewards: NDArray[np.float32]
-    """The agent's own and its group's. Shape [B]."""
+    """The agent's own reward plus the group's. Shape [B]."""
 
     terminated: NDArray[np.bool_]
-    """The task ended with the step: what was seen next is worth nothing. Shape [B]."""
+    """Whether the task ended with the step, so that the next observation has the value 0. Shape [B]."""
 
     sequences: SequencesOfSample | None = None
-    """None where every transition stands for itself."""
+    """The sequences of these transitions; None if they are sampled individually."""
 
     discounts: NDArray[np.float32] | None = None
-    """Discounts of the next observations' values: γᵏ after k steps; None where k is always 1. Shape [B]."""
+    """Discounts of the next observations' values: γᵏ after k steps; None if k is always 1. Shape [B]."""
 
 
 class TransitionReplay(ReplayBuffer[Sample]):
     """Replay buffer of the last ``capacity`` transitions, each a row.
 
-    Trajectories lie in the order in which they came, so what an agent saw next is mostly the row below; only what it
-    saw after the last step of each trajectory is kept apart. A transition takes as many bytes as its observations
-    (four per float, one per byte of a picture), 4 per continuous action and per branch, 1 per choice that may be
-    forbidden, and 13; a trajectory takes its last observation besides. Memory grows up to that with what there is.
+    Trajectories are stored in the order of their arrival. So an agent's next observation is usually the observation of
+    the following row; only the final observation of each trajectory is stored separately. A transition takes the bytes
+    of its observations (four per float, one per byte of a picture). It also takes 4 for each continuous action and
+    each branch, 1 for each discrete choice, and 13 more. A trajectory also takes its final observation. Memory is
+    allocated as transitions arrive.
 
-    With n steps a transition reaches from a decision to what was seen n decisions later, or at the trajectory's end if
-    that is sooner, and its reward is Σ_{k<n} γᵏ r_k. That is put together when it is drawn.
+    With n steps, a transition reaches from a decision to the observation n decisions later, or to the trajectory's end
+    if that comes first. Its reward is Σ_{k<n} γᵏ r_k. These sums are computed when the transition is sampled.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         n_step: int = 1,
         gamma: float = 1.0,
     ) -> None:
-        """alpha: see ReplayBuffer; n_step: rewards of a transition; gamma: their discount."""
+        """alpha: see ReplayBuffer. n_step: number of rewards in a target. gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
         super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_SEGMENTS), alpha)
         self._sensors = len(spec.observation_specs)
@@ -161,7 +162,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         return [f"observations.{sensor}" for sensor in range(self._sensors)]
 
     def _after(self, rows: Rows) -> tuple[Callable[[str], NDArray[Any]], NDArray[np.bool_]]:
-        """A function from a column's name to its values after these rows; and whether the task ended there, [B]."""
+        """Returns a function from a column name to the values after these rows; and whether the task ended, [B]."""
         steps, finals = self._steps, self._finals
         last = np.flatnonzero(steps["last"][rows])
         segments = steps["segment"][rows[last]] % self._final_capacity
@@ -179,7 +180,7 @@ class TransitionReplay(ReplayBuffer[Sample]):
         return successors, terminated
 
     def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
-        """Row of the last of each transition's steps, their discounted rewards, and γᵏ. Shapes [B]."""
+        """Returns the row of each transition's last step, its discounted rewards, and γᵏ. Shapes [B]."""
         steps = self._steps
         rewards = steps["task_rewards"][rows]
         if self._n_step == 1:

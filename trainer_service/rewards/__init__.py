@@ -26,52 +26,52 @@ __all__ = ["REWARD_SOURCES", "Experience", "RewardSource", "Transitions", "make_
 
 
 class RewardSource(Protocol):
-    """One entry of ``reward_signals``. Its rewards are those before its strength."""
+    """One entry of ``reward_signals``. Its rewards are not yet multiplied by its strength."""
 
     name: str
     strength: float
     gamma: float
 
     ignores_end: bool
-    """Whether its values are bootstrapped past the end of an episode, as if it went on."""
+    """Whether its values are bootstrapped past the end of an episode."""
 
     learns: bool
     """Whether ``learn`` changes anything."""
 
     @property
     def demonstrations(self) -> DemonstrationStore | None:
-        """Demonstrations that it learns from, read before it learns; None without."""
+        """The demonstrations that it learns from, read before learning; None without demonstrations."""
         ...
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """Takes whole trajectories in, once, before learning from them. Returns every step's reward, [S]."""
+        """Records whole trajectories, once, before learning from them. Returns the reward of every step, [S]."""
         ...
 
     def update_statistics(self, experience: Experience) -> None:
-        """Takes in what ``rewards`` depend on where these are asked for later; pays nothing yet."""
+        """Updates the statistics that later calls of ``rewards`` depend on. Computes no rewards."""
         ...
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Returns what single steps pay as of today, where they are kept longer than one update. Shape [B]."""
+        """Returns the current rewards of replayed steps. Shape [B]."""
         ...
 
     def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
-        """One gradient step. Returns its scalars by statistic; nothing for a minibatch of no rows.
+        """Makes one gradient step. Returns its scalars by statistic; an empty minibatch gives none.
 
-        part: where these rows are a learner rank's part of the minibatch; then the scalars are its addends.
+        part: this learner rank's part of the minibatch, if ranks share it. The scalars are then this rank's addends.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued run needs: tensors and plain Python only."""
+        """The state for resuming a run: tensors and plain Python values only."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there. Raises KeyError, ValueError or RuntimeError where it does not fit."""
+        """Restores the state. Raises KeyError, ValueError or RuntimeError if it does not fit."""
         ...
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes what it knows, to start a new run from it. Raises what ``load_state_dict`` raises."""
+        """Loads the weights for a new run. Raises the errors of ``load_state_dict``."""
         ...
 
 
@@ -81,16 +81,16 @@ REWARD_SOURCES: dict[str, Callable[[BehaviorSpec, Any, torch.device, Shard], Rew
     "gail": GAILReward,
     "rnd": RNDReward,
 }
-"""By the name that users write; built from the behavior, the signal's settings, where to compute, and what part. One of
-a plugin comes in when the first learner with it is made."""
+"""Factories of reward sources by configuration name. Their arguments: behavior, settings, device, shard. A plugin's
+factory is added when the first learner that uses it is made."""
 
 
 def make_reward_source(
     name: str, spec: BehaviorSpec, settings: RewardSignalSettings, device: torch.device, shard: Shard
 ) -> RewardSource:
-    """The source of a reward signal.
+    """Makes the source of a reward signal.
 
-    Raises ValueError where a sensor does not fit it, PluginError where it is a plugin's that cannot be used.
+    Raises ValueError if the source does not support a sensor, PluginError if its plugin cannot be used.
     """
     if name not in REWARD_SOURCES:
         if name not in REWARD_SIGNAL_PLUGINS.offered():

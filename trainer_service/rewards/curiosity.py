@@ -23,10 +23,10 @@ _FORWARD_WEIGHT, _INVERSE_WEIGHT, _LOSS_WEIGHT = 0.2, 0.8, 10.0
 
 
 class CuriosityReward(IntrinsicReward):
-    """Pays for observations that could not be predicted.
+    """Rewards observations that the forward model predicts badly.
 
-    An encoder φ keeps of observations what tells actions apart: an inverse model guesses the action from φ(s)
-    and φ(s'). A forward model predicts φ(s') from φ(s) and the action, and its error is the reward.
+    An inverse model predicts the action from φ(s) and φ(s'), so the encoder φ keeps only features that depend on
+    actions. A forward model predicts φ(s') from φ(s) and the action, and its error is the reward.
     """
 
     name = "curiosity"
@@ -38,10 +38,10 @@ class CuriosityReward(IntrinsicReward):
         device: torch.device,
         shard: Shard = SINGLE_RANK,
     ) -> None:
-        """Raises ValueError where a sensor does not fit the signal's network."""
+        """Raises ValueError if the signal's network does not support a sensor."""
         self._models = _Models(spec, settings)
         super().__init__(spec, settings, self._models, device, shard)
-        # As in ML-Agents: scaled by its strength, no step pays more than 1.
+        # As in ML-Agents: a step's reward, multiplied by the strength, is at most 1.
         self._most = 1.0 / settings.strength if settings.strength > 0.0 else math.inf
 
     def _errors(self, transitions: Transitions) -> Tensor:
@@ -89,18 +89,18 @@ class _Models(nn.Module):
         self.forward_output = xavier_linear(_UNITS, features)
 
     def actions(self, continuous: Tensor, discrete: Tensor) -> Tensor:
-        """Continuous and one-hot discrete actions side by side. Shape [B, continuous size + sum of branches]."""
+        """Concatenates continuous and one-hot discrete actions. Shape [B, continuous size + sum of branches]."""
         if not self.branches:
             return continuous
         return torch.cat([continuous, one_hot(discrete + self.offsets, self._mask_size)], dim=1)
 
     def predict_features(self, features: Tensor, actions: Tensor) -> Tensor:
-        """φ(s') as expected from φ(s) and the action. Shape [B, F]."""
+        """Predicts φ(s') from φ(s) and the action. Shape [B, F]."""
         hidden = self.forward_hidden.forward(torch.cat([features, actions], dim=1))
         return self.forward_output.forward(functional.silu(hidden))
 
     def predict_actions(self, features: Tensor, next_features: Tensor) -> tuple[Tensor, Tensor]:
-        """The continuous part [B, C] and the logits [B, K] of the action that led from one to the other."""
+        """Predicts the action between two observations: the continuous part [B, C] and the logits [B, K]."""
         hidden = self.inverse_hidden.forward(torch.cat([features, next_features], dim=1))
         predicted = self.inverse_output.forward(functional.silu(hidden))
         size = predicted.shape[1] - self._mask_size

@@ -1,4 +1,4 @@
-"""GAIL's discriminator, which tells an expert's steps from a policy's, with or without a bottleneck."""
+"""GAIL's discriminator of expert and policy steps, with an optional bottleneck."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CODE_SIZE = 128
 
 
 class DiscriminatorInput(Protocol):
-    """Steps as the discriminator takes them, an expert's or a policy's."""
+    """Steps of an expert or a policy, as the discriminator takes them."""
 
     @property
     def executed_actions(self) -> Tensor: ...
@@ -31,26 +31,26 @@ class DiscriminatorInput(Protocol):
 
 
 class Inputs(NamedTuple):
-    """Inputs of the network for B steps, all of them floats that a gradient can be taken by."""
+    """Inputs of the network for B steps. All are floats, so gradients by them exist."""
 
     observations: Sequence[Tensor]
     """One per sensor. Shapes [B, *sensor shape]."""
 
     actions: Tensor
-    """Actions and whether the task ended, where they count: [B, actions + 1], otherwise [B, 0]."""
+    """Actions and the termination flag with ``use_actions``: [B, actions + 1]; otherwise [B, 0]."""
 
 
 class Discriminator(nn.Module):
-    """ln(D/(1 − D)) of steps, D being how likely they are an expert's.
+    """Computes the logits ln(D/(1 − D)) of steps. D is the probability that a step is an expert's.
 
-    Goals are observations like any others to it. Actions come one-hot, or as they were executed; where they count,
-    so does whether the task ended with the step: an end is often what sets an expert apart.
+    Goals are ordinary observations. With ``use_actions``, discrete actions are one-hot, continuous actions are those
+    executed, and the termination flag is an input too: terminations often distinguish an expert from a policy.
     """
 
     offsets: Tensor
 
     def __init__(self, spec: BehaviorSpec, settings: GAILSettings) -> None:
-        """Raises ValueError where a sensor does not fit the signal's network."""
+        """Raises ValueError if the signal's network does not support a sensor."""
         super().__init__()
         network, actions = settings.network_settings, spec.action_spec
         self._uses_actions = settings.use_actions
@@ -65,7 +65,7 @@ class Discriminator(nn.Module):
         self.output = kaiming_linear(features, 1, gain=0.2)
 
     def inputs(self, observations: Sequence[Tensor], steps: DiscriminatorInput) -> Inputs:
-        """observations: of the steps, as floats, normalized already."""
+        """Builds the network's inputs. observations: of the steps, as normalized floats."""
         if not self._uses_actions:
             return Inputs(observations, steps.executed_actions[:, :0])
         parts = [steps.executed_actions, steps.terminated.float().unsqueeze(1)]
@@ -74,18 +74,18 @@ class Discriminator(nn.Module):
         return Inputs(observations, torch.cat(parts, dim=1))
 
     def codes(self, inputs: Inputs) -> Tensor:
-        """Returns what the logits depend on: features, or the means of their codes. Shape [B, Z]."""
+        """Returns the features, or with a bottleneck the means of their codes. Shape [B, Z]."""
         encoded = self.encoder.forward(inputs.observations)
         features = self.body.forward(torch.cat([encoded, inputs.actions], dim=1))
         return features if self.bottleneck is None else self.bottleneck.mean.forward(features)
 
     def logits(self, codes: Tensor) -> Tensor:
-        """Logits of D. [B, Z] to [B]."""
+        """Returns the logits of D. [B, Z] to [B]."""
         return self.output.forward(codes).squeeze(1)
 
 
 class Bottleneck(nn.Module):
-    """Features as codes with noise, Alemi et al. 2017 (arXiv:1612.00410): what little is let through must count."""
+    """A variational bottleneck, Alemi et al. 2017 (arXiv:1612.00410): it encodes features as noisy codes."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -93,5 +93,5 @@ class Bottleneck(nn.Module):
         self.sigma = nn.Parameter(torch.ones(_CODE_SIZE))
 
     def noisy(self, means: Tensor, noise: Tensor) -> Tensor:
-        """Codes as they are drawn while learning, with noise of deviation 1. All shapes are equal."""
+        """Samples codes for training. noise: of standard deviation 1. All shapes are equal."""
         return torch.addcmul(means, noise, self.sigma)

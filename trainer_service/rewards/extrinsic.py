@@ -1,4 +1,4 @@
-"""The reward of the task itself."""
+"""The environment's own reward."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from unity_bridge.specs import BehaviorSpec
 class ExtrinsicReward:
     """The simulator's reward: the agent's own plus its group's.
 
-    Normalized, rewards are divided by their ``RewardScale``. They are not centered: what ends an episode early would be
-    worth something else then.
+    Normalized rewards are divided by their ``RewardScale``. They are not centered, since centering would change the
+    value of an early termination.
     """
 
     name = "extrinsic"
@@ -42,7 +42,7 @@ class ExtrinsicReward:
         self._scale = RewardScale(self.gamma)
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """Returns the rewards of all steps, which are counted into their scale first. Shape [S]."""
+        """Updates the reward scale, then returns the rewards of all steps. Shape [S]."""
         trajectories = experience.trajectories
         rewards = trajectories.rewards + trajectories.group_rewards
         if self._normalizes:
@@ -50,31 +50,31 @@ class ExtrinsicReward:
         return self.scaled(rewards)
 
     def scaled(self, rewards: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns task rewards in units of their scale, where they are normalized; else as they are. Shape [S]."""
-        # Without a reward that ever differed from zero there is nothing to divide.
+        """Returns task rewards, divided by their scale if they are normalized. Shape [S]."""
+        # Until a reward differs from zero, the scale is 0.
         if not self._normalizes or not self._scale.deviation:
             return rewards
         return rewards / np.float32(self._scale.deviation)
 
     def update_statistics(self, experience: Experience) -> None:
-        """Does nothing: what is kept longer than one update is not normalized."""
+        """Does nothing: replayed rewards are not normalized."""
 
     def rewards(self, transitions: Transitions) -> Tensor:
         """Returns the rewards of these steps. Shape [B]."""
         return transitions.task_rewards
 
     def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
-        """Does nothing: there is nothing to learn."""
+        """Does nothing: the extrinsic reward has no parameters."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale of rewards; empty where they are as the simulator's."""
+        """The reward scale; empty if rewards are not normalized."""
         return self._scale.state_dict() if self._normalizes else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with the scale of rewards."""
+        """Restores the reward scale."""
         self._scale.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes the scale of rewards."""
+        """Loads the reward scale."""
         self._scale.load_scale(state)

@@ -34,11 +34,11 @@ _BETA_RATE = 5e-4
 
 
 class GAILReward:
-    """Pays for steps that a discriminator takes for demonstrated ones, and trains it to tell them apart.
+    """Rewards steps that the discriminator classifies as demonstrated, and trains the discriminator.
 
-    What it pays is never negative, so each step is worth living through: where an episode's end is the goal, and no
-    other signal says so, an agent may learn to put it off. With ``use_actions`` the discriminator also sees ends.
-    Nothing is earned after a real end, so values are not bootstrapped past it.
+    Rewards are never negative, so longer episodes earn more. If the goal is to end the episode, and no other reward
+    signal says so, an agent may learn to delay the end. With ``use_actions`` the discriminator also observes
+    terminations. Values are not bootstrapped past a termination.
     """
 
     name = "gail"
@@ -48,7 +48,7 @@ class GAILReward:
     def __init__(
         self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device, shard: Shard = SINGLE_RANK
     ) -> None:
-        """Raises ValueError where a sensor does not fit the signal's network."""
+        """Raises ValueError if the signal's network does not support a sensor."""
         self.strength = settings.strength
         self.gamma = settings.gamma
         self._learning_rate = settings.learning_rate
@@ -61,22 +61,22 @@ class GAILReward:
         self._normalizer.to(device)
         self._parameters = FlatParameters(self._network.parameters(), shard)
         self._optimizer = FlatAdam(self._parameters)
-        # A stream of its own, whose start is drawn from the seed that the networks begin with.
+        # A separate random stream, seeded by the global generator that initializes the networks.
         self._drawing = random_stream(int(torch.randint(2**62, ())))
         self._beta = torch.zeros((), device=device)
-        """How dear information is. It rises while the codes hold too much."""
+        """Weight β of the bottleneck's divergence. It rises while the codes carry too much information."""
         self._chunk = rows_at_once(self._network)
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """Counts new steps in, and says what they pay. Shape [S]."""
+        """Updates the normalizer, then returns the rewards of new steps. Shape [S]."""
         self.update_statistics(experience)
         parts = [self.rewards(experience.take(chunk)) for chunk in in_chunks(len(experience), self._chunk)]
         return torch.cat(parts).cpu().numpy() if parts else np.zeros(0, np.float32)
 
     def update_statistics(self, experience: Experience) -> None:
-        """Lets the normalizer see new steps."""
+        """Updates the normalizer with new steps."""
         if self._normalizes and len(experience):
-            # As many demonstrated steps as the policy's own: the scale is that of both together.
+            # As many demonstrated steps as the policy's, so that the statistics cover both equally.
             for observations in (
                 [
                     torch.from_numpy(sensor).to(self._device)
@@ -87,13 +87,13 @@ class GAILReward:
                 self._normalizer.update(observations)
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Returns what steps pay today. Shape [B]."""
+        """Returns the current rewards of steps. Shape [B]."""
         with torch.no_grad():
             inputs = self._inputs(transitions)
             return imitation_reward(self._network.logits(self._network.codes(inputs)))
 
     def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
-        """One step of Adam on these and as many demonstrated steps; none where there is nothing to learn from."""
+        """Makes one step of Adam on policy steps and as many demonstrated steps; none if there are no steps."""
         if len(transitions) == 0:
             return {}
         part = Part(slice(None), len(transitions)) if part is None else part
@@ -132,7 +132,7 @@ class GAILReward:
         return total, {**statistics, "Losses/GAIL KL Loss": divergence, "Policy/GAIL Beta": self._beta}
 
     def _penalty(self, expert: Inputs, policy: Inputs, part: Part) -> Tensor:
-        """Returns how much too steep D is, somewhere between an expert's step and one of the policy's."""
+        """Returns the gradient penalty of D at random points between expert and policy steps."""
         share = torch.rand(part.count, generator=self._drawing)[part.rows].to(self._device)
         between = Inputs(
             [
@@ -153,13 +153,13 @@ class GAILReward:
         )
 
     def _drawn(self, part: Part) -> DemonstratedSteps:
-        """Demonstrated steps, with replacement: the rank's rows of as many as a minibatch has."""
+        """Samples demonstrated steps with replacement: this rank's share of a minibatch."""
         demonstrations = self.demonstrations.read()
         rows = torch.randint(len(demonstrations), (part.count,), generator=self._drawing)
         return demonstrations.take(rows[part.rows], self._device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the demonstrations."""
+        """The whole state except the demonstrations."""
         return {
             "network": self._network.state_dict(),
             "normalizer": self._normalizer.state_dict(),
@@ -169,19 +169,19 @@ class GAILReward:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
+        """Restores the state. Raises KeyError, RuntimeError or ValueError if it does not fit."""
         self.load_weights(state)
         self._optimizer.load_state_dict(state["optimizer"])
         restore_streams({"drawing": self._drawing}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and statistics, but neither the optimizer's moments nor the random stream."""
+        """Loads networks and statistics, without the optimizer's moments and the random stream."""
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
         self._beta = state["beta"].to(self._device)
 
 
 def _both(expert: Inputs, policy: Inputs) -> Inputs:
-    """One batch of the two, the expert's steps first."""
+    """Concatenates two batches, the expert's steps first."""
     pairs: Sequence[tuple[Tensor, Tensor]] = list(zip(expert.observations, policy.observations, strict=True))
     return Inputs([torch.cat(pair) for pair in pairs], torch.cat([expert.actions, policy.actions]))

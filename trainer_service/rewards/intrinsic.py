@@ -1,4 +1,4 @@
-"""The base of intrinsic rewards: a network that learns to predict, and errors that pay."""
+"""The base of intrinsic rewards, which are the prediction errors of a network."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class IntrinsicReward(ABC):
-    """Pays for steps that its network predicts badly, and trains that network on them.
+    """Rewards steps that its network predicts badly, and trains the network on them.
 
-    Before it has learned for the first time it pays nothing, for what it says is the chance of its first weights.
-    It owns everything that this takes: network, optimizer, statistics of observations and of its own rewards.
-    No gradient reaches the policy. Episode ends are not its business: novelty is worth the same in the next
-    episode, so values are bootstrapped past them, or agents would learn to fear what might end them.
+    Rewards are 0 until the first gradient step, since the errors of initial weights are arbitrary. The source owns its
+    network, optimizer, observation statistics and reward scale. No gradient reaches the policy. Values are
+    bootstrapped past the end of an episode: novelty keeps its value in the next episode. Otherwise agents would learn
+    to avoid whatever might end an episode.
     """
 
     name: str
@@ -36,7 +36,7 @@ class IntrinsicReward(ABC):
     learns = True
     demonstrations = None
     _most = math.inf
-    """No single step pays more, before its strength."""
+    """The largest reward of a step, before its strength."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class IntrinsicReward(ABC):
 
     @abstractmethod
     def _errors(self, transitions: Transitions) -> Tensor:
-        """How badly each step was predicted. Shape [B]."""
+        """Returns the prediction error of each step. Shape [B]."""
 
     @abstractmethod
     def _loss(self, transitions: Transitions) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns what learning brings down, and its parts by statistic."""
+        """Returns the loss, and its parts by statistic."""
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """Counts new steps in, and says what they pay. Shape [S]."""
+        """Updates the statistics, then returns the rewards of new steps. Shape [S]."""
         self._update_normalizer(experience)
         if not self._updates:
             return np.zeros(len(experience), np.float32)
@@ -81,7 +81,7 @@ class IntrinsicReward(ABC):
         return rewards
 
     def update_statistics(self, experience: Experience) -> None:
-        """Lets the normalizer see new steps, and the rewards' scale what they are worth."""
+        """Updates the normalizer with new steps, and the reward scale with their errors."""
         self._update_normalizer(experience)
         if self._updates and self._scales:
             self._prediction_errors(experience)
@@ -90,7 +90,7 @@ class IntrinsicReward(ABC):
         self._normalizer.update([self._tensor(sensor) for sensor in experience.trajectories.observations])
 
     def _prediction_errors(self, experience: Experience) -> Tensor:
-        """How badly every step was predicted, counted into the rewards' scale. Shape [S]."""
+        """Returns the prediction error of every step, and updates the reward scale. Shape [S]."""
         chunks = in_chunks(len(experience), self._chunk)
         with torch.no_grad():
             parts = [self._errors(experience.take(chunk)) for chunk in chunks]
@@ -100,14 +100,14 @@ class IntrinsicReward(ABC):
         return errors
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Returns what recorded steps pay today. Shape [B]."""
+        """Returns the current rewards of recorded steps. Shape [B]."""
         if not self._updates:
             return torch.zeros(len(transitions), device=self._device)
         with torch.no_grad():
             return self._scaled_rewards(self._errors(transitions))
 
     def learn(self, transitions: Transitions, part: Part | None = None) -> Mapping[str, Tensor]:
-        """One step of Adam, at the same rate throughout; none where there is nothing to learn from."""
+        """Makes one step of Adam with a constant learning rate; none if there are no steps."""
         if len(transitions) == 0:
             return {}
         self._parameters.zero_gradient()
@@ -130,25 +130,25 @@ class IntrinsicReward(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there. Raises KeyError, RuntimeError or ValueError where it does not fit."""
+        """Restores the state. Raises KeyError, RuntimeError or ValueError if it does not fit."""
         self.load_weights(state)
         self._scale.load_state_dict(state)
         self._optimizer.load_state_dict(state["optimizer"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes the network and statistics, without the optimizer's moments."""
+        """Loads the network and statistics, without the optimizer's moments."""
         self._network.load_state_dict(state["network"])
         self._normalizer.load_state_dict(state["normalizer"])
         self._scale.load_scale(state)
         self._updates = state["updates"]
 
     def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """Observations as the network takes them."""
+        """Converts observations to the network's inputs."""
         return observations_as_floats(self._normalizer.forward(observations))
 
     def _scaled_rewards(self, errors: Tensor) -> Tensor:
         deviation = self._scale.deviation if self._scales else 1.0
-        # No reward ever differed from zero: then all errors are zero too.
+        # Until an error differs from zero, the scale is 0, and all errors are zero too.
         scaled = errors / deviation if deviation else errors
         return scaled.clamp(max=self._most)
 

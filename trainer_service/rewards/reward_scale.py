@@ -1,4 +1,4 @@
-"""The scale that ``normalize_rewards`` divides a signal's rewards by."""
+"""The reward scale of ``normalize_rewards``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trainer_service.rollout.trajectories import Trajectories
 
 
 class RewardScale:
-    """The running root mean square of a signal's discounted sums, R_t = γ R_{t−1} + r_t over an agent's episode.
+    """The running root mean square of a signal's discounted sums, R_t = γ R_{t−1} + r_t in an agent's episode.
 
-    The sums begin at 0 with an episode and go on where ``time_horizon`` cuts its trajectories, so the scale does not
-    depend on where these are cut. After Engstrom et al. 2020 (arXiv:2005.12729); all steps count alike.
+    The sums start at 0 in each episode and continue over trajectories that ``time_horizon`` cuts. So the scale does
+    not depend on ``time_horizon``. After Engstrom et al. 2020 (arXiv:2005.12729); all steps count equally.
     """
 
     def __init__(self, discount: float) -> None:
@@ -28,11 +28,11 @@ class RewardScale:
 
     @property
     def deviation(self) -> float:
-        """The scale; 0 before any reward differed from zero."""
+        """The scale; 0 until a reward differs from zero."""
         return self._scale.deviation
 
     def update(self, trajectories: Trajectories, rewards: NDArray[np.float32]) -> None:
-        """Counts the rewards of all steps of some trajectories in. rewards: [S]."""
+        """Updates the scale with the rewards of all steps of some trajectories. rewards: [S]."""
         if len(rewards) == 0:
             return
         runs = EpisodeRuns.of(trajectories)
@@ -46,15 +46,15 @@ class RewardScale:
         self._scale = updated_scale(self._scale, sums)
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale, and the sums of episodes that go on."""
+        """The scale, and the sums of unfinished episodes."""
         return {"scale": list(self._scale), "sums": self._sums.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there. Checkpoints of earlier versions have no sums: these begin at 0."""
+        """Restores the state. Checkpoints of earlier versions have no sums: these start at 0."""
         self.load_scale(state)
         if "sums" in state:
             self._sums.load_state_dict(state["sums"])
 
     def load_scale(self, state: Mapping[str, Any]) -> None:
-        """Takes the scale alone, for a run with other episodes."""
+        """Loads only the scale, for a run with other episodes."""
         self._scale = ReturnScale(*state["scale"])

@@ -15,10 +15,10 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RNDReward(IntrinsicReward):
-    """The source that pays for next observations that are new.
+    """Rewards next observations that are novel.
 
-    A predictor learns what a network of random weights that never change makes of observations, and is the
-    better the more often it met the like.
+    A predictor learns the output of a fixed network with random weights. The more often it has seen similar
+    observations, the smaller its error.
     """
 
     name = "rnd"

@@ -1,4 +1,4 @@
-"""Transitions as reward sources take them: single steps, and what was seen after them."""
+"""Transitions for reward sources: single steps with their next observations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trainer_service.rollout.trajectories import Trajectories
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transitions:
-    """B steps, in any order. Observations are as they came: not normalized, and bytes where they are bytes."""
+    """B steps, in any order. Observations are not normalized; byte observations stay bytes."""
 
     observations: Sequence[Tensor]
-    """What the agent saw when it decided, one per sensor. Shapes [B, *sensor shape]."""
+    """Observations of the decisions, one array per sensor. Shapes [B, *sensor shape]."""
 
     next_observations: Sequence[Tensor]
-    """What it saw next, in the same episode. Shapes [B, *sensor shape]."""
+    """Next observations of the same episode, one array per sensor. Shapes [B, *sensor shape]."""
 
     continuous_actions: Tensor
     """As sampled. Shape [B, continuous size]."""
@@ -33,42 +33,42 @@ class Transitions:
     """int64 [B, branches]"""
 
     executed_actions: Tensor
-    """The continuous actions as the simulator got them, as a demonstration's are. Shape [B, continuous size]."""
+    """The continuous actions that the simulator received, as in demonstrations. Shape [B, continuous size]."""
 
     task_rewards: Tensor
-    """The simulator's reward: the agent's own plus its group's. Shape [B]."""
+    """The simulator's reward: the agent's own plus the group's. Shape [B]."""
 
     terminated: Tensor
-    """The task ended with the step. bool [B]"""
+    """Whether the task ended with the step. bool [B]"""
 
     def __len__(self) -> int:
         return len(self.continuous_actions)
 
 
 def as_sampled(continuous_actions: Tensor) -> Tensor:
-    """Returns the samples of a policy that go to the simulator as they are."""
+    """Returns sampled actions unchanged, for a policy that samples the simulator's actions."""
     return continuous_actions
 
 
 @dataclass(eq=False)
 class Experience:
-    """Trajectories as transitions on a device, put together when they are asked for.
+    """Trajectories as transitions on a device, assembled on access.
 
-    The next observation of a step is the step's after it, and a trajectory's final observation after its last:
-    none is ever of another episode, and pictures are stored once.
+    The next observation of a step is the observation of the following step, or the trajectory's final observation
+    after its last step. It is always of the same episode, and pictures are stored once.
     """
 
     trajectories: Trajectories
     device: torch.device
 
     env_actions: Callable[[Tensor], Tensor] = as_sampled
-    """From continuous actions as they were sampled to what the simulator got."""
+    """Maps sampled continuous actions to the simulator's actions."""
 
     def __len__(self) -> int:
         return len(self.trajectories)
 
     def take(self, rows: slice | Tensor) -> Transitions:
-        """Some of the steps: a run of them, or those that an int64 tensor on any device lists."""
+        """Returns some of the steps. rows: a slice, or int64 step numbers on any device."""
         columns = self._columns
         rows = rows.to(self.device) if isinstance(rows, Tensor) else rows
         segment = columns.ends_segment[rows]
@@ -103,7 +103,7 @@ class Experience:
             discrete_actions=self._tensor(trajectories.discrete_actions),
             task_rewards=self._tensor(trajectories.rewards + trajectories.group_rewards),
             terminated=self._tensor(trajectories.terminated),
-            # Of a trajectory's last step it is a placeholder, but an index that exists.
+            # For a trajectory's last step this row is a placeholder, but a valid index.
             next_row=self._tensor(np.minimum(np.arange(1, steps + 1), steps - 1)),
             ends_segment=self._tensor(ends_segment),
         )
@@ -123,10 +123,10 @@ class _Columns:
     task_rewards: Tensor
 
     terminated: Tensor
-    """Of each trajectory's last step. bool [P]"""
+    """Whether the task ended with each trajectory's last step. bool [P]"""
 
     next_row: Tensor
-    """Where each step's next observation stands. int64 [S]"""
+    """Row of each step's next observation. int64 [S]"""
 
     ends_segment: Tensor
     """The trajectory that ends with the step, or −1. int64 [S]"""
@@ -136,7 +136,7 @@ def _successors(sensor: Tensor, final: Tensor, following: Tensor, last: Tensor, 
     successors = sensor[following]
     ends = final[segment]
     if ends.dtype != successors.dtype:
-        # A sensor that sends bytes at times and floats at others: both mean the same.
+        # A sensor may send bytes in some messages and floats in others: both have the same meaning.
         successors, ends = observations_as_floats([successors, ends])
     successors[last] = ends
     return successors

@@ -1,1 +1,1 @@
-"""Per-agent experience: rows, trajectories, and what has been collected for the next update. NumPy only."""
+"""Experience of agents: rows, trajectories, and the steps collected for the next update. NumPy only."""

@@ -1,4 +1,4 @@
-"""Indices of agents in their groups: each agent keeps its own for as long as it lives."""
+"""Indices of agents in their groups. Each agent keeps its index until it leaves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
 _Group = tuple[int, int, int]
-"""A simulator, the key of a group in it, and the number of a member; 0 where there is but one."""
+"""A simulator, the key of a group in it, and the number of a member; 0 if there is one member only."""
 
 
 class GroupMembership(NamedTuple):
@@ -26,20 +26,20 @@ class GroupMembership(NamedTuple):
     """``group_keys`` of the tick. Shape [N]."""
 
     agent_indices: NDArray[np.int64]
-    """In their groups; of a terminal row the index that its agent leaves. Shape [N]."""
+    """Indices of agents in their groups; for a terminal row, the index that its agent leaves. Shape [N]."""
 
 
 def reported_agent_indices(batch: StepBatch, membership: GroupMembership | None) -> NDArray[np.int64]:
-    """Returns indices for reports; −1 for agents without a group, and where none were assigned. Shape [N]."""
+    """Returns indices for reports; −1 for agents without a group, or if no indices were assigned. Shape [N]."""
     if membership is None:
         return np.full(len(batch), -1, np.int64)
     if batch.members is not None:
-        return membership.agent_indices  # they tell whose agents these are, in a group or not
+        return membership.agent_indices  # they identify members, also of agents without a group
     return np.where(batch.group_ids != 0, membership.agent_indices, -1)
 
 
 def too_many_of_member(member: MemberSpec, agents: int) -> str:
-    """The message about more agents of a member in one group than it has indices."""
+    """Returns the message about more agents of a member in one group than it has indices."""
     name = member.behavior
     return (
         f"a group of at least {agents} agents of '{name}' came, {member.num_agents} were expected: say how many there "
@@ -48,13 +48,13 @@ def too_many_of_member(member: MemberSpec, agents: int) -> str:
 
 
 class _FreeIndices:
-    """The free indices of one group; as quick for a thousand agents as for two."""
+    """The free indices of one group. Its operations take equal time for two and for a thousand agents."""
 
     __slots__ = ("_freed", "_next")
 
     def __init__(self) -> None:
         self._freed: list[int] = []
-        """A heap of the indices below ``_next`` that are free."""
+        """A heap of the free indices below ``_next``."""
         self._next = 0
 
     @property
@@ -62,7 +62,7 @@ class _FreeIndices:
         return len(self._freed) == self._next
 
     def take(self) -> int:
-        """Takes the lowest free index."""
+        """Returns the lowest free index, and marks it as used."""
         if self._freed:
             return heapq.heappop(self._freed)
         self._next += 1
@@ -73,16 +73,17 @@ class _FreeIndices:
 
 
 class AgentIndexAllocator:
-    """Gives each agent of a group an index from 0 on: the first that is free when it comes, in the order of ids.
+    """Assigns each new agent of a group the lowest free index, starting at 0, in the order of agent ids.
 
-    In a heterogeneous group each member has a range of indices, and its agents get the first that is free there.
+    In a heterogeneous group, each member has a range of indices, and its agents get the lowest free index in that
+    range.
     """
 
     def __init__(self, members: Sequence[MemberSpec] = ()) -> None:
-        """members: of the heterogeneous group; none for agents of one behavior."""
+        """members: of the heterogeneous group; empty for agents of one behavior."""
         self._members = members
         self._first_indices = np.cumsum([0, *(member.num_agents for member in members)])
-        """The first index of each member; 0 where there is but one."""
+        """The first index of each member; 0 if there is one member only."""
         self._agents = AgentRows()
         self._agent_indices = np.zeros(16, np.int64)
         self._group_keys = np.zeros(16, np.int64)
@@ -91,7 +92,7 @@ class AgentIndexAllocator:
     def assign(self, simulator: int, team: int, batch: StepBatch) -> GroupMembership:
         """Returns groups and agent indices of all rows.
 
-        Raises ValueError for more agents of a member in one group than it has indices.
+        Raises ValueError if a group has more agents of a member than indices.
         """
         keys, groups = agent_keys(batch.agent_ids, team), group_keys(batch, team)
         ended = batch.num_terminal
@@ -106,7 +107,7 @@ class AgentIndexAllocator:
         return GroupMembership(groups, np.concatenate([leaving, self._agent_indices[assigned]]))
 
     def forget(self, simulator: int, keys: Keys) -> None:
-        """Frees the indices of agents that are gone."""
+        """Frees the indices of agents that left."""
         rows = self._agents.find(simulator, keys)
         self._free(simulator, rows[rows >= 0])
         self._agents.release(simulator, keys)
@@ -121,7 +122,7 @@ class AgentIndexAllocator:
     def _assigned_rows(
         self, simulator: int, keys: Keys, groups: Keys, members: NDArray[np.int64] | None
     ) -> Rows:
-        """Returns the rows of all waiting agents; new ones, and those from another group, have an index by now."""
+        """Returns the rows of all waiting agents. Assigns an index to agents that are new or changed their group."""
         before = self._agents.find(simulator, keys)
         rows = self._agents.assign(simulator, keys)
         if self._agents.capacity > len(self._agent_indices):
@@ -147,14 +148,14 @@ class AgentIndexAllocator:
         return rows
 
     def _taken(self, free_indices: _FreeIndices, member: int) -> int:
-        """Takes the lowest index of a member that is free. Raises ValueError where it has no more."""
+        """Takes the lowest free index of a member. Raises ValueError if there is none."""
         index = free_indices.take()
         if self._members and index >= self._members[member].num_agents:
             raise ValueError(too_many_of_member(self._members[member], index + 1))
         return index
 
     def _members_at(self, agent_indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The members that indices belong to; 0 where there is but one."""
+        """The members that indices belong to; 0 if there is one member only."""
         return np.searchsorted(self._first_indices[1:], agent_indices, side="right")
 
     def _free(self, simulator: int, rows: Rows) -> None:

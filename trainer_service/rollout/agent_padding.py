@@ -1,8 +1,9 @@
 """Padding of sensors and actions, so that a heterogeneous group is one behavior to its learner.
 
-The sensors of all members stand side by side, and an agent sees zeros where it has no such sensor. Actions are as many
-as the member with the most of each kind has; what another lacks is not allowed, or cut off before an answer leaves.
-Papoudakis et al. 2021 and SuperSuit (Terry et al. 2020) pad observations and actions likewise.
+The padded spec has the sensors of all members, and an agent observes zeros for a sensor that it lacks. The number of
+actions of each kind is the largest of all members. Another member's missing choices are masked, and its missing
+continuous actions are cut off before they are sent. Papoudakis et al. 2021 and SuperSuit (Terry et al. 2020) also pad
+observations and actions.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from unity_bridge.steps import ActionBatch, Observation, StepBatch, join_batches
 
 
 def padded_spec(members: Sequence[MemberSpec]) -> BehaviorSpec:
-    """The spec that the agents of all members are padded to.
+    """Returns the padded spec of the agents of all members.
 
-    Sensors come in the order of the members; those of equal name, shape, properties and type are one.
+    Sensors are in the order of the members. Sensors of different members with equal name, shape, properties and type
+    are one.
     """
     sensors: list[ObservationSpec] = []
     for member in members:
-        # Of two equal sensors of one member, each is one of its own.
+        # Two equal sensors of one member stay two sensors.
         missing = Counter(member.observation_specs) - Counter(sensors)
         for sensor in member.observation_specs:
             if missing[sensor]:
@@ -39,9 +41,9 @@ def padded_spec(members: Sequence[MemberSpec]) -> BehaviorSpec:
 
 
 def member_sensors(sensors: Sequence[ObservationSpec], member: MemberSpec) -> tuple[int, ...]:
-    """The numbers of those ``sensors`` that a member has, in its own order; the others are zeros for its agents.
+    """Returns the numbers of a member's own sensors, in its order. Its agents observe zeros for all others.
 
-    sensors: those of the padded spec or a selection of them.
+    sensors: of the padded spec, or a selection of these.
     """
     places: dict[ObservationSpec, list[int]] = {}
     for number, sensor in enumerate(sensors):
@@ -52,7 +54,7 @@ def member_sensors(sensors: Sequence[ObservationSpec], member: MemberSpec) -> tu
 
 
 def member_choices(padded: ActionSpec, member: MemberSpec) -> Bools:
-    """Which choices of the padded branches are a member's own, side by side. Shape [sum of the padded branches]."""
+    """Whether each choice of the padded branches is the member's own. Shape [sum of the padded branches]."""
     own = member.action_spec.discrete_branches
     parts = [
         np.arange(size) < (own[branch] if branch < len(own) else 0)
@@ -62,7 +64,7 @@ def member_choices(padded: ActionSpec, member: MemberSpec) -> Bools:
 
 
 def possible_choices(padded: ActionSpec, member: MemberSpec) -> Bools:
-    """Which of the padded choices a member may ever be allowed: its own, and the first of each branch that it lacks.
+    """Whether the mask can allow each padded choice: a member's own, and the first of each branch that it lacks.
 
     Shape [sum of the padded branches].
     """
@@ -84,7 +86,7 @@ class AgentPadding:
     """Pads the steps of a heterogeneous group for its learner, and splits the learner's actions by member."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        """spec: the result of ``padded_spec``. Raises ValueError for any other."""
+        """spec: the result of ``padded_spec``. Raises ValueError for any other spec."""
         if not spec.members or padded_spec(spec.members) != spec:
             raise ValueError("its sensors and actions are not those of its members, padded")
         self._spec = spec
@@ -99,11 +101,11 @@ class AgentPadding:
         ]
 
     def merge(self, batches: Sequence[StepBatch | None]) -> StepBatch:
-        """Pads one tick's batches and joins them: terminal rows of one member after the other, then waiting ones.
+        """Pads and joins one tick's batches: the terminal rows of all members, then their waiting rows.
 
-        batches: one per member; None where the tick has none. At least one.
+        batches: one per member, None for a member without one. At least one is not None.
 
-        Raises ValueError for an agent id that two members have.
+        Raises ValueError if two members have the same agent id.
         """
         given = [(number, batch) for number, batch in enumerate(batches) if batch is not None]
         parts = [(number, batch) for number, batch in given if len(batch)] or given[:1]
@@ -120,9 +122,9 @@ class AgentPadding:
         return merged
 
     def split(self, actions: ActionBatch, members: Integers) -> list[ActionBatch]:
-        """Cuts actions for the waiting rows of a merged batch into each member's own.
+        """Splits the actions of a merged batch's waiting rows by member.
 
-        members: the numbers of their members, ascending. Shape [M].
+        members: the member of each row, ascending. Shape [M].
         """
         parts = []
         end = 0
@@ -137,7 +139,7 @@ class AgentPadding:
     def pad(
         self, member: int, observations: Sequence[Observation], allowed_actions: Bools
     ) -> tuple[list[Observation], Bools]:
-        """Pads what M agents of one member see, and the choices that they are allowed. Shapes [M, …]."""
+        """Pads the observations and action masks of M agents of one member. Shapes [M, …]."""
         rows, padding = len(allowed_actions), self._paddings[member]
         own = dict(zip(padding.sensors, observations, strict=True))
         padded = [
@@ -150,13 +152,13 @@ class AgentPadding:
 
 
 def _absent(rows: int, sensor: ObservationSpec) -> Observation:
-    """Zero observations for a padded sensor. Those of a picture are bytes, a quarter of the memory."""
+    """Zero observations for a padded sensor. A picture's zeros are bytes, which take a quarter of the memory."""
     shape = (rows, *sensor.shape)
     return np.zeros(shape, np.uint8) if sensor.is_picture else np.zeros(shape, np.float32)
 
 
 def _require_distinct(agent_ids: Integers) -> None:
-    """Raises ValueError for an agent id that stands there twice."""
+    """Raises ValueError for a repeated agent id."""
     if len(np.unique(agent_ids)) < len(agent_ids):
         twice = next(agent for agent, times in Counter(agent_ids.tolist()).items() if times > 1)
         raise ValueError(f"agent {twice} stands in two behaviors of the team")

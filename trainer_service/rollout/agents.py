@@ -1,8 +1,8 @@
-"""Rows of preallocated arrays for agents, and which agents are taken for gone.
+"""Rows of preallocated arrays for agents, and the detection of vanished agents.
 
-An agent that leaves should say that its episode ends. Some never do: a scene destroys them, or hides them for ever.
-Others are only slow, in games of turns or where decisions are rare. Both are silent, so patience is long, and short
-only where very many are.
+An agent that leaves should report the end of its episode. Some never do: a scene destroys them, or hides them for
+ever. Other agents are only slow, in turn-based games or with rare decisions. Both are silent. So the timeout is long,
+and short only in simulators with very many silent agents.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Keys = NDArray[np.int64]
 
 
 def agent_keys(agent_ids: NDArray[np.int64], team: int) -> Keys:
-    """Returns one number per agent of a simulator: its id (32 bits on the wire) and its team id. Shape [N]."""
+    """Returns one number per agent of a simulator, from its id (32 bits on the wire) and its team id. Shape [N]."""
     return (agent_ids & 0xFFFFFFFF) | (np.int64(team) << 32)
 
 
 def with_room(values: NDArray[Any], rows: int) -> NDArray[Any]:
-    """The values, with room for at least so many rows; the new ones are zero."""
+    """Returns the values in an array of at least this many rows. New rows are zero."""
     if rows <= len(values):
         return values
     more = np.zeros((2 * rows - len(values), *values.shape[1:]), values.dtype)
@@ -35,11 +35,11 @@ _NO_AGENTS: tuple[Keys, Rows] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 _FEW = 1024
-"""Rows that are not worth being given back."""
+"""Fewer rows than this are never released."""
 
 
 class AgentRows:
-    """Hands a row to each agent of each simulator, and takes it back.
+    """Assigns a row to each agent of each simulator, until the agent is released.
 
     Agents appear, disappear and change order between ticks; a row belongs to one agent until it is released.
     Look-ups are binary searches over sorted keys, so a tick costs no Python loop over its agents.
@@ -48,33 +48,33 @@ class AgentRows:
     def __init__(self) -> None:
         self._tables: dict[int, tuple[Keys, Rows]] = {}
         self._free: list[int] = []
-        """A heap: an agent gets the lowest free row, so that the highest become free for good."""
+        """A heap. A new agent gets the lowest free row, so that the highest rows become free."""
         self._released = 0
         self.capacity = 0
-        """Every row that is in use is below it. It falls when most rows were given back."""
+        """All rows in use are below it. It decreases after most rows are released."""
 
     @property
     def in_use(self) -> int:
-        """Rows that belong to an agent."""
+        """Number of rows that belong to an agent."""
         return self.capacity - len(self._free)
 
     def known(self, simulator: int) -> tuple[Keys, Rows]:
-        """All agents of a simulator, in the order of their keys, and their rows. Shapes [K]; not to be changed."""
+        """Returns all agents of a simulator, sorted by key, and their rows. Shapes [K]. Do not change the arrays."""
         return self._tables.get(simulator, _NO_AGENTS)
 
     def find(self, simulator: int, keys: Keys) -> Rows:
-        """Rows of known agents, −1 for unknown ones. Shape [N]."""
+        """Returns the rows of known agents, −1 for unknown ones. Shape [N]."""
         table = self._tables.get(simulator)
         if table is None or len(table[0]) == 0:
             return np.full(len(keys), -1, np.int64)
         known, rows = table
         if known.tobytes() == keys.tobytes():
-            return rows.copy()  # everybody is there in order: the usual tick
+            return rows.copy()  # the usual tick: the known agents, in order
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         return np.where(known[at] == keys, rows[at], -1)
 
     def assign(self, simulator: int, keys: Keys) -> Rows:
-        """Rows of all agents; unknown ones get a row now. Keys must differ from each other. Shape [N]."""
+        """Returns the rows of all agents, and assigns rows to unknown ones. Keys must be unique. Shape [N]."""
         rows = self.find(simulator, keys)
         new = np.flatnonzero(rows < 0)
         if len(new):
@@ -86,27 +86,27 @@ class AgentRows:
         return rows
 
     def release(self, simulator: int, keys: Keys) -> None:
-        """Forgets agents; their rows go to the next ones. Unknown keys are ignored."""
+        """Releases the rows of agents. Unknown keys are ignored."""
         known, rows = self._tables.get(simulator, (keys[:0], keys[:0]))
         leaving = np.isin(known, keys)
         self._tables[simulator] = (known[~leaving], rows[~leaving])
         self._give_back(rows[leaving])
 
     def release_rows(self, simulator: int, rows: Rows) -> None:
-        """Forgets the agents that hold these rows."""
+        """Forgets the agents in these rows."""
         known, held = self._tables.get(simulator, (rows[:0], rows[:0]))
         self.release(simulator, known[np.isin(held, rows)])
 
     def drop(self, simulator: int) -> Rows:
-        """Forgets every agent of a simulator. Returns the rows that they held."""
+        """Forgets all agents of a simulator. Returns their rows."""
         _, rows = self._tables.pop(simulator, _NO_AGENTS)
         self._give_back(rows)
         return rows
 
     def compact(self) -> tuple[Rows, Rows] | None:
-        """Moves agents from the highest rows to free ones below, where most are free; None where they are not.
+        """Moves agents from the highest rows to lower free rows. Returns None unless most rows are free.
 
-        Returns the rows that they had, and those that they have now.
+        Otherwise returns their old and their new rows.
         """
         count = self.in_use
         if max(4 * count, _FEW) > self.capacity:
@@ -133,7 +133,7 @@ class AgentRows:
             self._free.extend(rows.tolist())
             heapq.heapify(self._free)
         self._released += len(rows)
-        # Seldom enough to cost nothing per row, should the highest row stay in use for long.
+        # Rare enough to cost nothing per row, even if the highest row stays in use for long.
         if max(4 * self.in_use, _FEW) <= self.capacity <= 8 * self._released:
             self._released = 0
             self.capacity = 1 + max(
@@ -151,66 +151,66 @@ class AgentRows:
 
 
 class FreeNumbers:
-    """Numbers that nobody has; the smallest is given away first."""
+    """Unused numbers. The smallest is assigned first."""
 
     def __init__(self, first: int) -> None:
         self._next = first
         self._returned: list[int] = []
-        """A heap."""
+        """A heap of returned numbers."""
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Gives so many away. Shape [count]."""
+        """Assigns ``count`` numbers. Shape [count]."""
         returned = [heapq.heappop(self._returned) for _ in range(min(count, len(self._returned)))]
         fresh = range(self._next, self._next + count - len(returned))
         self._next = fresh.stop
         return np.array([*returned, *fresh], np.int64)
 
     def give_back(self, numbers: NDArray[np.int64]) -> None:
-        """Takes numbers back."""
+        """Returns numbers for later use."""
         for number in numbers.tolist():
             heapq.heappush(self._returned, number)
 
 
 MAX_SILENT_TICKS = 10_000
-"""Ticks of its simulator that an agent may stay silent for."""
+"""Ticks of its simulator after which a silent agent counts as vanished."""
 
 CROWD_SIZE = 4096
-"""Agents of one simulator that may be silent for so long, at least."""
+"""The number of agents of one simulator above which there may be a crowd."""
 
 MAX_SILENT_TICKS_IN_CROWD = 256
-"""Ticks that an agent may stay silent for beside a crowd of silent ones, more than four times those mentioned."""
+"""The same limit in a crowd: more agents than ``CROWD_SIZE``, and more than four times as many as in the tick."""
 
 MAX_SILENT_AGENTS = 8192
-"""Agents of one simulator that may be silent at all; beyond, those go that have been silent for longest."""
+"""The most silent agents of one simulator. Beyond it, the agents that were silent longest count as vanished."""
 
 MAX_AGENTS = 65_536
-"""Most agents of one behavior in one simulator."""
+"""The most agents of one behavior in one simulator."""
 
 _CHECK_EVERY = 64
 
 
 class TooManyAgents(Exception):
-    """The error of a simulator with more agents of one behavior at a time than are served."""
+    """A simulator has too many agents of one behavior at a time."""
 
 
 def is_time_to_check(tick: int, known: int, mentioned: int) -> bool:
-    """Tells whether to look for vanished agents now: seldom, for usually all are there or soon will be again.
+    """Whether to look for vanished agents at this tick. It is rare, since silent agents usually return.
 
-    known: agents of the simulator; mentioned: those of them that this tick speaks of.
+    known: agents of the simulator. mentioned: number of them in this tick.
     """
     return known > mentioned and (tick % _CHECK_EVERY == 0 or known - mentioned > _max_silent(mentioned))
 
 
 def vanished_agents(silent_for: NDArray[Any], mentioned: int) -> NDArray[np.bool_]:
-    """Tells of each known agent whether it is taken for gone.
+    """Whether each known agent counts as vanished.
 
-    silent_for: ticks of its simulator since it was mentioned, 0 for those that this tick speaks of. Shape [K].
+    silent_for: ticks of its simulator since the last mention, 0 for agents in this tick. Shape [K].
     """
     crowded = len(silent_for) > max(CROWD_SIZE, 4 * mentioned)
     gone: NDArray[np.bool_] = silent_for > (MAX_SILENT_TICKS_IN_CROWD if crowded else MAX_SILENT_TICKS)
     silent, room = len(silent_for) - mentioned, _max_silent(mentioned)
     if silent - int(np.count_nonzero(gone)) > room:
-        # More than needed, so that the next newcomers do not make us look at everybody again.
+        # More than necessary, so that the next new agents do not cause another search.
         longest = np.argsort(-silent_for, kind="stable")
         gone[longest[: silent - room * 3 // 4]] = True
     return gone

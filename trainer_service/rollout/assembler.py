@@ -26,7 +26,7 @@ from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation, StepBatch, as_floats
 
 _Positions = slice | NDArray[np.intp]
-"""Positions of rows in a tick; a slice to its end, or all of them."""
+"""Positions of rows in a tick, as indices or as a slice that reaches to its end."""
 
 _FIRST_COLUMNS = 128
 _FIRST_ROWS = 16
@@ -35,7 +35,7 @@ _NO_NUMBER = np.int64(-1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """Decisions of a policy for M agents, as they are remembered for learning."""
+    """A policy's decisions for M agents, as stored for learning."""
 
     continuous_actions: NDArray[np.float32]
     """As sampled. Shape [M, continuous size]."""
@@ -55,24 +55,24 @@ class Episodes:
     """Episodes that ended in one tick."""
 
     returns: NDArray[np.float64]
-    """Sum of the agent's own rewards, raw. Shape [E]."""
+    """Sum of the agent's own rewards, not normalized. Shape [E]."""
 
     lengths: NDArray[np.int64]
-    """Actions taken. Shape [E]."""
+    """Number of actions. Shape [E]."""
 
     rows: NDArray[np.intp]
-    """Where the tick says so. Shape [E]."""
+    """Positions of their terminal rows in the tick. Shape [E]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """The result of observing one tick: what it completed."""
+    """The results of one tick."""
 
     waiting: Rows
     """Rows of the agents that wait for an action, in message order. Shape [M]."""
 
     transitions: int
-    """Actions whose consequence is now known."""
+    """Number of actions whose reward and next observation arrived."""
 
     trajectories: Trajectories | None
     """Segments that reached their end or the horizon in this tick."""
@@ -80,12 +80,12 @@ class Observed:
     episodes: Episodes | None
 
     vanished: Keys | None = None
-    """Agents that are taken for gone because they were silent for too long: ``agent_keys``. Not among the episodes."""
+    """Agents that count as vanished since they were silent too long, as ``agent_keys``. Not in ``episodes``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FinalState:
-    """The final state of P segments: what their agents saw after the last step."""
+    """The final state of P segments, after their last step."""
 
     observations: tuple[Observation, ...]
     allowed_actions: NDArray[np.bool_]
@@ -95,13 +95,13 @@ class _FinalState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """The agents of a behavior id that waited in its last tick."""
+    """The waiting agents of a behavior id in its last tick."""
 
     ids: bytes
     """Their agent ids, in message order."""
 
     table: tuple[Keys, Rows]
-    """All agents of the behavior id by then: another one as soon as any comes or goes."""
+    """All agents of the behavior id at that tick. The tuple is replaced whenever an agent joins or leaves."""
 
     rows: Rows
     index: slice | Rows
@@ -109,25 +109,25 @@ class _Waiting:
 
 
 class TrajectoryAssembler:
-    """The assembler of many simulators' ticks into trajectories, without a Python loop over agents.
+    """Assembles the ticks of many simulators into trajectories, without a Python loop over agents.
 
-    Each agent owns a row of preallocated arrays that holds its unfinished segment: step t of row r lies in cell
-    t·rows + r. So an agent that comes and goes at once takes memory for its first steps alone, however long the
-    segments of others are. In the usual tick agents are those of the last one, and their rows a run: then slices do.
+    Each agent has a row of preallocated arrays with its unfinished segment. Step t of row r is in cell t·rows + r. So
+    an agent that leaves at once uses memory for its first steps only, however long other segments are. In the usual
+    tick, the agents are the same as in the last tick and their rows are consecutive, so slices suffice.
 
-    A segment is handed out when its episode ends or when it has ``horizon`` steps, whichever is first; an episode
-    that goes on starts a new segment from the observation that ended the last one.
+    A segment is returned when its episode ends or when it has ``horizon`` steps, whichever is first. If the episode
+    continues, a new segment starts with the last segment's final observation.
 
-    A reward belongs to the action before it, so an agent's first message carries none that could be used:
-    what it says is dropped, like the terminal of an agent that never acted.
+    A reward belongs to the previous action. So the reward in an agent's first message is dropped, like the terminal
+    row of an agent that never acted.
 
-    An agent's memory is zero when an episode begins, lasts until it ends, whatever segments it is cut into, and
-    goes with the agent's simulator.
+    An agent's memory is zero at the start of an episode, and continues over the episode's segments. It is dropped with
+    the agent's simulator.
 
-    For learners of groups, the segments of a group are cut together and handed out together.
+    For learners of groups, the segments of a group are cut and returned together.
 
-    An agent that its simulator does not mention for long (see agents.py) is taken for gone. What it did is handed out
-    but for its last action, whose consequence was not seen: the segment is truncated at what the agent saw last.
+    An agent that its simulator does not mention for long (see agents.py) counts as vanished. Its segment is returned
+    without the last action, whose outcome is unknown, and is truncated at the agent's last observation.
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class TrajectoryAssembler:
     ) -> None:
         """
         Args:
-            spec: the behavior as its learner sees it.
+            spec: the behavior as its learner observes it.
             horizon: the most steps of a segment.
-            memory_size: floats that the policy carries from one decision of an agent to the next.
-            by_group: whether the segments of a group are cut and handed out together.
+            memory_size: floats of an agent's memory between decisions.
+            by_group: whether the segments of a group are cut and returned together.
             first_agent: the smallest of ``Trajectories.agents``.
         """
         self._spec = spec
@@ -154,28 +154,28 @@ class TrajectoryAssembler:
         self._free_numbers = FreeNumbers(first_agent)
         self._columns = min(horizon, _FIRST_COLUMNS)
         self._untouched = True
-        """No agent has acted yet."""
+        """Whether no agent has acted yet."""
         self._groups = GroupTrajectoryAssembler() if by_group else None
         self._clocks: dict[int, dict[int, int]] = {}
-        """By simulator and team id: how many ticks there were."""
+        """Number of ticks, by simulator and team id."""
         self._tick = 0
-        """Of the simulator and team id that are being observed."""
+        """The tick of the simulator and team id in ``observe``."""
         self._waiting: dict[int, _Waiting] = {}
-        """By team key."""
+        """The waiting agents, by team key."""
         self._longest = 0
-        """No unfinished segment has more steps."""
+        """Upper limit of the lengths of unfinished segments."""
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
         self._allocate(_FIRST_ROWS)
 
     def observe(
         self, simulator: int, team: int, batch: StepBatch, membership: GroupMembership | None = None
     ) -> Observed:
-        """Writes rewards and ends to the previous action of each agent; see Observed for what comes back.
+        """Writes rewards and episode ends to the previous action of each agent. Returns the tick's results.
 
-        membership: where each row belongs, if segments are handed out by group.
+        membership: the group and index of each row, if segments are returned by group.
 
         Raises:
-            TooManyAgents: the simulator has more of them than are served. Nothing but ``drop`` makes sense then.
+            TooManyAgents: The simulator has too many agents. Only ``drop`` may be called for it then.
         """
         clocks = self._clocks.setdefault(simulator, {})
         clocks[team] = self._tick = clocks.get(team, 0) + 1
@@ -235,7 +235,7 @@ class TrajectoryAssembler:
         allowed_actions: NDArray[np.bool_],
         decisions: Decisions,
     ) -> None:
-        """Stores the decisions for the waiting rows of ``observe``; all arguments have M rows."""
+        """Stores the decisions of the waiting rows of ``observe``. All arguments have M rows."""
         if len(waiting) == 0:
             return
         index = as_index(waiting)
@@ -255,7 +255,7 @@ class TrajectoryAssembler:
             self._allowed[cells] = allowed_actions
         self._log_probs[cells] = decisions.log_probs
         if self._groups is not None:
-            # Other simulators may have been observed since.
+            # Other simulators may have been observed in between.
             self._ticks[cells] = self._asked[index]
         if self._memory_size:
             self._memories[cells] = self._memory[index]
@@ -264,7 +264,7 @@ class TrajectoryAssembler:
         self._pending[index] = True
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that left: half an episode without its end is worth nothing."""
+        """Forgets a simulator that left. Its unfinished episodes are dropped."""
         for team in self._clocks.pop(simulator, {}):
             rows = self._agents.drop(_team_key(simulator, team))
             self._clear(rows[rows < len(self._lengths)])
@@ -274,7 +274,7 @@ class TrajectoryAssembler:
         self._fit_rows()
 
     def tidy(self) -> None:
-        """Gives memory back where most rows are free. Rows that ``observe`` returned mean nothing afterwards."""
+        """Releases memory if most rows are free. Rows that ``observe`` returned are invalid afterwards."""
         moved = self._agents.compact()
         if moved is None:
             return
@@ -309,8 +309,8 @@ class TrajectoryAssembler:
         if self._groups is not None:
             segment = self._groups.complete(segment, self._groups.leave(simulator, ours))
         self._clear(ours)
-        # An agent that goes on in the same message keeps its row; the others may never come back.
-        staying = np.zeros(len(self._lengths) + 1, np.bool_)  # the last one for newcomers, whose row is −1
+        # An agent that continues in the same message keeps its row. Other agents may never return.
+        staying = np.zeros(len(self._lengths) + 1, np.bool_)  # the last one for new agents, whose row is −1
         staying[self._agents.find(team_key, keys[ended:])] = True
         gone = (found >= 0) & ~staying[found]
         if gone.any():
@@ -320,13 +320,13 @@ class TrajectoryAssembler:
     def _remove_vanished(
         self, simulator: int, team_key: int, mentioned: int
     ) -> tuple[Keys | None, Trajectories | None]:
-        """Forgets the agents that were silent for too long; returns their keys, and what they did."""
+        """Forgets vanished agents. Returns their keys and segments."""
         keys, rows = self._agents.known(team_key)
         gone = vanished_agents(self._tick - self._asked[rows], mentioned)
         if not gone.any():
             return None, None
         keys, rows = keys[gone], rows[gone]
-        # What came of the last action was not seen, so the segment ends with what was seen before it.
+        # The last action's outcome is unknown, so the segment ends with the observation of that action.
         acting = rows[self._lengths[rows] > 1]
         self._lengths[acting] -= 1
         last = self._lengths[acting]
@@ -354,7 +354,7 @@ class TrajectoryAssembler:
             raise TooManyAgents(f"expected at most {MAX_AGENTS} agents in one simulator, got {agents}")
 
     def _assign(self, team_key: int, team: int, agent_ids: NDArray[np.int64]) -> tuple[Rows, slice | Rows]:
-        """Rows of the waiting agents, new ones included, and where these are."""
+        """Returns the rows of the waiting agents, assigned if new, and their index."""
         ids, last = agent_ids.tobytes(), self._waiting.get(team_key)
         if last is not None and last.ids == ids and last.table is self._agents.known(team_key):
             return last.rows, last.index
@@ -365,9 +365,9 @@ class TrajectoryAssembler:
         return rows, index
 
     def _write_rewards(self, rows: Rows, index: slice | Rows, batch: StepBatch, at: _Positions) -> None:
-        """Gives the last action of each row its reward.
+        """Writes the reward of the last action of each row.
 
-        index: where the rows are, as rows or as a slice; at: their positions in the batch.
+        index: the rows as an index, see ``as_index``. at: their positions in the batch.
         """
         cells = (self._lengths[index] - 1) * len(self._lengths) + rows
         rewards = batch.rewards[at]
@@ -378,7 +378,7 @@ class TrajectoryAssembler:
         self._pending[index] = False
 
     def _cut_full(self, rows: Rows, batch: StepBatch, at: _Positions) -> Trajectories | None:
-        """Cuts the segments that have reached the horizon; at: positions of the rows in the batch."""
+        """Cuts the segments that have reached the horizon. at: positions of the rows in the batch."""
         if self._longest < self._horizon:
             return None
         self._longest = int(self._lengths.max())
@@ -386,7 +386,7 @@ class TrajectoryAssembler:
         return self._cut(rows[full], batch, full + at.start if isinstance(at, slice) else at[full])
 
     def _cut(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> Trajectories | None:
-        """Cuts and returns the segments of agents that are in the middle of an episode."""
+        """Cuts and returns segments of agents whose episodes continue."""
         if not len(rows):
             return None
         return self._hand_out(rows, self._seen(rows, batch, at), np.zeros(len(rows), np.bool_), ended=False)
@@ -408,9 +408,9 @@ class TrajectoryAssembler:
         batch: StepBatch,
         at: _Positions,
     ) -> list[Trajectories | None]:
-        """Cuts the segments of agents that change the group, and of every group in which one reached the horizon.
+        """Cuts the segments of agents that changed their group, and of each group with a segment at the horizon.
 
-        keys: of the groups in which the rows are now.
+        keys: of the rows' present groups.
         """
         if isinstance(at, slice):
             at = np.arange(at.start, len(batch))
@@ -427,7 +427,7 @@ class TrajectoryAssembler:
     def _hand_out(
         self, rows: Rows, seen: _FinalState, terminated: NDArray[np.bool_], *, ended: bool
     ) -> Trajectories:
-        """Copies the finished segments of these rows end to end, and empties the rows."""
+        """Returns copies of these rows' finished segments, concatenated, and clears the rows."""
         lengths = self._lengths[rows]
         cells = self._filled_cells(rows, lengths)
 
@@ -474,7 +474,7 @@ class TrajectoryAssembler:
             self._memory[rows] = 0.0
 
     def _remember(self, sensor: int, cells: NDArray[np.int64], observation: Observation) -> None:
-        """Stores observations; bytes stay bytes for as long as a sensor sends nothing else."""
+        """Stores observations. Bytes stay bytes as long as the sensor sends bytes only."""
         stored = self._observations[sensor]
         if stored.dtype != observation.dtype:
             if observation.dtype == np.uint8 and self._untouched:
@@ -487,14 +487,14 @@ class TrajectoryAssembler:
         stored[cells] = observation
 
     def _filled_cells(self, rows: Rows, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Cells of the steps of these rows: each row's steps in time, row after row. Shape [sum of lengths]."""
+        """Cells of the steps of these rows, in time order within each row, row after row. Shape [sum of lengths]."""
         ends = np.cumsum(lengths)
         steps = np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)
         cells: NDArray[np.int64] = steps * len(self._lengths) + np.repeat(rows, lengths)
         return cells
 
     def _stores_of_steps(self) -> list[NDArray[Any]]:
-        """All arrays that have a cell for each step, but those that are not in use."""
+        """All arrays with a cell for each step, except unused ones."""
         stores = [getattr(self, name) for name in _OF_STEPS]
         return [*self._observations, *(store for store in stores if len(store))]
 
@@ -517,21 +517,21 @@ class TrajectoryAssembler:
         self._group_rewards = steps()
         self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty(0, np.int64)
         self._asked = np.zeros(rows, np.int64)
-        """The tick that each agent was last asked in."""
+        """Tick of each agent's last request."""
         self._agent_indices = np.zeros(rows, np.int64)
         self._lengths = np.zeros(rows, np.int64)
-        """Actions in the unfinished segment."""
+        """Number of actions in the unfinished segment."""
         self._episode_lengths = np.zeros(rows, np.int64)
         self._returns = np.zeros(rows, np.float64)
         self._numbers = np.full(rows, _NO_NUMBER)
-        """The number of each agent of whose episode a segment was cut: see ``Trajectories.agents``."""
+        """Numbers of agents with a cut segment in this episode, see ``Trajectories.agents``."""
         self._pending = np.zeros(rows, np.bool_)
-        """An action was sent and its consequence is not known yet."""
+        """Whether an action was sent whose outcome is not known yet."""
         self._memory = np.zeros((rows, self._memory_size), np.float32)
         """Each agent's memory after its last decision."""
 
     def _fit_rows(self) -> None:
-        """Makes room for new agents, or gives back what was taken for those that are gone."""
+        """Allocates rows for new agents, or releases the rows of agents that left."""
         rows, needed = len(self._lengths), self._agents.capacity
         if needed > rows:
             self._resize(max(needed, 2 * rows))
@@ -539,12 +539,12 @@ class TrajectoryAssembler:
             self._resize(max(_FIRST_ROWS, 2 * needed))
 
     def _widen(self) -> None:
-        """Adds columns: segments grow towards the horizon, and memory follows them."""
+        """Adds columns. Memory grows with the segments, up to the horizon."""
         self._columns = min(self._horizon, 2 * self._columns)
         self._resize(len(self._lengths))
 
     def _resize(self, rows: int) -> None:
-        """Makes room for so many; only what is filled is copied, and the system gives no memory for untouched cells."""
+        """Resizes to ``rows`` rows. Copies filled cells only: the system allocates no memory for untouched cells."""
         before = {name: getattr(self, name) for name in _ARRAYS}
         observations, stores = self._observations, self._stores_of_steps()
         kept = min(rows, len(before["_lengths"]))
@@ -581,7 +581,7 @@ _ARRAYS = (*_OF_STEPS, *_OF_AGENTS)
 
 
 def as_index(rows: Rows) -> slice | Rows:
-    """The rows as a slice where each is one more than the one before: what is asked for then is a view, no copy."""
+    """Returns consecutive rows as a slice, so that indexing gives a view instead of a copy; other rows unchanged."""
     if not len(rows):
         return rows
     first, last = int(rows[0]), int(rows[-1])
@@ -591,5 +591,5 @@ def as_index(rows: Rows) -> slice | Rows:
 
 
 def _team_key(simulator: int, team: int) -> int:
-    """Returns one number for a simulator and a team id in it."""
+    """Returns one number for a simulator and one of its team ids."""
     return simulator << 32 | team

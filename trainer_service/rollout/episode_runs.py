@@ -1,4 +1,4 @@
-"""Quantities that are added up over an agent's episode, though its steps come in several trajectories."""
+"""Sums over an agent's episode, whose steps come in several trajectories."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.rollout.trajectories import StepRanges, Trajectories
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeRuns:
-    """R unbroken runs of one agent in one episode: P trajectories, joined where one goes on with another."""
+    """R runs of consecutive steps of one agent in one episode. A run joins trajectories that continue each other."""
 
     steps: NDArray[np.int64]
     """The trajectories' steps in the order of the runs. Shape [S]."""
@@ -26,14 +26,14 @@ class EpisodeRuns:
     """The number of each run's agent. Shape [R]."""
 
     begun: NDArray[np.bool_]
-    """The episode began with the run's first step. Shape [R]."""
+    """Whether the episode began with the run's first step. Shape [R]."""
 
     ended: NDArray[np.bool_]
-    """The episode was over after the run's last step. Shape [R]."""
+    """Whether the episode ended with the run's last step. Shape [R]."""
 
     @classmethod
     def of(cls, trajectories: Trajectories) -> EpisodeRuns:
-        """The runs of trajectories in the order of time. Where agents are unknown, each is an episode."""
+        """Returns the runs of trajectories in time order. Without agent numbers, each trajectory is an episode."""
         lengths, agents = trajectories.lengths, trajectories.agents
         begun, ended = trajectories.begun, trajectories.ended
         if agents is None or begun is None or ended is None:
@@ -49,19 +49,19 @@ class EpisodeRuns:
 
 
 _MOST_AGENTS = 1 << 20
-"""Agents that are remembered, sixteen times as many as one simulator may have of a behavior."""
+"""The most remembered agents, sixteen times the agents of a behavior that one simulator may have."""
 
 
 class EpisodeValues:
-    """A number for each agent whose episode goes on, or several: what was added up over it so far."""
+    """Values of each agent with a running episode: sums over the episode so far."""
 
     def __init__(self, size: int = 1) -> None:
-        """size: numbers of an agent."""
+        """size: number of values of an agent."""
         self._size = size
         self._values: dict[int, NDArray[np.float64]] = {}
 
     def before(self, runs: EpisodeRuns) -> NDArray[np.float64]:
-        """The values of the agents at the runs' first steps: zeros where an episode begins. Shape [R, size]."""
+        """Returns agents' values before the runs' first steps; zeros at the start of an episode. Shape [R, size]."""
         nothing = np.zeros(self._size)
         known = [self._values.get(agent, nothing) for agent in runs.agents.tolist()]
         values = np.array(known, np.float64).reshape(-1, self._size)
@@ -69,21 +69,21 @@ class EpisodeValues:
         return values
 
     def update(self, runs: EpisodeRuns, values: NDArray[np.float64]) -> None:
-        """Takes the values after the runs' last steps. Those of episodes that ended are forgotten. Shape [R, size]."""
+        """Stores the values after the runs' last steps. Values of ended episodes are dropped. Shape [R, size]."""
         for agent, ended, value in zip(runs.agents.tolist(), runs.ended.tolist(), values, strict=True):
             self._values.pop(agent, None)
             if not ended:
                 self._values[agent] = value
-        # Agents whose simulators left in mid-episode never end: those that were silent for longest are forgotten.
+        # Agents of simulators that left in mid-episode never end, so the oldest entries are dropped.
         while len(self._values) > _MOST_AGENTS:
             del self._values[next(iter(self._values))]
 
     def state_dict(self) -> dict[str, Any]:
-        """All values, and the numbers of their agents."""
+        """All values, with the numbers of their agents."""
         agents = sorted(self._values)
         return {"agents": agents, "values": [self._values[agent].tolist() for agent in agents]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there. Raises KeyError or ValueError where it does not fit."""
+        """Restores the state. Raises KeyError or ValueError if it does not fit."""
         values = np.array(state["values"], np.float64).reshape(-1, self._size)
         self._values = dict(zip(state["agents"], values, strict=True))

@@ -1,4 +1,4 @@
-"""Scores of frozen policies: which episodes count, and their statistics."""
+"""Scores of frozen policies: the counted episodes and their statistics."""
 
 from __future__ import annotations
 
@@ -16,37 +16,36 @@ from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
 LEAST_PATIENCE = 1000
-"""Ticks that groups may take to end after the agents, at least."""
+"""The least ticks that groups may take to end after the agents' episodes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Score:
-    """Returns of one behavior's episodes, raw. Printed, it is their statistics."""
+    """Unnormalized returns of one behavior's episodes. Its text form shows their statistics."""
 
     returns: tuple[float, ...]
-    """Returns of agents: each the sum of its own rewards."""
+    """Returns of agents, each the sum of the agent's own rewards."""
 
     lengths: tuple[int, ...]
-    """Decisions of the same episodes."""
+    """Decisions in the same episodes."""
 
     teams: tuple[int, ...]
-    """The team id of the agent in each of them."""
+    """Team id of the agent of each episode."""
 
     group_returns: tuple[float, ...] = ()
-    """Returns of groups: the group's reward and its members' own. Empty without groups."""
+    """Returns of groups: the group's rewards plus its members' own. Empty without groups."""
 
     group_teams: tuple[int, ...] = ()
-    """The team id of each group."""
+    """Team id of each group."""
 
     agent_indices: tuple[int, ...] = ()
-    """The index of each episode's agent in its group, from 0 on; −1 for agents of no group. As many as there are
-    episodes, or none."""
+    """The index of each episode's agent in its group, from 0; −1 without a group. Empty if indices are unknown."""
 
     members: tuple[MemberSpec, ...] = ()
-    """The behaviors of a heterogeneous group, whose agents these are; empty for one behavior."""
+    """The behaviors of the heterogeneous group of these agents; empty for one behavior."""
 
     cut: tuple[bool, ...] = ()
-    """Whether each episode was cut at a limit of steps (``max_episode_steps``), and its return is that until then."""
+    """Whether each episode was cut at a limit of steps (``max_episode_steps``), where its return ends."""
 
     def __repr__(self) -> str:
         numbers = {key: value for key, value in self.to_json().items() if isinstance(value, int | float)}
@@ -61,7 +60,7 @@ class Score:
 
     @property
     def num_cut(self) -> int:
-        """Episodes that were cut at a limit of steps."""
+        """Number of episodes that were cut at a limit of steps."""
         return sum(self.cut)
 
     @property
@@ -76,22 +75,24 @@ class Score:
 
     @property
     def mean_length(self) -> float | None:
-        """Decisions of an episode; None without episodes."""
+        """Mean decisions of an episode; None without episodes."""
         return _mean(self.lengths)
 
     @property
     def value(self) -> float | None:
-        """The one number to compare policies by: the mean of the returns that count, see ``counted_returns``."""
-        # The agents of a heterogeneous group have indices without a group, too.
+        """The number for comparing policies: the mean of the counted returns, see ``counted_returns``."""
+        # Agents of a heterogeneous group have indices even without a group.
         indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
         in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
         return _mean(counted_returns(np.array(self.returns), in_group, groups))
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``evaluate --json`` prints for a behavior: of all its sides, and if there are several,
-        under ``teams`` of each by its team id; ``cut_episodes`` is there where any was cut;
-        if its groups have several members, under ``places`` of each of those, and under ``members`` of each behavior
-        where several form a team."""
+        """Returns the object that ``evaluate --json`` prints for a behavior.
+
+        It has the statistics of all sides. With several sides, ``teams`` has the statistics of each by team id.
+        ``cut_episodes`` is present if an episode was cut. ``places`` has the statistics of each agent index, if groups
+        have several agents. ``members`` has those of each behavior, if several form a group.
+        """
         result: dict[str, Any] = {
             "episodes": len(self.returns),
             "mean_return": _mean(self.returns),
@@ -157,15 +158,15 @@ class Evaluation:
 
     behavior: str
     step: int
-    """Agent steps that the policy was trained for."""
+    """Agent steps at which the policy was saved."""
     wall_s: float
-    """Since the start of the run."""
+    """Seconds since the start of the run."""
     score: Score
     is_best: bool
-    """No policy of the run scored higher before."""
+    """Whether no earlier policy of the run scored higher."""
 
     def to_json(self) -> dict[str, Any]:
-        """One line of evaluations.jsonl."""
+        """Returns one line of evaluations.jsonl."""
         when = {"behavior": self.behavior, "step": self.step, "wall_s": round(self.wall_s, 3)}
         return {**when, **self.score.to_json(), "score": self.score.value, "best": self.is_best}
 
@@ -175,7 +176,7 @@ class EndedEpisode:
     """A counted episode of an agent that has ended."""
 
     number: int
-    """From 1 on, in the order in which episodes start."""
+    """Number of the episode in the order of starts, from 1."""
 
     team: int
 
@@ -183,16 +184,16 @@ class EndedEpisode:
     """The sum of the agent's own rewards."""
 
     length: int
-    """Decisions."""
+    """Number of decisions."""
 
     truncated: bool
-    """Whether a time limit or the like ended it, not the task."""
+    """Whether the episode was truncated, as by a time limit, instead of terminated."""
 
     cut: bool
-    """Whether that was a limit of steps of the trainer (``max_episode_steps``)."""
+    """Whether the trainer's limit of steps cut it (``max_episode_steps``)."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that ``play --json`` prints for an episode, in Gymnasium's words."""
+        """Returns the object that ``play --json`` prints for an episode, with Gymnasium's terms."""
         return {
             "episode": self.number,
             "team": self.team,
@@ -205,11 +206,10 @@ class EndedEpisode:
 
 
 class EpisodeLedger:
-    """Counts the first ``wanted`` episodes of agents that *start*, however long they take, and the episodes of
-    all groups that started before that number was reached.
+    """Counts the first ``wanted`` episodes of agents that *start*, and the group episodes that start in the same time.
 
-    Taking the first that *end* would favour short ones: twelve agents that fall at once would fill the list
-    before one that balances has come to its end.
+    Counting the first that *end* would favor short episodes: twelve agents that fall at once would fill the list
+    before the episode of one balancing agent ends.
     """
 
     def __init__(
@@ -222,15 +222,15 @@ class EpisodeLedger:
         """
         Args:
             wanted: the number of episodes to count.
-            members: the behaviors of a heterogeneous group, whose agents are observed; empty for one behavior.
-            on_end: called with each counted episode when it ends; None for nobody.
+            members: the behaviors of a heterogeneous group; empty for one behavior.
+            on_end: called with each counted episode at its end; None for no call.
         """
         self.wanted = wanted
         self.members = members
         self._on_end = on_end
         self._agents = AgentRows()
         self._episode = np.full(16, -1, np.int64)
-        """Number of the running episode of each row; −1 where none runs."""
+        """Number of the running episode of each row; −1 without a running episode."""
         self._started = 0
         self._returns = np.zeros(wanted)
         self._lengths, self._teams, self._agent_indices = np.zeros((3, wanted), np.int64)
@@ -239,14 +239,14 @@ class EpisodeLedger:
         self._groups = GroupReturns()
         self._groups_wanted = 0
         self._group_scores: dict[int, tuple[float, int]] = {}
-        """Return and team id of the groups' counted episodes that have ended, by number."""
+        """Return and team id of the ended episodes of groups, by number."""
         self._ticks = 0
         self._ticks_for_agents = 0
         """Ticks until the last counted episode of an agent ended."""
 
     @property
     def complete(self) -> bool:
-        """Whether every counted episode has ended, or there are groups that seem to have no end."""
+        """Whether every counted episode has ended, or only groups without an end are left."""
         if not self._ended.all():
             return False
         patience = max(LEAST_PATIENCE, 10 * self._ticks_for_agents)
@@ -254,20 +254,20 @@ class EpisodeLedger:
 
     @property
     def num_endless(self) -> int:
-        """Counted episodes of groups that have not ended."""
+        """Number of counted group episodes that have not ended."""
         return self._groups_wanted - len(self._group_scores)
 
     @property
     def num_ended(self) -> int:
-        """Counted episodes of agents that have ended."""
+        """Number of counted episodes of agents that have ended."""
         return int(np.count_nonzero(self._ended))
 
     def observe(
         self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
     ) -> None:
-        """Adds a tick's rewards to the running episodes; ends and starts them.
+        """Adds a tick's rewards to the running episodes, and ends and starts episodes.
 
-        cut: whether a limit ended the episode, by terminal row; None where it ended none.
+        cut: whether a limit of steps ended the episode, by terminal row; None if it ended none.
         """
         self._ticks += 1
         if not self._ended.all():

@@ -1,4 +1,4 @@
-"""Games of frozen players: which of them count, their results and their returns. NumPy only."""
+"""Games of frozen players: the counted games, their results and returns. NumPy only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unity_bridge.steps import StepBatch, join_batches
 DRAW = 0.5
 
 ALL_TEAMS = 0
-"""A side may be of several, and ids tell a simulator's agents apart."""
+"""A side may consist of several teams. Agent ids identify the agents of a simulator."""
 
 
 class _Game(NamedTuple):
@@ -28,24 +28,24 @@ class _Game(NamedTuple):
     length: int
     is_interrupted: bool
     is_cut: bool
-    """Whether it was interrupted by a limit of steps."""
+    """Whether a limit of steps interrupted it."""
 
 
 class GameLedger:
     """Counts the first ``wanted`` games of one side that *start*, however long they take.
 
-    A group plays one game, an agent without a group one for itself; it ends with the last of them. Its result is the
-    sign of the last rewards, their own and the group's: 1 won, ½ drawn, 0 lost. A game that is interrupted is a draw.
+    A group plays one game, which ends with its last agent. An agent without a group plays its own game. The result is
+    the sign of the last rewards, own and group: 1 won, ½ drawn, 0 lost. An interrupted game is a draw.
     """
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self._groups = GroupReturns()
         self._ended: dict[int, _Game] = {}
-        """The counted games that have ended, by number."""
+        """The ended games that count, by number."""
         self._ticks = 0
         self._began_at: list[int] = []
-        """The tick in which each game began, by number."""
+        """The start tick of each game, by number."""
 
     @property
     def complete(self) -> bool:
@@ -54,39 +54,39 @@ class GameLedger:
 
     @property
     def num_ended(self) -> int:
-        """Counted games that have ended."""
+        """Number of counted games that have ended."""
         return len(self._ended)
 
     @property
     def results(self) -> list[float]:
-        """Results of the games, in the order in which they began."""
+        """Results of the games, in the order of their starts."""
         return [game.result for game in self._in_order()]
 
     @property
     def returns(self) -> list[float]:
-        """Returns of the side's members and their group in each of the games; raw."""
+        """Returns of each game, summed over the side's members and their group; not normalized."""
         return [game.value for game in self._in_order()]
 
     @property
     def lengths(self) -> list[int]:
-        """Ticks of the side in each of the games."""
+        """Ticks of each game."""
         return [game.length for game in self._in_order()]
 
     @property
     def num_interrupted(self) -> int:
-        """Games that were interrupted, as by a time limit."""
+        """Number of interrupted games, as by a time limit."""
         return sum(game.is_interrupted for game in self._in_order())
 
     @property
     def num_cut(self) -> int:
-        """Games that were cut at a limit of steps, of those that were interrupted."""
+        """Number of interrupted games that a limit of steps cut."""
         return sum(game.is_cut for game in self._in_order())
 
     def observe(
         self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
     ) -> None:
-        """Takes in a tick of the side: see ``side_batch``. cut: as for ``EpisodeLedger.observe``."""
-        # An agent without a group is a group of its own, of a number that no simulator gives.
+        """Adds a tick of the side, see ``side_batch``. cut: as in ``EpisodeLedger.observe``."""
+        # An agent without a group gets its own group, with a number that no simulator sends.
         alone = batch.group_ids == 0
         batch = replace(batch, group_ids=np.where(alone, ~batch.agent_ids, batch.group_ids))
         self._ticks += 1
@@ -113,9 +113,9 @@ class GameLedger:
 
 
 def side_batch(batches: Sequence[StepBatch]) -> StepBatch:
-    """One batch of what several behaviors of a side got in one tick, without what they saw and may do.
+    """Joins one tick's batches of several behaviors of a side, without observations and action masks.
 
-    Agents of one group play one game then, whatever their behaviors.
+    So the agents of a group play one game, even if they have several behaviors.
     """
     if len(batches) == 1:
         return batches[0]

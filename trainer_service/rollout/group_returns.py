@@ -1,4 +1,4 @@
-"""Returns of groups' episodes, and results of games, from the messages of their members."""
+"""Returns of group episodes, and results of games, computed from the messages of group members."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NO_GROUP = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupEpisodes:
-    """Episodes of groups that ended in one tick."""
+    """Group episodes that ended in one tick."""
 
     numbers: NDArray[np.int64]
-    """In the order in which they began, over all groups, from 0. Shape [G]."""
+    """Numbers in the order of their starts, over all groups, from 0. Shape [G]."""
 
     returns: NDArray[np.float64]
-    """The group's reward and its members' own, summed over the episode; raw. Shape [G]."""
+    """The group's rewards plus its members' own, summed over the episode; not normalized. Shape [G]."""
 
     keys: NDArray[np.int64]
-    """By which the groups are known: ``agent_keys`` of their ids. Shape [G]."""
+    """Keys of the groups: ``agent_keys`` of their ids. Shape [G]."""
 
     def __len__(self) -> int:
         return len(self.returns)
@@ -36,38 +36,37 @@ _NONE = GroupEpisodes(np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0
 
 
 class GroupReturns:
-    """Adds up what each group earns, without a Python loop over agents or groups.
+    """Sums the rewards of each group, without a Python loop over agents or groups.
 
-    A group's episode begins when the first of its agents asks for an action and ends with the message in which
-    the last of those that live ends: agents that died before count, and so do those that joined later. Agents of
-    group 0 have none.
+    A group's episode begins when its first agent requests an action, and ends with the message in which its last
+    living agent ends. Agents that died earlier or joined later count too. Group 0 has no episodes.
 
-    Every member hears the whole reward of its group, in its own rows: it is counted once. The last report
-    is the most complete one, so members may decide at different ticks.
+    Every member receives the full group reward in its own rows, and it is counted once. The last report is the most
+    complete one, so members may decide at different ticks.
     """
 
     def __init__(self) -> None:
         self.begun = 0
-        """Episodes of groups that have begun so far."""
+        """Number of group episodes that have begun."""
         self._agents = AgentRows()
         self._groups = AgentRows()
         self._group_of = np.full(_FIRST_ROWS, _NO_GROUP, np.int64)
-        """The group's row of each agent's row."""
+        """The group's row of each agent row."""
         self._group_reward_of = np.zeros(_FIRST_ROWS)
         """The sum of group rewards that each agent has received."""
         self._group_reward = np.zeros(_FIRST_ROWS)
-        """The group's reward in its running episode. Here and below by the group's row."""
+        """The group's reward in its running episode. This and the following arrays are indexed by group rows."""
         self._own = np.zeros(_FIRST_ROWS)
-        """The sum of its members' own rewards."""
+        """The sum of the members' own rewards."""
         self._alive = np.zeros(_FIRST_ROWS, np.int64)
-        """Members that have not ended; 0 where no episode runs."""
+        """Number of living members; 0 without a running episode."""
         self._number = np.zeros(_FIRST_ROWS, np.int64)
         """The number of the running episode."""
         self._key = np.zeros(_FIRST_ROWS, np.int64)
-        """By which the simulator's group is found."""
+        """The key of the simulator's group."""
 
     def observe(self, simulator: int, team: int, batch: StepBatch) -> GroupEpisodes:
-        """Takes in a tick. Returns the episodes that it ends."""
+        """Adds a tick. Returns the episodes that it ends."""
         if not self._agents.capacity and not np.count_nonzero(batch.group_ids):
             return _NONE
         keys = agent_keys(batch.agent_ids, team)
@@ -91,13 +90,13 @@ class GroupReturns:
         return _joined(finished, left)
 
     def forget(self, simulator: int, keys: Keys) -> None:
-        """Forgets agents that are gone without an end. A group that has none left then has not ended either."""
+        """Forgets agents that vanished. A group without remaining agents has not ended either."""
         rows = self._agents.find(simulator, keys)
         self._leave(simulator, rows[rows >= 0])
         self._agents.release(simulator, keys)
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that left or begins anew: half an episode is worth nothing."""
+        """Forgets a simulator that left or was reset. Its unfinished episodes are dropped."""
         self._group_of[self._agents.drop(simulator)] = _NO_GROUP
         self._alive[self._groups.drop(simulator)] = 0
 
@@ -121,7 +120,7 @@ class GroupReturns:
         self._group_of[rows] = _NO_GROUP
         np.subtract.at(self._alive, groups, 1)
         over = np.unique(groups[self._alive[groups] == 0])
-        self._groups.release(simulator, self._key[over])  # a group may never come back
+        self._groups.release(simulator, self._key[over])  # the group may never return
         returns = self._own[over] + self._group_reward[over]
         return GroupEpisodes(self._number[over], returns, self._key[over])
 
@@ -131,7 +130,7 @@ class GroupReturns:
             setattr(self, name, with_room(getattr(self, name), self._agents.capacity))
         beginning = groups[self._alive[groups] == 0]
         if len(beginning):
-            # In the order of the message, so that numbers do not depend on which rows groups were given.
+            # In message order, so that numbers do not depend on the rows of groups.
             beginning = beginning[np.sort(np.unique(beginning, return_index=True)[1])]
             self._number[beginning] = np.arange(self.begun, self.begun + len(beginning))
             self.begun += len(beginning)
@@ -141,7 +140,7 @@ class GroupReturns:
         self._group_reward_of[rows] = self._group_reward[groups]
 
     def _rows_of_groups(self, simulator: int, keys: NDArray[np.int64]) -> Rows:
-        """Rows of groups, known or new; ``keys`` may repeat."""
+        """Returns the rows of groups, assigned if new. ``keys`` may repeat."""
         rows = self._groups.find(simulator, keys)
         if len(rows) == 0 or rows.min() >= 0:
             return rows
@@ -165,9 +164,10 @@ def _joined(first: GroupEpisodes, second: GroupEpisodes) -> GroupEpisodes:
 def counted_returns(
     own: NDArray[np.float64], in_group: NDArray[np.bool_], groups: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The returns that a behavior is judged by: those of its groups, and those of agents without a group.
+    """Returns the counted returns of a behavior: those of its groups, and of agents without a group.
 
-    own: of agents, [E]; in_group: whether each of them is of a group, [E]; groups: of groups, [G]. At most [E + G].
+    own: returns of agents, [E]. in_group: whether each agent is in a group, [E]. groups: returns of groups, [G]. At
+    most [E + G].
     """
     return np.concatenate([own[~in_group], groups])
 
@@ -175,19 +175,19 @@ def counted_returns(
 def game_results(
     batch: StepBatch, team: int, ended: NDArray[np.intp], ended_groups: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Results of the games that end with this tick: 1 won, ½ drawn, 0 lost, by the sign of the last rewards.
+    """Returns results of games that end with this tick: 1 won, ½ drawn, 0 lost, by the sign of the last rewards.
 
-    An agent without a group plays for itself. A group plays one game, which ends with the last of its members: the
-    rewards of those that end with it, their own and the group's, decide. Interrupted games have no result.
+    An agent without a group plays its own game. A group plays one game, which ends with its last members. The own and
+    group rewards of these last members decide. Interrupted games have no result.
 
     Args:
         batch: the tick.
         team: the team id of these agents.
-        ended: rows of the agents whose episode ends. Shape [E].
-        ended_groups: keys (see ``agent_keys``) of the groups that have no agents left. Shape [G].
+        ended: rows of agents whose episodes end. Shape [E].
+        ended_groups: keys (see ``agent_keys``) of groups without remaining agents. Shape [G].
 
     Returns:
-        First agents' results in the order of their rows, then groups'. At most [E + G].
+        The agents' results in row order, then the groups'. At most [E + G].
     """
     last = batch.rewards + batch.group_rewards
     alone = ended[(batch.group_ids[ended] == 0) & batch.terminated[ended]]

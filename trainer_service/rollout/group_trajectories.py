@@ -1,4 +1,4 @@
-"""Assembly of group trajectories: agents that acted together are handed out together."""
+"""Assembly of group trajectories: the trajectories of agents that acted together are returned together."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _ALONE = np.int64(1) << 62
 
 
 def group_keys(batch: StepBatch, team: int) -> Keys:
-    """Returns one number per row, equal for agents of one group; an agent of no group has its own. Shape [N]."""
+    """Returns one number per row, equal for agents of one group. An agent without a group has its own. Shape [N]."""
     alone = agent_keys(batch.agent_ids, team) | _ALONE
     return np.where(batch.group_ids != 0, agent_keys(batch.group_ids, team), alone)
 
 
 class GroupTrajectoryAssembler:
-    """Keeps segments back until those of the whole group are there.
+    """Keeps segments until those of the whole group are complete.
 
-    A group trajectory begins when its first agent comes and ends when its last one leaves, or when all segments are cut
-    at the horizon. An agent that dies early leaves a segment behind that waits here for the others': learners of
-    groups need to know what all agents did at the same time.
+    A group trajectory begins with its first agent, and ends when its last agent leaves or when all segments are cut at
+    the horizon. The segment of an agent that dies early is kept here until then, since learners of groups need the
+    simultaneous steps of all agents.
     """
 
     def __init__(self) -> None:
         self._groups = AgentRows()
         self._present = np.zeros(16, np.int64)
-        """The number of living agents in each group."""
+        """Number of living agents in each group."""
         self._group_of = np.full(16, -1, np.int64)
-        """The group of each agent's row; −1 where none lives."""
+        """The group of each agent row; −1 without a living agent."""
         self._waiting: dict[int, list[Trajectories]] = {}
-        """By group, the records that hold finished segments of it; maybe those of others too."""
+        """Records with finished segments, by group. A record may also hold segments of other groups."""
 
     def __getitem__(self, rows: Rows) -> Rows:
-        """The groups that these agents belong to."""
+        """The groups of these agents."""
         found: Rows = self._group_of[rows]
         return found
 
     def join(self, simulator: int, rows: Rows, keys: Keys) -> None:
-        """Marks agents that wait for an action as alive. rows: theirs; keys: their groups'. Shapes [M]."""
+        """Marks waiting agents as alive. rows: of the agents; keys: of their groups. Shapes [M]."""
         distinct, of_distinct = np.unique(keys, return_inverse=True)
         groups = self._groups.assign(simulator, distinct)[of_distinct]
         if self._groups.capacity > len(self._present):
@@ -56,14 +56,14 @@ class GroupTrajectoryAssembler:
         np.add.at(self._present, groups[new], 1)
 
     def moved(self, simulator: int, rows: Rows, keys: Keys) -> NDArray[np.bool_]:
-        """Tells which of these living agents belong to another group than before. Shape [M]."""
+        """Whether each of these living agents changed its group. Shape [M]."""
         known = rows < len(self._group_of)
         before = np.where(known, self._group_of[np.minimum(rows, len(self._group_of) - 1)], -1)
         others: NDArray[np.bool_] = (before >= 0) & (before != self._groups.find(simulator, keys))
         return others
 
     def leave(self, simulator: int, rows: Rows) -> Rows:
-        """Removes agents, and returns the groups that are empty now; other groups will get their numbers."""
+        """Removes agents. Returns the groups that are empty now, whose numbers will be reused."""
         rows = rows[rows < len(self._group_of)]
         rows = rows[self._group_of[rows] >= 0]
         groups = self._group_of[rows]
@@ -75,7 +75,7 @@ class GroupTrajectoryAssembler:
         return empty
 
     def complete(self, segments: Trajectories | None, finished: Rows) -> Trajectories | None:
-        """Takes new segments in, and gives out those of finished groups: whole group trajectories, numbered anew."""
+        """Adds new segments, and returns the group trajectories of finished groups, with new numbers."""
         out: list[Trajectories] = []
         if segments is not None:
             done = np.isin(_groups_of(segments), finished)
@@ -90,7 +90,7 @@ class GroupTrajectoryAssembler:
             for group in finished.tolist():
                 for kept in self._waiting.pop(group, ()):
                     ready.setdefault(id(kept), (kept, []))[1].append(group)
-            # One selection for all groups of a record: thousands of groups may have lost somebody at once.
+            # One selection for all groups of a record, since thousands of groups may have lost an agent at once.
             out += [kept.select(np.isin(_groups_of(kept), groups)) for kept, groups in ready.values()]
         return _numbered(out)
 
@@ -102,7 +102,7 @@ class GroupTrajectoryAssembler:
         self._group_of[have[have < len(self._group_of)]] = groups[have < len(self._group_of)]
 
     def drop(self, simulator: int) -> NDArray[np.int64]:
-        """Forgets a simulator's groups, and what waited for them. Returns the numbers of agents that had ended."""
+        """Forgets a simulator's groups and their segments. Returns the numbers of agents that had ended."""
         groups = self._groups.drop(simulator)
         known = groups[groups < len(self._present)]
         self._present[known] = 0
@@ -129,7 +129,7 @@ def _numbered(parts: Iterable[Trajectories]) -> Trajectories | None:
     parts = list(parts)
     if not parts:
         return None
-    # Parts of one group stay one group: their numbers are still those of the groups' rows.
+    # Parts of one group stay one group, since their numbers are still the rows of groups.
     return Trajectories.of_same_groups(parts)
 
 

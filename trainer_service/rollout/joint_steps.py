@@ -1,4 +1,4 @@
-"""Joint steps of groups: simultaneous steps of their agents, found in trajectories that lie agent by agent."""
+"""Joint steps of groups: simultaneous steps of agents, found in per-agent trajectories."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from unity_bridge.steps import as_floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointSteps:
-    """F joint steps of G group trajectories, in time within each group trajectory; n agents in a group.
+    """F joint steps of G group trajectories, in time order within each of them; n agents in a group.
 
-    A joint step is when agents of a group decided, or when what follows their last decision was seen. Where an agent
-    left and another got its index at once, there are two: one with the agent that decides, one with that which left. An
-    observation is referred to by a number: i for what was seen at step i (of S), S + p for the final observation of
-    trajectory p.
+    A joint step is a tick at which agents of a group decided, or at which a final observation arrived. If an agent
+    left and another got its index in the same tick, there are two joint steps: one with the deciding agent, one with
+    the agent that left. An observation number is i for the observation of step i (of S), S + p for the final
+    observation of trajectory p.
     """
 
     members: Integers
-    """Each agent's observation: a number as above, −1 where there was none. Shape [F, n]."""
+    """Number of each agent's observation, as above; −1 without an observation. Shape [F, n]."""
 
     steps: Integers
-    """The step that was decided at each agent index, −1 where none was. Shape [F, n]."""
+    """The step with the decision of each agent index; −1 without a decision. Shape [F, n]."""
 
     of_step: Integers
     """The joint step of each step. Shape [S]."""
@@ -36,7 +36,7 @@ class JointSteps:
     """The index of each step's agent. Shape [S]."""
 
     of_final: Integers
-    """The joint step of each trajectory's final observation; −1 where its episode was over. Shape [P]."""
+    """The joint step of each trajectory's final observation; −1 if its episode was over. Shape [P]."""
 
     agent_of_segment: Integers
     """The index of each trajectory's agent. Shape [P]."""
@@ -45,17 +45,16 @@ class JointSteps:
     """Each group trajectory's first joint step. Shape [G]."""
 
     lengths: Integers
-    """Joint steps with decisions of each group trajectory; they come first, and the one that follows, if any, last.
-    Shape [G]."""
+    """Joint steps with decisions in each group trajectory. They are first; a following one is last. Shape [G]."""
 
     last: Integers
-    """The joint step after its last decision, to bootstrap from; −1 where all was over. Shape [G]."""
+    """The joint step after the last decision, to bootstrap from; −1 if all episodes were over. Shape [G]."""
 
     def __len__(self) -> int:
         return len(self.members)
 
     def in_time(self) -> Integers:
-        """The joint steps with decisions, one group trajectory after the other. Shape [sum of lengths]."""
+        """The joint steps with decisions, group trajectory after group trajectory. Shape [sum of lengths]."""
         starts = np.repeat(self.first - (np.cumsum(self.lengths) - self.lengths), self.lengths)
         in_time: Integers = starts + np.arange(int(self.lengths.sum()))
         return in_time
@@ -65,11 +64,11 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     """Finds the joint steps of group trajectories.
 
     Args:
-        trajectories: complete group trajectories, as the assembler hands them out by group.
+        trajectories: complete group trajectories, as returned by an assembler with ``by_group``.
         num_agents: n, at least the largest agent index + 1.
 
     Raises:
-        ValueError: the trajectories know of no groups, or of larger ones.
+        ValueError: The trajectories have no group index, or a group is larger.
     """
     group_index = trajectories.group_index
     if group_index is None:
@@ -86,8 +85,8 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     groups = np.concatenate([group_of_step, group_index.groups[goes_on]])
     ticks = np.concatenate([group_index.ticks, group_index.final_ticks[goes_on]])
     decides = np.arange(len(groups)) < steps
-    # One number per joint step that sorts by group trajectory, then by time; odd ones are for those whose place was
-    # taken at once.
+    # One number per joint step, sorted by group trajectory, then by time. Odd numbers are for agents whose index was
+    # reused at once.
     start = ticks.min(initial=0)
     keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
     replaced = np.isin(keys[steps:] * num_agents + agents_left, keys[:steps] * num_agents + agent_of_step)
@@ -96,7 +95,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     unique_keys, at, joint_step = np.unique(keys, return_index=True, return_inverse=True)
     has_decisions = np.zeros(len(at), np.bool_)
     has_decisions[joint_step[decides]] = True
-    # Joint steps without decisions go to the end of their group trajectory: usually there is at most one, the last.
+    # Joint steps without decisions move to the end of their group trajectory. Usually there is at most one, the last.
     order = np.lexsort((ticks[at], ~has_decisions, groups[at]))
     at, has_decisions = at[order], has_decisions[order]
     position = np.argsort(order)
@@ -131,9 +130,10 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
 
 
 def split_group_trajectories(trajectories: Trajectories, num_agents: int, longest: int) -> Trajectories:
-    """Cuts group trajectories of more than ``longest`` joint steps, as if all of the group had been cut there.
+    """Cuts group trajectories of more than ``longest`` joint steps, at the same joint step for all agents.
 
-    Agents that come, leave and come again make them longer than any agent's segment. num_agents: see find_joint_steps.
+    Agents that leave and join again can make a group trajectory longer than any segment. num_agents: see
+    find_joint_steps.
     """
     group_index = trajectories.group_index
     if group_index is None or not _may_be_longer(group_index, trajectories.lengths, longest):
@@ -147,7 +147,7 @@ def split_group_trajectories(trajectories: Trajectories, num_agents: int, longes
     cut = np.append(source[1:] == source[:-1], False)
 
     def finals(of_segments: NDArray[Any], of_steps: NDArray[Any]) -> NDArray[Any]:
-        """The value after each part: that of the agent's next step, where it was cut."""
+        """Returns the value after each part. If the part was cut, it is the value of the agent's next step."""
         found, following = of_segments[source], of_steps[ends[cut]]
         if found.dtype != following.dtype:
             found, following = as_floats(found), as_floats(following)
@@ -174,7 +174,7 @@ def split_group_trajectories(trajectories: Trajectories, num_agents: int, longes
 
 
 def _may_be_longer(group_index: GroupIndex, lengths: Integers, longest: int) -> bool:
-    """Whether there were more ticks in one of the group trajectories."""
+    """Whether a group trajectory spans more ticks than ``longest``."""
     if not len(lengths):
         return False
     groups = np.repeat(group_index.groups, lengths)

@@ -1,4 +1,4 @@
-"""Selection of observations: a learner's part of a simulator's sensors, and agents' ids where it needs them."""
+"""Selection of observations: a learner's part of a simulator's sensors, with agent ids if it needs them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,31 @@ class ObservationSelector:
     """Selects a learner's sensors from a simulator's."""
 
     spec: BehaviorSpec
-    """Sensors and actions of agents as the learner gets them."""
+    """Sensors and actions of agents as the learner observes them."""
 
     kept_sensors: tuple[int, ...]
-    """The simulator's sensors that it sees, in order."""
+    """Numbers of the simulator's sensors that the learner observes, in order."""
 
     num_agents: int
-    """Length of the agents' ids, which come last; 0 where there are none."""
+    """Length of the agent ids, which come last; 0 without ids."""
 
     inputs: BehaviorSpec
-    """Inputs of an exported model: all of the simulator's sensors, the group's observations where they are asked for,
-    and the ids last."""
+    """Inputs of an exported model: all sensors of the simulator, the group's observations if used, and the ids last."""
 
     shows_group: bool
-    """Whether each agent is shown what everyone in its group sees, before the ids."""
+    """Whether each agent observes all agents of its group, before the ids."""
 
     @property
     def input_sensors(self) -> tuple[int, ...]:
-        """The numbers of those ``inputs`` that the learner sees, in its order."""
+        """Numbers of the ``inputs`` that the learner observes, in its order."""
         given = len(self.spec.observation_specs) - len(self.kept_sensors)
         size = len(self.inputs.observation_specs)
         return (*self.kept_sensors, *range(size - given, size))
 
     def batch(self, batch: StepBatch, agent_indices: NDArray[np.int64] | None) -> StepBatch:
-        """Returns a tick with the learner's sensors. agent_indices: each row's index in its group, [N]; for ids.
+        """Returns a tick with the learner's sensors. agent_indices: of each row in its group, for ids, [N].
 
-        Raises ValueError for an index that is not there.
+        Raises ValueError for an invalid index.
         """
         if self.num_agents and agent_indices is not None:
             groups, first = group_keys(batch, 0), batch.num_terminal
@@ -62,8 +61,8 @@ class ObservationSelector:
     ) -> list[Observation]:
         """Returns the learner's observations of N agents. observations: the simulator's sensors, [N, …] each.
 
-        agent_indices, groups: each row's index and group, [N]. Rows before the ``first`` are of episodes that ended:
-        they do not see the others, nor do the others see them. Raises ValueError for an index that is not there.
+        agent_indices, groups: each row's index and group, [N]. Rows before ``first`` belong to ended episodes: these
+        agents do not observe other agents, and are not observed. Raises ValueError for an invalid index.
         """
         seen = [observations[sensor] for sensor in self.kept_sensors]
         ids = one_hot_agent_ids(agent_indices, self.num_agents)
@@ -78,10 +77,10 @@ class ObservationSelector:
 def make_selector(
     spec: BehaviorSpec, *, with_state: bool, num_agents: int, shows_group: bool = False
 ) -> ObservationSelector:
-    """The selector of a learner that is shown the global state or not, and ids of a length or none (0).
+    """Makes a selector. with_state: whether it keeps the global state. num_agents: length of ids; 0 for none.
 
-    shows_group: whether it is shown what everyone in its group sees; needs ids, and sensors that are vectors. Raises
-    ValueError for others.
+    shows_group: whether agents observe their whole group. This needs ids and vector sensors. Raises ValueError for
+    other sensors.
     """
     sensors = spec.observation_specs
     kept_sensors = tuple(
@@ -123,7 +122,7 @@ def group_rows(
 
 
 def one_hot_agent_ids(agent_indices: NDArray[np.int64], num_agents: int) -> NDArray[np.float32]:
-    """Maps agent indices, [N], to one-hot rows, [N, num_agents]. Raises ValueError for an index that is not there."""
+    """Maps agent indices, [N], to one-hot rows, [N, num_agents]. Raises ValueError for an invalid index."""
     if len(agent_indices) and int(agent_indices.max()) >= num_agents:
         raise ValueError(
             f"a group of at least {int(agent_indices.max()) + 1} agents came, {num_agents} were expected"

@@ -1,4 +1,4 @@
-"""Recurrent states of agents, for policies that act and learn nothing. NumPy only."""
+"""Recurrent states of agents, for frozen policies. NumPy only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Memories = NDArray[np.float32]
 
 
 class RecurrentStates:
-    """The memory of each agent of each simulator: zeros when an episode begins, kept until it ends."""
+    """The memory of each agent of each simulator: zeros at the start of an episode, kept until its end."""
 
     def __init__(self, memory_size: int) -> None:
         self._agents = AgentRows()
@@ -36,5 +36,5 @@ class RecurrentStates:
         self._memories[rows] = memories
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew."""
+        """Forgets the agents of a simulator that was reset."""
         self._memories[self._agents.drop(simulator)] = 0.0

@@ -1,7 +1,7 @@
-"""Roles of sensors, which decide how a learner uses them.
+"""Roles of sensors, which define how a learner uses them.
 
-A simulator may give its sensors any names. One name has a meaning, ``global_state``, and is documented. The sensors
-that the trainer adds are told by a flag, so a simulator's sensor of the same name is an ordinary one.
+A simulator may give its sensors any names. Only the documented name ``global_state`` has a meaning. A flag marks the
+sensors that the trainer adds, so a simulator's sensor with the same name is an ordinary one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ class SensorRole(enum.Enum):
     """The role of a sensor for a learner."""
 
     OBSERVATION = "observation"
-    """An ordinary sensor of the simulator, which the agent sees."""
+    """An ordinary sensor of the simulator, which the agent observes."""
 
     GLOBAL_STATE = GLOBAL_STATE
-    """The simulator's global state for central critics, which agents must not see."""
+    """The simulator's global state for central critics, which agents must not observe."""
 
     AGENT_ID = "agent_id"
-    """The index of the agent in its group, as one-hot; added by the trainer."""
+    """The one-hot index of the agent in its group, added by the trainer."""
 
     TEAM_OBSERVATIONS = "team_observations"
-    """The group's observations, a block per agent, and in it one sensor after another; added by the trainer."""
+    """The group's observations, agent by agent and sensor by sensor, added by the trainer."""
 
     def added(self, size: int) -> ObservationSpec:
-        """A sensor of this role that the trainer adds: a vector."""
+        """Returns a sensor of this role, as the trainer adds it: a vector."""
         return ObservationSpec(self.value, (size,), added=True)
 
 
@@ -35,7 +35,7 @@ _ADDED = {SensorRole.AGENT_ID.value, SensorRole.TEAM_OBSERVATIONS.value}
 
 
 def role_of(sensor: ObservationSpec) -> SensorRole:
-    """The role of a sensor."""
+    """Returns the role of a sensor."""
     if sensor.added and sensor.name in _ADDED:
         return SensorRole(sensor.name)
     return SensorRole.GLOBAL_STATE if sensor.name == GLOBAL_STATE else SensorRole.OBSERVATION

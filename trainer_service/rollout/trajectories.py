@@ -1,4 +1,4 @@
-"""Finished segments of experience, and the store that keeps them until the next update."""
+"""Finished segments of experience, and the buffer that keeps them until the next update."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from unity_bridge.steps import Observation, join_observations
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupIndex:
-    """The index of steps that different agents took together: S steps of P trajectories of some group trajectories.
+    """The groups and ticks of steps that different agents took together: S steps of P trajectories.
 
-    Every group trajectory is complete: all that anyone of the group did in it is here.
+    Every group trajectory is complete: it includes all steps of all its agents.
     """
 
     ticks: NDArray[np.int64]
-    """When each step was decided: equal for those of a group trajectory that were decided together. Shape [S]."""
+    """Tick of each step's decision, equal for simultaneous decisions in a group trajectory. Shape [S]."""
 
     final_ticks: NDArray[np.int64]
-    """When each trajectory's final observation was seen, in the same count. Shape [P]."""
+    """Tick of each trajectory's final observation, in the same count. Shape [P]."""
 
     groups: NDArray[np.int64]
-    """The group trajectory that each trajectory is part of, numbered from 0. Shape [P]."""
+    """The group trajectory of each trajectory, numbered from 0. Shape [P]."""
 
     agent_indices: NDArray[np.int64]
     """The agent's index in its group, from 0. Shape [P]."""
@@ -35,7 +35,7 @@ class GroupIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trajectories:
-    """P trajectories laid end to end, S steps in all; each is one agent's unbroken steps in one episode."""
+    """P concatenated trajectories, S steps in total. Each has one agent's consecutive steps in one episode."""
 
     observations: tuple[Observation, ...]
     """Observations at each decision; one array per sensor. Shapes ``[S, *sensor shape]``."""
@@ -53,13 +53,13 @@ class Trajectories:
     """Joint log-probability of the action under the policy that chose it. Shape [S]."""
 
     memories: NDArray[np.float32]
-    """The agent's recurrent state when it decided. Shape [S, memory size]; a size of 0 without memory."""
+    """The agent's recurrent state at the decision. Shape [S, memory size]; a size of 0 without memory."""
 
     rewards: NDArray[np.float32]
-    """The agent's own reward for the action, in task units. Shape [S]."""
+    """The agent's own reward for the action, not normalized. Shape [S]."""
 
     group_rewards: NDArray[np.float32]
-    """Its group's reward for the same span. Shape [S]."""
+    """The group reward for the same span. Shape [S]."""
 
     lengths: NDArray[np.int64]
     """Steps of each trajectory; their sum is S. Shape [P]."""
@@ -74,19 +74,19 @@ class Trajectories:
     """Memories after the last step. Shape [P, memory size]."""
 
     terminated: NDArray[np.bool_]
-    """The task ended with the last step: nothing follows. Otherwise bootstrap. Shape [P]."""
+    """Whether the task ended with the last step. If not, bootstrap. Shape [P]."""
 
     group_index: GroupIndex | None = None
-    """Trajectories of agents that act in groups, for learners of groups."""
+    """Groups of the trajectories, for learners of groups."""
 
     ended: NDArray[np.bool_] | None = None
-    """The episode was over after the last step, terminated or not; otherwise it was only cut. Shape [P]."""
+    """Whether the episode ended with the last step, terminated or truncated; otherwise it was only cut. Shape [P]."""
 
     begun: NDArray[np.bool_] | None = None
-    """The episode began with the first step; otherwise an earlier trajectory was cut there. Shape [P]."""
+    """Whether the episode began with the first step; otherwise an earlier trajectory was cut there. Shape [P]."""
 
     agents: NDArray[np.int64] | None = None
-    """The agent's number: one for a whole episode, and different ones for agents that live at a time. Shape [P]."""
+    """The agent's number: constant over an episode, and unique among simultaneous agents. Shape [P]."""
 
     def __post_init__(self) -> None:
         if int(self.lengths.sum()) != len(self.rewards):
@@ -98,7 +98,7 @@ class Trajectories:
         return len(self.rewards)
 
     def select(self, segments: NDArray[np.bool_]) -> Trajectories:
-        """Returns some of the trajectories. segments: shape [P]."""
+        """Returns the selected trajectories. segments: shape [P]."""
         steps = np.repeat(segments, self.lengths)
 
         def part(name: str, kept: NDArray[np.bool_]) -> Any:
@@ -121,9 +121,9 @@ class Trajectories:
 
     @staticmethod
     def concatenate(parts: Sequence[Trajectories]) -> Trajectories:
-        """All trajectories of several records, in order. Needs at least one record.
+        """Concatenates the trajectories of several records, in order. Needs at least one record.
 
-        Group trajectories of different records are different ones.
+        Group trajectories of different records stay different.
         """
         if len(parts) == 1:
             return parts[0]
@@ -140,7 +140,7 @@ class Trajectories:
 
     @staticmethod
     def of_same_groups(parts: Sequence[Trajectories]) -> Trajectories:
-        """Joins records whose equal group numbers mean the same group; numbers groups as they come, from 0."""
+        """Joins records in which equal group numbers mean the same group. Renumbers groups in their order, from 0."""
         joined = parts[0] if len(parts) == 1 else _side_by_side(parts)
         if joined.group_index is None:
             raise ValueError("the records know of no groups")
@@ -204,16 +204,16 @@ class OnPolicyBuffer:
         self._steps += len(trajectories)
 
     def peek(self) -> Trajectories | None:
-        """Everything collected so far, left in place; None when there is nothing."""
+        """Returns all collected trajectories without removing them; None if there are none."""
         if not self._parts:
             return None
         self._parts = [Trajectories.concatenate(self._parts)]
         return self._parts[0]
 
     def drain(self) -> Trajectories:
-        """Everything collected, in order of arrival; the buffer is empty afterwards.
+        """Returns and removes all collected trajectories, in order of arrival.
 
-        Raises ValueError when nothing was collected.
+        Raises ValueError if there are none.
         """
         if not self._parts:
             raise ValueError("nothing was collected")
@@ -224,29 +224,29 @@ class OnPolicyBuffer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRanges:
-    """N runs of steps that follow each other, among S steps that lie end to end."""
+    """N runs of consecutive steps, among S concatenated steps."""
 
     starts: Integers
-    """First step of each. Shape [N]."""
+    """First step of each run. Shape [N]."""
 
     lengths: Integers
-    """Steps of each, at least one. Shape [N]."""
+    """Steps of each run, at least one. Shape [N]."""
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def select(self, order: Integers | slice) -> StepRanges:
-        """Returns some of them, in this order."""
+        """Returns the selected runs, in this order."""
         return StepRanges(self.starts[order], self.lengths[order])
 
     def steps(self) -> Integers:
-        """Numbers of all their steps, one run after the other. Shape [sum of lengths]."""
+        """Numbers of all their steps, run after run. Shape [sum of lengths]."""
         before = np.cumsum(self.lengths) - self.lengths
         steps: Integers = np.repeat(self.starts - before, self.lengths) + np.arange(self.lengths.sum())
         return steps
 
     def filled(self) -> NDArray[np.bool_]:
-        """Tells where there are steps when every run gets a row as long as the longest. Shape [N, L]."""
+        """Whether each cell is a step, if every run gets a row of the longest length L. Shape [N, L]."""
         filled: NDArray[np.bool_] = np.arange(self.lengths.max()) < self.lengths[:, None]
         return filled
 

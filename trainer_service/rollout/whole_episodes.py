@@ -1,4 +1,4 @@
-"""Whole episodes, gathered from ticks in which many agents act side by side. NumPy only."""
+"""Whole episodes, assembled from ticks in which many agents act at the same time. NumPy only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AgentObservations = tuple[Observation, ...]
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """An episode that is not over."""
+    """An unfinished episode."""
 
     seen: list[AgentObservations] = field(default_factory=list)
     actions: list[ActionBatch] = field(default_factory=list)
@@ -38,31 +38,31 @@ class _Running:
 
 
 class WholeEpisodes:
-    """Gathers the first ``wanted`` episodes that *start*, and hands out each when it has ended.
+    """Collects the first ``wanted`` episodes that *start*, and returns each at its end.
 
-    The first that *end* would be the short ones, and a recording of them would show what ends soon, not what is
-    good; ``EpisodeLedger`` counts in the same way.
+    The first episodes that *end* would be the short ones, and a recording of them would be biased. ``EpisodeLedger``
+    counts in the same way.
     """
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
         self.num_ended = 0
         self.num_cut = 0
-        """Of those, the ones that a limit ended."""
+        """Number of collected episodes that a limit of steps ended."""
         self._num_started = 0
         self._running: dict[tuple[int, int, int], _Running] = {}
 
     @property
     def complete(self) -> bool:
-        """Whether every wanted episode was handed out."""
+        """Whether every wanted episode was returned."""
         return self.num_ended == self.wanted
 
     def observe(
         self, simulator: int, team: int, batch: StepBatch, cut: NDArray[np.bool_] | None = None
     ) -> list[DemonstratedSegment]:
-        """Takes in what a tick says of earlier actions, and returns the episodes that it ended.
+        """Adds a tick's outcomes of earlier actions. Returns the episodes that it ended.
 
-        cut: whether a limit ended the episode, by terminal row; None where it ended none.
+        cut: whether a limit of steps ended the episode, by terminal row; None if it ended none.
         """
         ended = []
         for row, agent in enumerate(batch.agent_ids.tolist()):
@@ -85,7 +85,7 @@ class WholeEpisodes:
         return ended
 
     def acted(self, simulator: int, team: int, batch: StepBatch, actions: ActionBatch) -> None:
-        """Takes in the actions of the waiting agents, before the arrays are changed."""
+        """Adds copies of the waiting agents' actions, before the arrays change."""
         for row, agent in enumerate(batch.agent_ids[batch.num_terminal :].tolist()):
             running = self._running.get((simulator, team, agent))
             if running is not None:
@@ -98,5 +98,5 @@ class WholeEpisodes:
 
 
 def _observations_of(batch: StepBatch, row: int) -> AgentObservations:
-    """Returns a copy of a row: the batch must not stay for it, and a scene may use its arrays again."""
+    """Returns a copy of a row, so that the batch can be freed and a scene can reuse its arrays."""
     return tuple(sensor[row : row + 1].copy() for sensor in batch.observations)

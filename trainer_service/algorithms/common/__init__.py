@@ -1,1 +1,1 @@
-"""Parts that algorithms are made of; the algorithms themselves are one folder up."""
+"""Shared parts of the algorithms, which are one folder up."""

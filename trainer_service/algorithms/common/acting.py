@@ -1,4 +1,4 @@
-"""Acting: one forward pass from what agents see to the parameters of their actions, and a draw."""
+"""Acting: one forward pass from observations to action parameters, and a sample."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainer_service.rollout.assembler import Decisions
 from unity_bridge.steps import Observation
 
 ActionSampler = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor, Tensor]]
-"""A choice from distributions and what is allowed: continuous actions [M, C], choices [M, branches], ln π [M]."""
+"""Samples actions from distributions and action masks: continuous [M, C], discrete [M, branches], ln π [M]."""
 
 
 class ActorNetwork(Protocol):
-    """A network that gives the parameters of actions, with memory or without."""
+    """A network that computes action parameters, with or without memory."""
 
     memory_size: int
 
@@ -38,9 +38,9 @@ def sample_actions(
     device: torch.device,
     sample: ActionSampler,
 ) -> Decisions:
-    """Decides for M agents: one array [M, …] per sensor, bool [M, choices], and what they remember.
+    """Samples actions for M agents: one array [M, …] per sensor, bool [M, choices], and their memories.
 
-    A network without a critic changes only the policy's part of what they remember, which comes first.
+    A network without a critic changes only the policy's part of the memories, which comes first.
     """
     with torch.inference_mode():
         inputs = normalize([to_tensor(sensor, device) for sensor in observations])
@@ -55,17 +55,17 @@ def sample_actions(
 
 
 def to_tensor(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array as a tensor: on a CPU its own memory, elsewhere a copy."""
+    """Converts an array to a tensor: on a CPU it shares the array's memory, elsewhere it is a copy."""
     tensor = torch.from_numpy(array)
     return tensor if device.type == "cpu" else tensor.to(device)
 
 
 def to_array(tensor: Tensor) -> NDArray[Any]:
-    """A tensor without gradient as an array: from a CPU the tensor's own memory, else a copy."""
+    """Converts a tensor without gradient to an array: on a CPU it shares the tensor's memory, else it is a copy."""
     array: NDArray[Any] = (tensor if tensor.device.type == "cpu" else tensor.cpu()).numpy()
     return array
 
 
 def allowed_or_none(allowed: NDArray[np.bool_], device: torch.device) -> Tensor | None:
-    """The mask of allowed choices, bool [B, K]; None where nothing is forbidden, which is most often."""
+    """The action mask, bool [B, K]; None if all choices are allowed, which is the usual case."""
     return None if allowed.all() else to_tensor(allowed, device)

@@ -1,4 +1,4 @@
-"""The actor of a behavior: its policy network, and all else that a decision depends on."""
+"""The actor of a behavior: its policy network, normalizer and random stream."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _SQUASH_LIMIT, _ONE = np.float32(SQUASH_LIMIT), np.float32(1.0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActRequest:
-    """M agents that wait for a decision."""
+    """M agents that wait for an action."""
 
     observations: Sequence[Observation]
     """One array [M, *sensor shape] per sensor."""
 
     allowed_actions: NDArray[np.bool_]
-    """Whether a discrete action is allowed, branches side by side. Shape [M, sum of branches]."""
+    """Action mask of discrete actions, branches concatenated. Shape [M, sum of branches]."""
 
     memories: NDArray[np.float32]
-    """Recurrent state of each agent, zeros at an episode's start. Shape [M, memory size]; or the policy's part alone,
-    where nothing is learned from the decision."""
+    """Recurrent state of each agent, zeros at an episode's start. Shape [M, memory size], or the policy's part only,
+    if nothing is learned from the decision."""
 
     deterministic: bool = False
-    """Whether to return the likeliest action in place of a sampled one."""
+    """Whether to return the likeliest action instead of a sampled one."""
 
 
 class ActingNetwork(DecidingNetwork, Protocol):
@@ -56,9 +56,9 @@ class ActingNetwork(DecidingNetwork, Protocol):
 
 
 def clipped_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Continuous actions as the simulator gets them, clip(a, −3, 3)/3: a unit Gaussian's bulk covers [−1, 1].
+    """Continuous actions for the simulator, clip(a, −3, 3)/3: most of a unit Gaussian covers [−1, 1].
 
-    Exported models do the same (``PolicyNetwork.squash``). Shape kept.
+    Exported models compute the same (``PolicyNetwork.squash``). Shape kept.
     """
     if not continuous.shape[1]:
         return continuous
@@ -68,15 +68,15 @@ def clipped_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def bounded_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Continuous actions of a policy that keeps them in [−1, 1] itself: unchanged."""
+    """Returns continuous actions unchanged, for a policy with actions in [−1, 1]."""
     return continuous
 
 
 class Actor:
-    """Decides for the agents of a behavior: network, normalizer, exploration and a random stream.
+    """Computes the actions of a behavior's agents: network, normalizer, exploration and a random stream.
 
-    Learners, rollout workers, self-play, ``Policy`` and exported models use the same one. With the same weights, the
-    same stream and the same requests it makes the same decisions.
+    Learners, rollout workers, self-play, ``Policy`` and exported models use it. With the same weights, random stream
+    and requests, it returns the same actions.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class Actor:
     ) -> None:
         """
         Args:
-            network: decides; on the device.
-            normalizer: observations go through it before the network.
-            stream: the random stream that actions are drawn from.
+            network: the policy, on the device.
+            normalizer: normalizes observations before the network.
+            stream: the random stream of sampled actions.
             device: of network and normalizer.
             exploration: added while ``explores``; None samples from the policy only.
-            env_actions: maps continuous actions [M, C] to those that the simulator gets.
+            env_actions: maps continuous actions [M, C] to the simulator's actions.
             model: makes the network of a model file.
-            exported: the network of a model file, where it is only a part of ``network``.
-            parameters: those of ``network`` and of nothing else, for faster decisions of an MLP policy.
-            own_actions: 1 where the agent of an index has a continuous action, [agents of a group, C], if some lack
-                any; agent ids are the last sensor then.
+            exported: the network of a model file, if it is only a part of ``network``.
+            parameters: exactly those of ``network``, for faster decisions of an MLP policy.
+            own_actions: 1 if the agent of an index has a continuous action, [agents of a group, C], if some agents
+                lack actions. Then agent ids are the last sensor.
         """
         self.network = network
         self.normalizer = normalizer
@@ -113,7 +113,7 @@ class Actor:
         self.device = device
         self.exploration = exploration or Exploration()
         self.explores = False
-        """Whether exploration is added to decisions that are not deterministic: while it learns."""
+        """Whether exploration is added to actions that are not deterministic. True during learning."""
         self._env_actions = env_actions
         self._model = model
         self._exported = cast(ActorNetwork, network if exported is None else exported)
@@ -122,11 +122,11 @@ class Actor:
 
     @property
     def memory_size(self) -> int:
-        """Floats that an agent carries from one decision to the next: the network's, then the exploration's."""
+        """Floats of an agent's memory between decisions: the network's, then the exploration's."""
         return self.network.memory_size + self.exploration.memory_size
 
     def act(self, request: ActRequest) -> Decisions:
-        """Decides for M agents in one forward pass."""
+        """Computes the actions of M agents in one forward pass."""
         if self.fast is not None and not request.deterministic:
             decisions = self.fast.act(request.observations, request.allowed_actions, request.memories)
             if decisions is not None:
@@ -157,22 +157,22 @@ class Actor:
 
     @cached_property
     def fast(self) -> MlpActor | None:
-        """The same decisions with fewer calls, for an MLP policy without exploration.
+        """A faster actor with the same decisions, for an MLP policy without exploration.
 
-        It is made at the first decision, when all parameters are where they stay.
+        It is created at the first decision, when all parameters have their final addresses.
         """
         if self._parameters is None or type(self.exploration) is not Exploration:
             return None
         return actor_for(cast(nn.Module, self.network), self._parameters, self.normalizer, self.stream)
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """The continuous actions as the simulator gets them. Shape [M, continuous size]."""
+        """Returns the continuous actions for the simulator. Shape [M, continuous size]."""
         return self._env_actions(decisions.continuous_actions)
 
     def values(self, observations: Sequence[Observation]) -> NDArray[np.float32] | None:
-        """The value of each agent's state by the policy's own network, [M]; None where it has none, or a memory.
+        """Returns values of agents' states by the policy's network, [M]; None if it has no values, or has memory.
 
-        That is the critic's value of the first reward signal, or the value of the best action.
+        The value is the critic's for the first reward signal, or the value of the best action.
         """
         if self.network.memory_size:
             return None
@@ -189,7 +189,7 @@ class Actor:
         self.normalizer.update([to_tensor(sensor, self.device) for sensor in trajectories.observations])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that decisions depend on but the random stream: tensors and plain Python only, not copied."""
+        """The state of decisions without the random stream: tensors and plain Python values only, not copied."""
         return {
             "network": cast(nn.Module, self.network).state_dict(),
             "normalizer": self.normalizer.state_dict(),
@@ -198,9 +198,9 @@ class Actor:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], seed: int) -> None:
-        """Decides as the actor of that state does, with draws from a stream of this seed.
+        """Restores an actor's state, with a new random stream of this seed.
 
-        Raises KeyError or RuntimeError where it does not fit.
+        Raises KeyError or RuntimeError if it does not fit.
         """
         cast(nn.Module, self.network).load_state_dict(state["network"])
         self.normalizer.load_state_dict(state["normalizer"])
@@ -209,17 +209,17 @@ class Actor:
         self.stream.manual_seed(seed)
 
     def policy_network(self) -> PolicyNetwork:
-        """A copy of normalizer and policy as they are now, without exploration: the network of a model file."""
+        """Returns a copy of the present normalizer and policy, without exploration: the network of a model file."""
         return self._model(self.normalizer, self._exported)
 
     def weights(self) -> dict[str, Any]:
-        """A copy of the weights of a ``frozen`` actor: those of the policy as it is now, without a critic."""
+        """Returns a copy of the present weights for a ``frozen`` actor, without the critic's."""
         return _without_critic(self.policy_network()).state_dict()
 
     def frozen(self, stream: torch.Generator) -> Actor:
-        """An actor with a copy of the policy as it is now, without critic and exploration.
+        """Returns an actor with a copy of the present policy, without critic and exploration.
 
-        Its network has the policy's part of a memory alone; the rest of what agents remember stays as it is.
+        Its network has only the policy's part of a memory. The rest of agents' memories stays unchanged.
         """
         policy = _without_critic(self.policy_network()).to(self.device)
         actor = copy.copy(self)
@@ -230,13 +230,13 @@ class Actor:
         return actor
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Decides with these from now on: ``weights`` of the actor that this one is a frozen copy of."""
+        """Loads ``weights`` of the actor that this one is a frozen copy of."""
         parts = {"normalizer": self.normalizer, "network": cast(nn.Module, self.network)}
         nn.ModuleDict(parts).load_state_dict(weights)
 
 
 def _without_critic(policy: PolicyNetwork) -> PolicyNetwork:
-    """The policy, less what only learning needs."""
+    """Returns the policy without the parts for learning."""
     if isinstance(policy.network, ActorCritic):
         policy.network.critic = None
     return policy

@@ -1,4 +1,4 @@
-"""The earlier place of ``Learner`` and its ``Compute``, for plugins of interface 1."""
+"""The earlier module of ``Learner`` and its ``Compute``, for plugins of interface 1."""
 
 from trainer_service.algorithms.common.learner import Compute, Metrics
 

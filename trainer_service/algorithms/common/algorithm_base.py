@@ -1,6 +1,6 @@
-"""Learners of plugins that were written for interface 1, in which a learner decides itself and has no actor.
+"""Learners of plugins for interface 1, in which a learner acts itself and has no actor.
 
-This version takes them still, with a warning.
+This version still supports them, with a warning.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class AlgorithmBase(ABC):
     _acting: torch.Generator
 
     def prepare(self, step: int) -> None:  # noqa: B027  # most have nothing to read
-        """Does nothing: there is nothing to read."""
+        """Does nothing: there are no files to read."""
 
     def env_actions(self, decisions: Decisions) -> NDArray[np.float32]:
-        """The continuous actions as the simulator gets them, clip(a, −3, 3)/3."""
+        """Returns the continuous actions for the simulator, clip(a, −3, 3)/3."""
         return clipped_actions(decisions.continuous_actions)
 
     def update_normalizer(self, trajectories: Trajectories) -> None:  # noqa: B027  # not all have one
@@ -46,18 +46,18 @@ class AlgorithmBase(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """The state that a continued run needs."""
+        """The state for resuming a run."""
 
     @abstractmethod
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer only."""
+        """Loads networks and normalizer only."""
 
     def acting_state(self) -> dict[str, Any]:
-        """All of its state."""
+        """The whole state."""
         return self.state_dict()
 
     def load_acting_state(self, state: Mapping[str, Any], seed: int) -> None:
-        """Acts with these weights, and draws from a stream of that seed."""
+        """Loads the weights, with a new random stream of this seed."""
         self.load_weights(state)
         self._acting.manual_seed(seed)
 
@@ -71,7 +71,7 @@ class AlgorithmBase(ABC):
 
 
 class _AlgorithmActor(Actor):
-    """The acting of a learner of interface 1."""
+    """The actor of a learner of interface 1."""
 
     def __init__(self, algorithm: Any, device: torch.device) -> None:
         self._algorithm = algorithm
@@ -122,7 +122,7 @@ class _AlgorithmActor(Actor):
 
 
 class AlgorithmLearner(Learner):
-    """A learner of interface 1 as a ``Learner``."""
+    """Adapts a learner of interface 1 to ``Learner``."""
 
     def __init__(self, algorithm: Any, device: torch.device) -> None:
         _warn_of(type(algorithm).__name__)
@@ -168,7 +168,7 @@ class AlgorithmLearner(Learner):
 
 @cache
 def _warn_of(name: str) -> None:
-    """Warns once of a class, however many learners of it are made."""
+    """Warns once per class, for any number of its learners."""
     _logger.warning(
         "%s has the plugin interface 1, which the next version does not take; expected a class derived from Learner "
         "with an actor (docs/plugins.md).",

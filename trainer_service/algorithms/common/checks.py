@@ -1,4 +1,4 @@
-"""Checks that a learner can do what it is asked to, before anything starts."""
+"""Checks that a learner supports its settings and its behavior, before anything starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = TypeVar("Kind", bound=Hyperparameters)
 
 
 def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
-    """The hyperparameters in their type. Raises ValueError where they are another learner's."""
+    """Returns the hyperparameters in their type. Raises ValueError if they are another learner's."""
     hyper = settings.hyperparameters
     if not isinstance(hyper, kind):
         raise ValueError(f"{settings.trainer_type} was given the settings of {type(hyper).__name__}")
@@ -20,7 +20,7 @@ def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
 
 
 def require_discrete(name: str, actions: ActionSpec) -> None:
-    """Raises ValueError where actions are not choices alone."""
+    """Raises ValueError if any action is not discrete."""
     if actions.continuous_size:
         raise ValueError(
             f"{name} needs discrete actions; the behavior has {actions.continuous_size} continuous"
@@ -28,7 +28,7 @@ def require_discrete(name: str, actions: ActionSpec) -> None:
 
 
 def require_continuous(name: str, actions: ActionSpec) -> None:
-    """Raises ValueError where actions are not numbers alone."""
+    """Raises ValueError if any action is not continuous."""
     if actions.discrete_branches or not actions.continuous_size:
         raise ValueError(
             f"{name} needs continuous actions alone; the behavior has {actions.continuous_size} "
@@ -37,7 +37,7 @@ def require_continuous(name: str, actions: ActionSpec) -> None:
 
 
 def require_actions(settings: TrainerSettings, actions: ActionSpec) -> None:
-    """Raises ValueError where there is nothing to decide and the learner cannot do without."""
+    """Raises ValueError if there are no actions and the learner requires some."""
     none = not actions.continuous_size and not actions.discrete_size
     if none and settings.hyperparameters.needs_actions:
         raise ValueError(f"{settings.trainer_type} needs actions to learn; the behavior has none")

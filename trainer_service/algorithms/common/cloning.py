@@ -1,4 +1,4 @@
-"""Behavioral cloning beside reinforcement learning: supervised steps of a policy towards what was demonstrated."""
+"""Behavioral cloning beside reinforcement learning: supervised steps of a policy towards demonstrated actions."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from unity_bridge.specs import BehaviorSpec
 
 _EPOCHS = 3
 _MARGIN = 0.8
-"""How much more a demonstrated choice is to be worth than any other, as in Hester et al. 2018 (arXiv:1704.03732)."""
+"""Margin of a demonstrated choice's value over other choices, as in Hester et al. 2018 (arXiv:1704.03732)."""
 
 Noise = Callable[[Tensor], Tensor]
-"""Draws of deviation 1 in the shape of what it is given."""
+"""Returns draws of standard deviation 1 in the shape of its argument."""
 
 CloningLoss = Callable[[ActionParameters, DemonstratedSteps, Noise], Tensor]
-"""How far the actions of B agents are from those demonstrated, a scalar that a gradient can be taken of."""
+"""Returns the differentiable loss of B agents' actions for demonstrated ones, a scalar."""
 
 
 class ImitationScore(NamedTuple):
     """Means over demonstrated steps."""
 
     loss: float
-    """The loss of the policy's likeliest actions: of continuous ones, the squared error of their means."""
+    """The loss of the policy's likeliest actions. For continuous actions, the squared error of their means."""
 
     accuracy: float | None
-    """The share of discrete actions that are the policy's likeliest ones; None without discrete actions."""
+    """The share of discrete actions that are the policy's likeliest. None without discrete actions."""
 
 
 class ClonedHeads(Protocol):
-    """Action heads that say how far their numbers are from demonstrated ones."""
+    """Action heads that compute the error of continuous actions."""
 
     branches: Sequence[int]
 
@@ -59,7 +59,7 @@ class ClonedHeads(Protocol):
 
 
 def action_loss(heads: ClonedHeads) -> CloningLoss:
-    """The loss of policies: the squared error of numbers, and the cross-entropy of choices."""
+    """The loss of policies: the squared error of continuous actions, and the cross-entropy of discrete ones."""
 
     def loss(parameters: ActionParameters, steps: DemonstratedSteps, noise: Noise) -> Tensor:
         branches, choices = heads.branches, steps.discrete_actions
@@ -71,7 +71,7 @@ def action_loss(heads: ClonedHeads) -> CloningLoss:
 
 
 def margin_loss(branches: Sequence[int]) -> CloningLoss:
-    """The loss of action values: demonstrated choices are to be worth more than any others, by a margin."""
+    """The loss of action values: demonstrated choices should have the largest value, by a margin."""
 
     def loss(parameters: ActionParameters, steps: DemonstratedSteps, noise: Noise) -> Tensor:
         choices = _among_all(steps.discrete_actions, branches)
@@ -81,7 +81,7 @@ def margin_loss(branches: Sequence[int]) -> CloningLoss:
 
 
 def _likeliest(parameters: ActionParameters) -> ActionParameters:
-    """Parameters whose continuous actions do not deviate from their mean."""
+    """Parameters with a zero deviation of continuous actions."""
     return parameters._replace(log_sigma=torch.full_like(parameters.log_sigma, -torch.inf))
 
 
@@ -100,10 +100,10 @@ def make_cloning(
     parameters: FlatParameters,
     normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
 ) -> BehavioralCloning | None:
-    """Learning from demonstrations beside rewards, where the settings ask for it; else None.
+    """Makes the behavioral cloning of the settings; None without it.
 
-    spec: what an agent sees itself and can do; network: that of the imitators, and parameters: its own, perhaps
-    among others; normalize: what observations go through before the network.
+    spec: an agent's own sensors and actions. network: of the imitators. parameters: of the network, optionally with
+    others. normalize: normalizes observations before the network.
     """
     wanted = settings.behavioral_cloning
     if wanted is None:
@@ -114,11 +114,11 @@ def make_cloning(
 
 
 class BehavioralCloning:
-    """Supervised learning that brings executed actions closer to the demonstrated ones, by an Adam of its own.
+    """Supervised learning of demonstrated actions, with its own Adam.
 
-    A policy with memory learns from sequences. Each starts from what the policy would remember there, which is
-    worked out anew for every pass over the demonstrations. Recordings do not say who of a group acted: where agents
-    have actors of their own, or are told apart by their ids, all of them learn from all that was demonstrated.
+    A policy with memory learns from sequences. Each starts with the policy's memory at that step, which is computed
+    anew for every pass over the demonstrations. Recordings do not identify the agents of a group. So if agents have
+    separate actors or ids, all of them learn from all demonstrations.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class BehavioralCloning:
         parameters: FlatParameters,
         normalize: Callable[[Sequence[Tensor]], Sequence[Tensor]],
     ) -> None:
-        """All arguments as ``make_cloning`` has them."""
+        """All arguments as in ``make_cloning``."""
         self._settings = wanted
         hyper, memory = settings.hyperparameters, settings.network_settings.memory
         self._learning_rate = hyper.learning_rate * self._settings.strength
@@ -142,7 +142,7 @@ class BehavioralCloning:
         self._sequences_per_batch = max(
             (self._settings.batch_size or hyper.batch_size) // self._sequence_length, 1
         )
-        """Sequences of one gradient step; without memory a step is a sequence."""
+        """Sequences of one gradient step. Without memory, each step is a sequence."""
         self._imitators = imitators
         self._loss = loss
         self._parameters = parameters
@@ -155,17 +155,17 @@ class BehavioralCloning:
         self._generator = random_stream(compute.seed + 3)
         self.demonstrations = DemonstrationStore(self._settings.demo_path, spec)
         self.leaves_deviation = False
-        """Whether only the mean of continuous actions is learned. Their deviation is then free for reinforcement
-        learning, which explores by it; without rewards beside it the loss would let it vanish."""
+        """Whether only the mean of continuous actions is learned. Then reinforcement learning controls the deviation,
+        which explores; without rewards, the loss would make the deviation vanish."""
         self._memories: Tensor | None = None
-        """Memories of all imitators before each sequence, side by side. Shape [sequences, imitators · memory size]."""
+        """Memories of all imitators before each sequence, concatenated. Shape [sequences, imitators · memory size]."""
         self._steps_since_refresh = 0
-        """Steps learned from since these were worked out."""
+        """Learned steps since the memories were computed."""
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes over the demonstrations, or over as many of their steps as one update takes.
+        """Makes ``num_epoch`` passes over the demonstrations, or over the number of steps for one update.
 
-        ``step`` places the schedule; once that is over nothing happens any more.
+        step: position in the schedule. After its end, nothing is learned.
         """
         rate = self._learning_rate_at(step)
         if self.has_faded_out(step) or not rate:
@@ -180,7 +180,7 @@ class BehavioralCloning:
         return {"Losses/Pretraining Loss": float(self._shard.add_up(torch.stack(losses).mean()))}
 
     def has_faded_out(self, step: int) -> bool:
-        """Whether cloning is over at this step, so that demonstrations are of no use any more."""
+        """Whether the schedule of cloning has ended at this step, so that demonstrations are not needed."""
         return self._settings.has_faded_out(step)
 
     def _learning_rate_at(self, step: int) -> float:
@@ -190,7 +190,7 @@ class BehavioralCloning:
         return scheduled("linear", self._learning_rate, FINAL_LEARNING_RATE, step, steps)
 
     def _minibatches(self, sequences: int) -> Iterator[NDArray[np.int64]]:
-        """Sequences of each minibatch by number, in random order; the remainder is a smaller one of its own."""
+        """Numbers of the sequences of each minibatch, in random order. The remainder is a smaller minibatch."""
         order = torch.randperm(sequences, generator=self._generator).numpy()
         if self._settings.samples_per_update:
             order = order[: max(self._settings.samples_per_update // self._sequence_length, 1)]
@@ -200,7 +200,7 @@ class BehavioralCloning:
     def _learn(
         self, demonstrations: Demonstrations, sequences: StepRanges, chosen: NDArray[np.int64], rate: float
     ) -> Tensor:
-        """One gradient step. Returns the loss; of several learner ranks, this one's addend of it."""
+        """Makes one gradient step. Returns the loss; with several learner ranks, this rank's addend of it."""
         memories = self._starting_memories(demonstrations, sequences)
         own, part = self._shard.part_of_sequences(sequences.lengths[chosen])
         noise = partial(self._shard.normal, part=part, generator=self._generator)
@@ -220,7 +220,7 @@ class BehavioralCloning:
         chosen: NDArray[np.int64],
         memories: Tensor | None,
     ) -> tuple[DemonstratedSteps, list[ActionParameters]]:
-        """The steps of some sequences, and what each imitator decides there. memories: before every sequence."""
+        """Returns the steps of some sequences, and each imitator's actions there. memories: before every sequence."""
         batch = sequences.select(chosen)
         steps = demonstrations.take(torch.from_numpy(batch.steps()), self._device)
         seen = self._normalize(steps.observations)
@@ -252,7 +252,7 @@ class BehavioralCloning:
         return ImitationScore(loss, accuracy if self._branches else None)
 
     def _score(self, parameters: ActionParameters, steps: DemonstratedSteps) -> tuple[Tensor, Tensor]:
-        """Loss and accuracy of one imitator; without discrete actions the accuracy means nothing."""
+        """Returns loss and accuracy of one imitator. Without discrete actions, the accuracy is arbitrary."""
         loss = self._loss(_likeliest(parameters), steps, torch.zeros_like)
         if not self._branches:
             return loss, torch.zeros_like(loss)
@@ -265,14 +265,14 @@ class BehavioralCloning:
         self._parameters.reduce_gradient(share)
         if self._max_grad_norm is not None:
             self._parameters.clip_gradient(self._max_grad_norm)
-        # What the loss does not depend on has no gradient, and Adam leaves it where it is.
+        # Parameters that the loss does not depend on have no gradient, and Adam does not change them.
         self._optimizer.step(rate)
 
     def _starting_memories(self, demonstrations: Demonstrations, sequences: StepRanges) -> Tensor | None:
-        """Memories of the policy before each sequence, at most one pass old; None without memory."""
+        """Returns the policy's memories before each sequence, at most one pass old; None without memory."""
         if self._imitators[0].memory is None:
             return None
-        # Other demonstrations than when the run was saved, perhaps: then what was noted there is of no use.
+        # The demonstrations may have changed since the run was saved. Then the saved memories are useless.
         noted = 0 if self._memories is None else len(self._memories)
         if (
             self._memories is None
@@ -285,14 +285,14 @@ class BehavioralCloning:
 
     @torch.no_grad()
     def _recompute_memories(self, demonstrations: Demonstrations, sequences: int) -> Tensor:
-        """Memories of all imitators where sequences begin: they go through all episodes from their starts."""
+        """Computes all imitators' memories before each sequence, from the starts of all episodes."""
         found = [self._memories_of(imitator, demonstrations, sequences) for imitator in self._imitators]
         return torch.cat(found, dim=1)
 
     def _memories_of(self, imitator: Imitator, demonstrations: Demonstrations, sequences: int) -> Tensor:
-        """One imitator's memories where sequences begin, found by going through all episodes side by side."""
+        """Computes one imitator's memories before each sequence, for all episodes at once."""
         memory = imitator.memory
-        assert memory is not None  # asked before
+        assert memory is not None  # checked before
         features = self._features(imitator, demonstrations)
         lengths = torch.from_numpy(demonstrations.lengths).to(self._device)
         starts = lengths.cumsum(0) - lengths
@@ -308,14 +308,14 @@ class BehavioralCloning:
         return noted
 
     def _features(self, imitator: Imitator, demonstrations: Demonstrations) -> Tensor:
-        """Features that enter the memory at each step. Shape [S, hidden_units]."""
+        """Features before the memory at each step. Shape [S, hidden_units]."""
         chunks = in_chunks(len(demonstrations), self._chunk)
         everything = torch.arange(len(demonstrations))
         taken = (demonstrations.take(everything[chunk], self._device).observations for chunk in chunks)
         return torch.cat([imitator.encode(self._normalize(seen)) for seen in taken])
 
     def state_dict(self) -> dict[str, Any]:
-        """Optimizer, random stream and memories: everything but the demonstrations."""
+        """Optimizer, random stream and memories: the whole state except the demonstrations."""
         return {
             "optimizer": self._optimizer.state_dict(),
             "drawing": self._generator.get_state(),
@@ -324,7 +324,7 @@ class BehavioralCloning:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with ``state_dict``'s result. Raises KeyError or RuntimeError where it does not fit."""
+        """Restores ``state_dict``'s result. Raises KeyError or RuntimeError if it does not fit."""
         self._optimizer.load_state_dict(state["optimizer"])
         restore_streams({"drawing": self._generator}, state)
         memories = state["memories"]

@@ -1,4 +1,4 @@
-"""Exploration of learners from a replay buffer: ε-greedy choices, and noise on continuous actions."""
+"""Exploration of learners from a replay buffer: ε-greedy actions, and noise on continuous actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainer_service.rollout.trajectories import Trajectories
 
 
 class ActionHeads(Protocol):
-    """Action heads: they turn a network's outputs into likeliest or sampled actions."""
+    """Action heads, which map a network's outputs to likeliest or sampled actions."""
 
     @property
     def branches(self) -> Sequence[int]: ...
@@ -40,24 +40,24 @@ class ActionHeads(Protocol):
 
 
 class Exploration:
-    """Exploration of a stochastic policy, and the interface of the others: it adds nothing to the samples."""
+    """Exploration of a stochastic policy, which adds nothing to samples; also the interface of other classes."""
 
     memory_size = 0
-    """Floats that an agent carries from one decision to the next for it."""
+    """Floats of the exploration in an agent's memory between decisions."""
 
     def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
-        """How actions are chosen from distributions while it learns."""
+        """Returns the sampler of actions during learning."""
         return partial(heads.sample, generator=generator)
 
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
-        """Decisions with exploration added, while it learns."""
+        """Returns decisions with added exploration, during learning."""
         return decisions
 
     def record(self, trajectories: Trajectories) -> None:
-        """Counts experience in."""
+        """Counts new experience."""
 
     def metrics(self) -> dict[str, float]:
-        """How much is explored now, by tag."""
+        """The present amount of exploration, by tag."""
         return {}
 
     def state_dict(self) -> dict[str, int]:
@@ -65,11 +65,11 @@ class Exploration:
         return {}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continues from there. Raises KeyError where it is no such count."""
+        """Restores the counts. Raises KeyError if they are missing."""
 
 
 class EpsilonGreedy(Exploration):
-    """ε-greedy choices. ε falls linearly, over agent steps or over agents' finished episodes."""
+    """ε-greedy actions. ε decreases linearly, over agent steps or over agents' finished episodes."""
 
     def __init__(self, settings: ActionValueSettings) -> None:
         self._settings = settings
@@ -77,7 +77,7 @@ class EpsilonGreedy(Exploration):
 
     @property
     def epsilon(self) -> float:
-        """Share of random actions now."""
+        """The present probability of a random action."""
         settings = self._settings
         count = self._counts[settings.exploration_unit]
         return scheduled(
@@ -89,7 +89,7 @@ class EpsilonGreedy(Exploration):
         )
 
     def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
-        """How actions are chosen from values: the best, or now and then any."""
+        """Returns the sampler of the best actions, replaced by random ones with probability ε."""
         return partial(self.sample_actions, heads, generator)
 
     def sample_actions(
@@ -103,17 +103,17 @@ class EpsilonGreedy(Exploration):
         continuous, best, log_probs = heads.most_likely(parameters, allowed)
         if allowed is None:
             allowed = torch.ones_like(parameters.logits, dtype=torch.bool)
-        # Off policy, the probability of an action is not needed.
+        # Off-policy learners do not need the probability of an action.
         return continuous, exploring(best, allowed, self.epsilon, generator, heads.branches), log_probs
 
     def record(self, trajectories: Trajectories) -> None:
-        """Counts experience in."""
+        """Counts new experience."""
         self._counts["steps"] += len(trajectories)
         if trajectories.ended is not None:
             self._counts["episodes"] += int(np.count_nonzero(trajectories.ended))
 
     def metrics(self) -> dict[str, float]:
-        """How much is explored now, by tag."""
+        """The present amount of exploration, by tag."""
         return {"Policy/Exploration Rate": self.epsilon}
 
     def state_dict(self) -> dict[str, int]:
@@ -121,23 +121,23 @@ class EpsilonGreedy(Exploration):
         return dict(self._counts)
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continues from there. Raises KeyError where it is no such count."""
+        """Restores the counts. Raises KeyError if they are missing."""
         self._counts = {unit: int(state[unit]) for unit in self._counts}
 
 
 class UniformMixture(Exploration):
-    """Categorical policies mixed with the uniform one: (1 − ε) π + ε/K, of one discrete branch."""
+    """Categorical policies mixed with the uniform policy: (1 − ε) π + ε/K, for one discrete branch."""
 
     def __init__(self, settings: COMASettings, *, greedy: bool) -> None:
-        """greedy: never explores."""
+        """greedy: whether to disable exploration."""
         self._settings = settings
         self._greedy = greedy
         self._env_steps = 0
-        """Agent steps recorded over the whole run."""
+        """Agent steps recorded in the whole run."""
 
     @property
     def epsilon(self) -> float:
-        """The probability of a random action now."""
+        """The present probability of a random action."""
         if self._greedy:
             return 0.0
         settings = self._settings
@@ -150,7 +150,7 @@ class UniformMixture(Exploration):
         )
 
     def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
-        """Samples from the mixture, whose log-probabilities are those of the actions."""
+        """Returns the sampler of the mixture, with its log-probabilities of the actions."""
 
         def sample(parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
             log_probs = dist.masked_log_softmax(parameters.logits, allowed, heads.branches)
@@ -161,7 +161,7 @@ class UniformMixture(Exploration):
         return sample
 
     def record(self, trajectories: Trajectories) -> None:
-        """Counts experience in."""
+        """Counts new experience."""
         self._env_steps += len(trajectories)
 
     def state_dict(self) -> dict[str, int]:
@@ -169,29 +169,29 @@ class UniformMixture(Exploration):
         return {"steps": self._env_steps}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continues from there. Raises KeyError where it is no such count."""
+        """Restores the counts. Raises KeyError if they are missing."""
         self._env_steps = int(state["steps"])
 
 
 class ActionNoise(Exploration):
-    """Noise that falls with agent steps, after a time in which actions are uniform.
+    """Noise that decreases with agent steps, after a period of uniform actions.
 
-    The state of a process that drifts belongs to an agent and its episode. So it is part of the agent's memory: it
-    begins at 0 with an episode, whichever row of a batch the agent is.
+    The state of a process with drift belongs to an agent and its episode. So it is part of the agent's memory, and
+    starts at 0 in each episode.
     """
 
     def __init__(self, settings: NoiseSettings, size: int, uniform_until: int) -> None:
-        """size: numbers of an action. uniform_until: agent steps for which actions are uniform in [−1, 1]."""
+        """size: number of continuous actions. uniform_until: agent steps with uniform actions in [−1, 1]."""
         self._settings = settings
         self._size = size
         self._uniform_until = uniform_until
         self.env_steps = 0
-        """Agent steps recorded over the whole run."""
+        """Agent steps recorded in the whole run."""
         self.memory_size = size if settings.noise == "ou" else 0
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise now."""
+        """The present standard deviation of the noise."""
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
         return scheduled(
@@ -199,9 +199,10 @@ class ActionNoise(Exploration):
         )
 
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
-        """Adds noise to the numbers of actions, which stay in [−1, 1], and to what agents remember of it.
+        """Adds noise to continuous actions, which stay in [−1, 1], and updates its state in agents' memories.
 
-        Of their memories, [M, …], the last ``memory_size`` columns are the noise's; with none it is drawn afresh.
+        The last ``memory_size`` columns of memories, [M, …], are the noise's. Without such columns, noise is
+        independent.
         """
         actions = torch.from_numpy(decisions.continuous_actions)
         if self.env_steps < self._uniform_until:
@@ -216,11 +217,11 @@ class ActionNoise(Exploration):
         return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))
 
     def record(self, trajectories: Trajectories) -> None:
-        """Counts experience in."""
+        """Counts new experience."""
         self.env_steps += len(trajectories)
 
     def metrics(self) -> dict[str, float]:
-        """How much is explored now, by tag; nothing where actions have no numbers."""
+        """The present amount of exploration, by tag; empty without continuous actions."""
         return {"Policy/Exploration Noise": self.deviation} if self._size else {}
 
     def state_dict(self) -> dict[str, int]:
@@ -228,5 +229,5 @@ class ActionNoise(Exploration):
         return {"steps": self.env_steps}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continues from there. Raises KeyError where it is no such count."""
+        """Restores the counts. Raises KeyError if they are missing."""
         self.env_steps = int(state["steps"])

@@ -1,4 +1,4 @@
-"""The interface of every learner, as the behavior that owns it uses it."""
+"""The interface of every learner, as used by its behavior."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainer_service.replay.hindsight import GoalTask
 from trainer_service.rollout.trajectories import Trajectories
 
 Metrics = Mapping[str, float]
-"""Scalars of one update, by the tag under which ML-Agents users look for them."""
+"""Scalars of one update, by the tags of ML-Agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Compute:
     device: torch.device
     seed: int
     progress: Callable[[int, int], None] = lambda minibatch, of: None
-    """Called before every minibatch of a long update, with its number from 0 and how many there are."""
+    """Called before every minibatch of a long update, with its number from 0 and the number of minibatches."""
     decoupled: bool = False
-    """Whether rollouts may be of an older policy than the present one, so that learners on policy correct for it
+    """Whether rollouts may be of an older policy than the present one, so that on-policy learners must correct for it
     (see ``ops.losses.importance_weights``)."""
     shard: Shard = SINGLE_RANK
-    """The part of each minibatch that this process computes."""
+    """This process's part of each minibatch."""
     behavior: str = ""
-    """The behavior's name, for the log; empty where nothing is to be logged."""
+    """The behavior's name for the log; empty without logging."""
     precision: Precision = "float32"
     """The precision in which policies and critics encode pictures."""
     goal_task: GoalTask | None = None
@@ -42,59 +42,59 @@ class Compute:
 
 
 class Learner(ABC):
-    """A behavior's actor, the experience that it waits to learn from, and the rule by which it learns.
+    """A behavior's actor, the collected experience, and the learning rule.
 
-    States hold tensors and plain Python only. With equal states, equal experience and equal seeds, updates are equal.
+    States contain tensors and plain Python values only. With equal states, experience and seeds, updates are equal.
     """
 
     actor: Actor
-    """Decides for the behavior's agents with the newest weights."""
+    """Computes actions of the behavior's agents with the newest weights."""
 
     horizon: int
-    """Steps after which the learner takes a trajectory that has not come to its end."""
+    """The most steps of a trajectory. Longer episodes are cut."""
 
     schedule_lead: int = 0
-    """Agent steps that the next update's ``step`` is ahead of the behavior's own, as environment steps place it."""
+    """Difference between the next update's ``step`` and the behavior's own, from the budget of environment steps."""
 
     def prepare(self, step: int) -> None:
-        """Begins to learn at ``step``: exploration is on, and files are read that it learns from. Raises UserError."""
+        """Starts learning at ``step``: enables exploration, reads files such as demonstrations. Raises UserError."""
         self.actor.explores = True
 
     @abstractmethod
     def record(self, trajectories: Trajectories) -> None:
-        """Adds finished experience, also to the statistics of the actor's normalizer."""
+        """Adds finished experience, and updates the statistics of the actor's normalizer."""
 
     @abstractmethod
     def ready(self) -> bool:
         """Whether there is enough experience for an update."""
 
     def collected(self) -> tuple[int, int] | None:
-        """Steps that wait for the next update, and how many it takes; None where updates do not wait for steps."""
+        """Steps collected for the next update, and the steps that it needs; None if updates do not wait for steps."""
         return None
 
     @abstractmethod
     def update(self, step: int) -> Metrics:
-        """Learns from the experience. ``step`` places the schedules."""
+        """Makes an update. step: position in the schedules."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """The state that a continued run needs, without the replay buffer."""
+        """The state for resuming a run, without the replay buffer."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result. Raises KeyError, ValueError or RuntimeError where it does not fit."""
+        """Restores ``state_dict``'s result. Raises KeyError, ValueError or RuntimeError if it does not fit."""
 
     @abstractmethod
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer only, to start a new run from them."""
+        """Loads networks and normalizer only, for a new run."""
 
     def replay_state(self) -> Mapping[str, NDArray[Any]] | None:
-        """The replay buffer, too large for ``state_dict``; None where there is none or it shall not be saved."""
+        """The replay buffer, which is too large for ``state_dict``; None if there is none or it is not saved."""
         return None
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with ``replay_state``'s result, after ``load_state_dict``.
+        """Restores ``replay_state``'s result, after ``load_state_dict``.
 
-        Raises KeyError or ValueError where it does not fit.
+        Raises KeyError or ValueError if it does not fit.
         """
         raise ValueError(f"{type(self).__name__} keeps no experience")

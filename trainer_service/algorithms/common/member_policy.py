@@ -24,31 +24,31 @@ from unity_bridge.specs import BehaviorSpec, MemberSpec, ObservationSpec
 
 
 class GroupMember:
-    """One member of a heterogeneous group, for using its policy outside of the group."""
+    """One member of a heterogeneous group, for using its policy without the group."""
 
     def __init__(self, selector: ObservationSelector, number: int, hyper: Hyperparameters) -> None:
         """selector: of the group's learner; number: of the member; hyper: the group's hyperparameters."""
         self.member: MemberSpec = selector.spec.members[number]
         self.number = number
         self.num_agents = self.member.num_agents if _tells_agents_apart(self.member, hyper) else 0
-        """Length of the agents' indices among those of this member; 0 where its policy does not need them."""
+        """Length of the agent indices within this member; 0 if its policy does not need them."""
         self.first_index = selector.spec.agent_members.index(number)
-        """The index in the group of its first agent."""
+        """The group index of its first agent."""
         self._selector = selector
 
     @property
     def spec(self) -> BehaviorSpec:
-        """What its agents see and do."""
+        """Sensors and actions of its agents."""
         return BehaviorSpec(self.member.observation_specs, self.member.action_spec)
 
     @property
     def inputs(self) -> BehaviorSpec:
-        """Inputs of a model of its policy: its own sensors, what everyone sees where it is shown, and the index."""
+        """Inputs of a model of its policy: its own sensors, the group's observations if used, and the index."""
         return replace(self.spec, observation_specs=(*self.member.observation_specs, *self._added))
 
     @property
     def _added(self) -> tuple[ObservationSpec, ...]:
-        """Sensors that the learner is given beside the simulator's, as far as the member's policy needs them."""
+        """The sensors that the trainer adds for the member's policy."""
         sensors = self._selector.inputs.observation_specs
         ids = int(self._selector.num_agents > 0)
         shared = sensors[len(sensors) - ids - int(self._selector.shows_group) : len(sensors) - ids]
@@ -56,9 +56,9 @@ class GroupMember:
         return (*shared, *own)
 
     def group_indices(self, agent_indices: NDArray[np.int64] | None, rows: int) -> NDArray[np.int64]:
-        """The indices in the group of agents of this member. agent_indices: among themselves, [M].
+        """Returns group indices of this member's agents. agent_indices: within the member, [M].
 
-        Raises ValueError for indices that are not there.
+        Raises ValueError for invalid indices.
         """
         if agent_indices is None:
             return np.full(rows, self.first_index, np.int64)
@@ -71,15 +71,15 @@ class GroupMember:
         return agent_indices + self.first_index
 
     def network(self, group: PolicyNetwork) -> MemberPolicyNetwork:
-        """The member's part of a group's policy, from ``inputs`` to the member's actions."""
+        """Returns the member's part of a group's policy, from ``inputs`` to the member's actions."""
         return MemberPolicyNetwork(group, self, self._selector)
 
 
 class MemberPolicyNetwork(nn.Module):
-    """The part of a group's policy that one member acts with, ready to be traced."""
+    """One member's part of a group's policy, ready to be traced."""
 
     places: Tensor
-    """One-hot: where each index of the member stands in the group. [the member's agents, the group's]"""
+    """One-hot group index of each index within the member. [the member's agents, the group's]"""
 
     def __init__(self, group: PolicyNetwork, member: GroupMember, selector: ObservationSelector) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class MemberPolicyNetwork(nn.Module):
         self._shapes = [sensor.shape for sensor in sensors[:simulators]]
         own = member_sensors(sensors[:simulators], member.member)
         self._own = {sensor: place for place, sensor in enumerate(own)}
-        """The member's number of each of the group's sensors that it has."""
+        """The member's number of each group sensor that it has."""
         self._added = added
         self._shows_index = selector.num_agents > 0
         self._takes_index = member.num_agents > 0
@@ -106,25 +106,25 @@ class MemberPolicyNetwork(nn.Module):
         self._choices = list(zip(starts, own_actions.discrete_branches, strict=True))
 
     def forward(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """observations: as the member's ``inputs``, one [B, *sensor shape] per sensor."""
+        """Computes action parameters. observations: the member's ``inputs``, one [B, *sensor shape] per sensor."""
         return self._own_actions(self.team.forward(self._padded(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """One step with memory, [B, memory_size]: parameters of the actions, and what is remembered next."""
+        """One step with memory, [B, memory_size]: returns parameters of the actions, and the next memories."""
         parameters, memories = self.team.step(self._padded(observations), memories)
         return self._own_actions(parameters), memories
 
     def continuous_actions(self, parameters: ActionParameters) -> tuple[Tensor, Tensor]:
-        """Continuous actions as they go over the wire: drawn, and likeliest. Shapes [B, C]."""
+        """Continuous actions for the simulator: sampled, and likeliest. Shapes [B, C]."""
         return self.team.continuous_actions(parameters)
 
     def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Choices in one branch: drawn, and likeliest. logits: masked, [B, K]. Returns int64 [B, 1]."""
+        """Choices in one branch: sampled, and likeliest. logits: masked, [B, K]. Returns int64 [B, 1]."""
         return self.team.discrete_actions(logits)
 
     def _padded(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """The group's sensors, with zeros for those that the member does not have."""
-        # Products, where filling would be clearer: inference engines know them all.
+        """The group's sensors, with zeros for sensors that the member lacks."""
+        # Products instead of filling, since every inference engine supports them.
         nothing = observations[0].flatten(1)[:, :1] * 0.0
         padded = [
             observations[self._own[sensor]] if sensor in self._own else _zeros(nothing, shape)
@@ -146,16 +146,16 @@ class MemberPolicyNetwork(nn.Module):
 
 
 ExportedNetwork = PolicyNetwork | MemberPolicyNetwork
-"""A policy as a model file holds it."""
+"""A policy for a model file."""
 
 ExportModel = Callable[[ExportedNetwork, BehaviorSpec, Path], None]
-"""Writes a policy with the spec of its inputs as a model file. Raises UserError where it cannot."""
+"""Writes a policy with the spec of its inputs to a model file. Raises UserError if that fails."""
 
 
 def models_of(
     network: PolicyNetwork, behavior: str, selector: ObservationSelector, hyper: Hyperparameters
 ) -> dict[str, tuple[ExportedNetwork, BehaviorSpec]]:
-    """The models of a policy and their input specs, by behavior: one, or one for each member of a group."""
+    """Returns the models of a policy and their input specs, by behavior: one, or one for each member of a group."""
     if not selector.spec.members:
         return {behavior: (network, selector.inputs)}
     members = [GroupMember(selector, number, hyper) for number in range(len(selector.spec.members))]
@@ -163,7 +163,7 @@ def models_of(
 
 
 def _tells_agents_apart(member: MemberSpec, hyper: Hyperparameters) -> bool:
-    """Whether the policy of a member's agents depends on which of them acts."""
+    """Whether the policy of a member distinguishes its agents."""
     shares = isinstance(hyper, GroupSettings) and hyper.sharing == "group" and not hyper.agent_ids
     return member.num_agents > 1 and hyper.needs_agent_index and (hyper.communicates or not shares)
 

@@ -1,4 +1,4 @@
-"""The sensors that each trainer type sees of its simulators."""
+"""The sensors that each trainer type uses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
 
 MAX_UNASKED_GROUP_SIZE = 256
-"""Agents of a group that networks are made for at most, where no ``group_size`` is set."""
+"""The largest group size for networks if ``group_size`` is not set."""
 
 
 def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
-    """Settings for groups of the size that was seen, where none was set.
+    """Returns settings for groups of this size, if the settings have none.
 
-    Raises UserError for groups that are larger than networks are made for unasked.
+    Raises UserError for groups above ``MAX_UNASKED_GROUP_SIZE``.
     """
     hyper = settings.hyperparameters
     sized = hyper.with_group_size(group)
@@ -34,14 +34,14 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
 
 
 def with_sharing(settings: TrainerSettings, spec: BehaviorSpec) -> TrainerSettings:
-    """Settings that say which agents share networks, for a heterogeneous group or for one behavior."""
+    """Returns settings with the sharing of networks, for a heterogeneous group or one behavior."""
     hyper = settings.hyperparameters
     decided = hyper.with_sharing(team=bool(spec.members))
     return settings if decided is hyper else settings.model_copy(update={"hyperparameters": decided})
 
 
 def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSelector:
-    """Which sensors the learner gets. Raises ValueError where one is missing that its settings need, or agents do."""
+    """Returns the selector of the learner's sensors. Raises ValueError if the settings or agents lack a sensor."""
     hyper = settings.hyperparameters
     states = sensors_of(spec, SensorRole.GLOBAL_STATE)
     if states and len(states) == len(spec.observation_specs):
@@ -58,7 +58,7 @@ def selector_for(spec: BehaviorSpec, settings: TrainerSettings) -> ObservationSe
 
 
 def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]:
-    """Sensors that an actor decides from: never the global state, and ids only where it serves several agents."""
+    """Sensors of an actor: never the global state, and ids only if it serves several agents."""
     sees_ids = hyper.agent_ids and hyper.sharing != "none"
     return sensors_except(
         spec, {SensorRole.GLOBAL_STATE} if sees_ids else {SensorRole.GLOBAL_STATE, SensorRole.AGENT_ID}
@@ -66,17 +66,17 @@ def actor_sensors(spec: BehaviorSpec, hyper: GroupOnPolicySettings) -> list[int]
 
 
 def sensors_except(spec: BehaviorSpec, hidden: Container[SensorRole]) -> list[int]:
-    """Numbers of the sensors that have other roles."""
+    """Numbers of the sensors with other roles."""
     return [i for i, sensor in enumerate(spec.observation_specs) if role_of(sensor) not in hidden]
 
 
 def sensors_of(spec: BehaviorSpec, role: SensorRole) -> list[int]:
-    """Numbers of the sensors that have a role."""
+    """Numbers of the sensors with this role."""
     return [i for i, sensor in enumerate(spec.observation_specs) if role_of(sensor) is role]
 
 
 def with_sensors(spec: BehaviorSpec, sensors: Sequence[int]) -> BehaviorSpec:
-    """The behavior with only these of its sensors."""
+    """Returns the behavior with only these sensors."""
     return replace(spec, observation_specs=tuple(spec.observation_specs[i] for i in sensors))
 
 

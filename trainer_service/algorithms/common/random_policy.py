@@ -1,7 +1,7 @@
-"""A policy that acts at random and learns nothing: what every learner should beat.
+"""A policy that acts at random and learns nothing: a baseline for every learner.
 
-Choices are uniform among the allowed ones, numbers uniform in [−1, 1]. Its likeliest action is random too, since none
-is likelier than another.
+Discrete actions are uniform among the allowed choices, continuous actions uniform in [−1, 1]. Its likeliest action is
+random too, since all are equally likely.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RandomPolicy(Learner):
         self.horizon = settings.time_horizon
 
     def record(self, trajectories: Trajectories) -> None:
-        """Forgets the trajectories."""
+        """Discards the trajectories."""
 
     def ready(self) -> bool:
         """False: it never learns."""
@@ -51,7 +51,7 @@ class RandomPolicy(Learner):
         return {"acting": self.actor.stream.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with that random stream."""
+        """Restores the random stream."""
         restore_streams({"acting": self.actor.stream}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

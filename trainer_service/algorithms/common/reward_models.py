@@ -1,4 +1,4 @@
-"""Reward signals by their names, in the order of the value heads that belong to them; and cloning beside them."""
+"""Reward signals by name, in the order of their value heads, with behavioral cloning."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from unity_bridge.specs import BehaviorSpec
 def make_reward_sources(
     spec: BehaviorSpec, settings: TrainerSettings, device: torch.device, shard: Shard = SINGLE_RANK
 ) -> list[RewardSource]:
-    """The reward sources that the settings ask for, in their order. They see pictures in single precision."""
+    """Makes the reward sources of the settings, in their order. They encode pictures in single precision."""
     signals = settings.reward_signals.items()
     with pictures_in("float32"):
         return [make_reward_source(name, spec, signal, device, shard) for name, signal in signals]
 
 
 def names(sources: Sequence[RewardSource]) -> list[str]:
-    """Names of the reward sources, as checkpoints hold them."""
+    """Names of the reward sources, for checkpoints."""
     return [source.name for source in sources]
 
 
 def names_in_checkpoint(state: Mapping[str, Any]) -> list[str]:
-    """Names in a checkpoint; one that does not say was made when there was only one."""
+    """Names in a checkpoint. Checkpoints without names are of versions with a single signal."""
     names: list[str] = state.get("signals", ["extrinsic"])
     return names
 
 
 def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
-    """Raises ValueError where a checkpoint is of other reward signals, or has them in another order."""
+    """Raises ValueError if a checkpoint has other reward signals, or another order."""
     ours, theirs = names(sources), names_in_checkpoint(state)
     if theirs != ours:
         raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
@@ -49,7 +49,7 @@ def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, An
 def read_demonstrations(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, step: int
 ) -> None:
-    """Reads demonstrations where something is still learned from them. Raises UserError where they are no good."""
+    """Reads demonstrations that are still used for learning. Raises UserError if they are invalid."""
     stores = [source.demonstrations for source in sources if source.demonstrations is not None]
     if cloning is not None and not cloning.has_faded_out(step):
         stores.append(cloning.demonstrations)
@@ -57,7 +57,7 @@ def read_demonstrations(
 
 
 def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | None) -> dict[str, Any]:
-    """The state of reward sources and cloning that a continued run needs."""
+    """The state of reward sources and cloning for resuming a run."""
     states = {source.name: source.state_dict() for source in sources}
     return {
         "signals": names(sources),
@@ -69,10 +69,10 @@ def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | Non
 def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
-    """Continues with the state of equal reward signals. Cloning that the state does not know of begins anew."""
+    """Restores the state of equal reward signals. Cloning that is not in the state starts anew."""
     known = state.get("rewards", {})
     for source in sources:
-        # A scale of returns begins anew where the run had none.
+        # A reward scale that is not in the state starts anew.
         if source.learns or source.name in known:
             source.load_state_dict(known[source.name])
     if cloning is not None and state.get("cloning") is not None:
@@ -80,7 +80,7 @@ def load_state_dict(
 
 
 def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
-    """Takes the weights of reward models by their names: one that the state does not know begins anew."""
+    """Loads the weights of reward models by name. A model that is not in the state starts anew."""
     known = state.get("rewards", {})
     for source in sources:
         if source.name in known:
@@ -96,7 +96,7 @@ def update(
     generator: torch.Generator,
     shard: Shard = SINGLE_RANK,
 ) -> dict[str, float]:
-    """Lets reward models learn from a rollout. Returns the means of their statistics."""
+    """Updates reward models with a rollout. Returns means of their statistics."""
     if not sources:
         return {}
     parts: dict[str, list[Tensor]] = defaultdict(list)
@@ -113,5 +113,5 @@ def update(
 
 
 def mean_statistics(parts: Mapping[str, Sequence[Tensor]], shard: Shard) -> dict[str, float]:
-    """Means of statistics over gradient steps, by tag. parts: what each step of this rank added to them."""
+    """Returns means of statistics over gradient steps, by tag. parts: this rank's addends of each step."""
     return {tag: float(shard.add_up(torch.stack(list(values)).mean())) for tag, values in parts.items()}

@@ -1,4 +1,4 @@
-"""Hyperparameters that change over a run, and what they are at a step."""
+"""Scheduled hyperparameters, and their values at a step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from trainer_service.config.hyperparameters.common import Hyperparameters
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 
 FINAL_LEARNING_RATE = 1e-10
-"""The end of falling learning rates, as in ML-Agents."""
+"""The final value of decreasing learning rates, as in ML-Agents."""
 
 _FINAL_EPSILON, _FINAL_BETA = 0.1, 1e-5
 
 _EXPONENTIAL_SHARE = 0.01
-"""The share of a value that an exponential decay leaves at max_steps."""
+"""The share of a value that remains at max_steps after an exponential decay."""
 
 
 class Scheduled(NamedTuple):
-    """Scheduled hyperparameters of one update on policy."""
+    """Scheduled hyperparameters of one on-policy update."""
 
     learning_rate: float
     epsilon: float
@@ -25,11 +25,11 @@ class Scheduled(NamedTuple):
 
 
 def scheduled(kind: str, initial: float, floor: float, step: int, max_steps: int) -> float:
-    """The value at ``step`` under a schedule of the configuration, flat from ``max_steps`` on.
+    """Returns the value at ``step`` under a schedule of the configuration, constant from ``max_steps`` on.
 
     linear: a line from ``initial`` at step 0 down to ``floor``. exponential: a geometric sequence to a hundredth of
-    ``initial``, or to a floor above that; nothing decays from 0. Where ``max_steps`` is 0 the decay is over before it
-    starts. adaptive: ``initial``, from which ``KLControl`` adapts it.
+    ``initial``, or to a larger ``floor``; 0 stays 0. With ``max_steps`` of 0, the final value is returned. adaptive:
+    ``initial``, which ``KLControl`` then adapts.
     """
     progress = min(step / max_steps, 1.0) if max_steps > 0 else 1.0
     if kind in ("constant", "adaptive"):
@@ -45,13 +45,13 @@ def scheduled(kind: str, initial: float, floor: float, step: int, max_steps: int
 def learning_rate_at(
     hyper: Hyperparameters, step: int, max_steps: int, *, initial: float | None = None
 ) -> float:
-    """The learning rate at ``step``, of any learner. initial: another start than ``hyper.learning_rate``."""
+    """Returns the learning rate of any learner at ``step``. initial: replaces ``hyper.learning_rate``."""
     start = hyper.learning_rate if initial is None else initial
     return scheduled(hyper.learning_rate_schedule, start, FINAL_LEARNING_RATE, step, max_steps)
 
 
 def scheduled_at(hyper: OnPolicyHyperparameters, step: int, max_steps: int) -> Scheduled:
-    """Every scheduled hyperparameter of a learner on policy, at ``step``."""
+    """Returns all scheduled hyperparameters of an on-policy learner at ``step``."""
     return Scheduled(
         learning_rate_at(hyper, step, max_steps),
         scheduled(hyper.epsilon_schedule, hyper.epsilon, _FINAL_EPSILON, step, max_steps),

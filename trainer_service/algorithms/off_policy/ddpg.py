@@ -1,7 +1,7 @@
 """Deep deterministic policy gradient, Lillicrap et al. 2016 (arXiv:1509.02971).
 
-Top to bottom as in the paper's algorithm 1: act with noise, remember, and for every few steps one gradient step of
-the critic, one of the policy, and a step of their targets. For continuous actions. With memory policy and critic have
+In the order of the paper's algorithm 1: act with noise, store steps, and for every few steps make one gradient step of
+the critic, one of the policy, and a step of their targets. For continuous actions. With memory, policy and critic have
 one each (recurrent deterministic policy gradient, Heess et al. 2015, arXiv:1512.04455).
 """
 
@@ -24,17 +24,17 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class DDPG(ReplayLearner[TransitionMinibatch]):
-    """A learner of a deterministic policy by a critic, with their targets and its replay buffer."""
+    """A learner of a deterministic policy with a critic, their targets and a replay buffer."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that do not fit."""
+        """Raises ValueError if the behavior's sensors or actions are not supported."""
         hyper = require_settings(settings, DDPGSettings)
         own, parts = deterministic_parts(spec, settings, compute, ActionCritic)
         self._hyper, self._own = hyper, own
         super().__init__(settings, compute, **parts)
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned, of critic, policy and targets, eq. 4 to 7."""
+        """Makes the gradient steps that are due, of critic, policy and targets, eq. 4 to 7."""
         own, updates = self._own, self.begin_update(step)
         for batch in updates.minibatches():
             targets = self.targets(batch)

@@ -1,9 +1,9 @@
 """Deep Q-learning, Mnih et al. 2015 (Human-level control through deep reinforcement learning).
 
-Top to bottom as in the paper's algorithm 1: act ε-greedily, remember, and for every few steps one gradient step
-towards r + γ Q'(o', a'), where Q' is a slower copy. What came since is a setting each: two estimates (on by default),
-priorities, several steps at once, dueling heads, and memory (DRQN, Hausknecht & Stone 2015, arXiv:1507.06527), with
-sequences that begin with the memory which the agent had then. For discrete actions, of one branch or several.
+In the order of the paper's algorithm 1: act ε-greedily, store steps, and for every few steps make one gradient step
+towards r + γ Q'(o', a'), where Q' is the target network. Later extensions are settings: double Q-learning (on by
+default), priorities, n-step targets, dueling heads, and memory (DRQN, Hausknecht & Stone 2015, arXiv:1507.06527).
+Sequences begin with the agent's stored memory. For discrete actions with one or more branches.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class DQN(ReplayLearner[TransitionMinibatch]):
-    """A learner of action values, with their target and its replay buffer."""
+    """A learner of action values, with a target network and a replay buffer."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that do not fit."""
+        """Raises ValueError if the behavior's sensors or actions are not supported."""
         hyper = require_settings(settings, DQNSettings)
         require_discrete(settings.trainer_type, spec.action_spec)
         device, network_settings = compute.device, settings.network_settings
@@ -83,11 +83,11 @@ class DQN(ReplayLearner[TransitionMinibatch]):
         )
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned: Q(o, a) moves towards r + γ Q'(o', a')."""
+        """Makes the gradient steps that are due: Q(o, a) moves towards r + γ Q'(o', a')."""
         updates = self.begin_update(step)
         replay: Metrics = {}
         for batch in updates.minibatches():
-            # As they were when the last minibatch was drawn; none where none was.
+            # The values at the last minibatch; none without a minibatch.
             replay = self.replay.metrics()
             targets = self.targets(batch)
             q = chosen_value(
@@ -110,7 +110,7 @@ class DQN(ReplayLearner[TransitionMinibatch]):
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch) -> Tensor:
-        """Targets r + γ Q'(o', a') of the actions' values, with the gap that ``advantage_learning`` asks for. [B]"""
+        """Targets r + γ Q'(o', a') of the actions' values, with the action gap of ``advantage_learning``. [B]"""
         q = self._target.network.encoded_q_values(batch.next_inputs)
         online_q = self._network.encoded_q_values(batch.next_inputs) if self._hyper.double else q
         values = double_q_value(online_q, q, batch.next_allowed_or_none, self._branches)

@@ -1,4 +1,4 @@
-"""Deep Q-learning with shared features, in which value heads are averaged over the group from time to time."""
+"""Deep Q-learning with shared features, whose value heads are averaged over the group at intervals."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_dqn_consensus(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner as DQNShare, in which agents agree on what shared features are worth, and differ in their features.
+    """Makes a learner like DQNShare with equal value heads of all agents, and different features.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ConsensusSettings)
 

@@ -1,6 +1,6 @@
-"""Deep Q-learning with shared features: what an action is worth depends on what the others make of what they see.
+"""Deep Q-learning with shared features: an action's value depends on features of the other agents' observations.
 
-The shared features of the next joint step's targets are those of the target networks throughout.
+In targets, the shared features of the next joint step are always those of the target networks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of features that are averaged around a ring, see SharedFeaturesNetwork.
+    """Makes a learner with features that are averaged in a ring, see SharedFeaturesNetwork.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ShareSettings)
 

@@ -1,6 +1,7 @@
-"""Independent deep Q-learning, Tampuu et al. 2017 (arXiv:1511.08779): every agent of a group learns for itself.
+"""Independent deep Q-learning, Tampuu et al. 2017 (arXiv:1511.08779): every agent of a group learns independently.
 
-With two estimates by default, as van Hasselt et al. 2016. To each agent the others are a part of the world.
+With double Q-learning by default, van Hasselt et al. 2016. For each agent, the other agents are part of the
+environment.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_idqn(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of values of its own for each agent, from the agent's rewards.
+    """Makes a learner of each agent's own values, from the agent's rewards.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     require_settings(settings, IDQNSettings)
     return GroupQLearner(spec, settings, compute)

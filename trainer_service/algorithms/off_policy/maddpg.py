@@ -1,9 +1,9 @@
 """Multi-agent deep deterministic policy gradient, Lowe et al. 2017 (arXiv:1706.02275).
 
-Top to bottom as in the paper's algorithm 1: act alone, remember joint steps, and for every few steps one gradient
-step of the critics, which see all agents, one of the actors, and a step of their targets. Discrete actions are
-relaxed by the Gumbel-softmax where a gradient must pass through them. B joint steps, n agents; an action is C numbers
-and K choices, one-hot by branch.
+In the order of the paper's algorithm 1: act independently, store joint steps, and for every few steps make one
+gradient step of the critics, one of the actors, and a step of their targets. Critics have all agents' observations and
+actions. Discrete actions are relaxed by the Gumbel-softmax if a gradient must pass through them. B joint steps, n
+agents. An action is C continuous actions and K choices, one-hot by branch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class MADDPG(ReplayLearner[JointMinibatch]):
-    """A learner of actors by central critics, for agents that come in groups, with its targets and replay buffer.
+    """A learner of actors with central critics, for groups of agents, with targets and a replay buffer.
 
-    Actors and critics have an optimizer each: an actor's loss passes through the critics, and must not move them.
+    Actors and critics have separate optimizers, since an actor's loss passes through the critics and must not change
+    them.
     """
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that do not fit. spec: see GroupView."""
+        """Raises ValueError if the behavior's sensors or actions are not supported. spec: see GroupView."""
         hyper = require_settings(settings, MADDPGSettings)
         view, device, shard = GroupView.of(spec, hyper.num_agents), compute.device, compute.shard
         agent_spec, network = view.agent_spec, settings.network_settings
@@ -69,11 +70,11 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         self._num_agents = agents
         has_action = actions_of_agents(agent_spec)
         self._own_outputs = None if has_action is None else has_action.mean(dim=1).to(device)
-        """Share of an actor's outputs that are not padding. [n]; None where all are."""
+        """Share of an actor's outputs that are not padding. [n]; None without padding."""
         self._learns_present_only = (
             hyper.reward_mode == "individual" or not self._critics.values_absent_agents
         )
-        """Whether only values of agents that are there are learned."""
+        """Whether only values of present agents are learned."""
         self._relaxing = random_stream(compute.seed + 2)
         normalizer = view.make_normalizer(settings).to(device)
         has_continuous = continuous_of_agents(agent_spec)
@@ -113,10 +114,10 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         )
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned: of the critics, the actors and their targets.
+        """Makes the gradient steps that are due, of the critics, the actors and their targets.
 
-        ``report`` ends a step: it sets priorities and counts, and ``target_tau`` needs the new count. Cloning follows
-        each step, reward models learn in ``metrics`` (see ReplayUpdate).
+        ``report`` ends a step: it sets priorities and increments the count for ``target_tau``. Cloning follows each
+        step. Reward models learn in ``metrics`` (see ReplayUpdate).
         """
         updates = self.begin_update(step)
         for batch in updates.minibatches():
@@ -174,14 +175,14 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         values = critics.forward(batch.next_inputs, batch.next_present, actions.unsqueeze(1))
         if self._hyper.reward_mode == "individual":
             return td_targets(batch.rewards, batch.discounts, values, batch.terminated)
-        # A dead agent is still worth what the others earn, for as long as one of them is left.
+        # A dead agent's value includes later rewards of the other agents, as long as one of them is left.
         if not critics.values_absent_agents:
             values = torch.where(batch.next_present, values, _means_of(values, batch.next_present))
         ended = ~batch.next_present.any(dim=1, keepdim=True)
         return td_targets(batch.summed_rewards.unsqueeze(1), batch.discounts, values, ended)
 
     def next_actions(self, batch: JointMinibatch) -> Tensor:
-        """The target actors' next actions: numbers, and the likeliest choices. [B, n, C + K]"""
+        """The target actors' next actions: continuous actions, and the likeliest choices. [B, n, C + K]"""
         parameters = self._target_actors.network.group_policy(batch.next_inputs)
         numbers = torch.tanh(parameters.mean)
         if not self._branches:
@@ -189,14 +190,14 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         return torch.cat([numbers, greedy_one_hot(parameters.logits, batch.next_allowed, self._branches)], 2)
 
     def policy_loss(self, batch: JointMinibatch, taken: Tensor, noise: Callable[[Tensor], Tensor]) -> Tensor:
-        """The loss by which each actor moves towards what its critic values more, given what all others did.
+        """The loss that moves each actor towards larger values of its critic, given the other agents' actions.
 
         taken: the actions of all agents, [B, n, C + K]; noise: draws of an exponential distribution, in the shape of
         its argument.
         """
         parameters = self._actors.group_policy(batch.inputs)
         own = torch.eye(self._num_agents, dtype=torch.bool, device=batch.present.device).unsqueeze(-1)
-        # Row i is the input of critic i: its own agent's action as of now, all others as replayed. [B, n, n, C + K]
+        # Row i is the input of critic i: its own agent's present action, all others as replayed. [B, n, n, C + K]
         now = self._relaxed(parameters, batch.allowed, noise).unsqueeze(1)
         actions = torch.where(own, now, taken.unsqueeze(1))
         with self._critic_optimizer.held_still():
@@ -218,7 +219,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
     def _relaxed(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """The actors' actions as of now, with a gradient: choices are relaxed. [B, n, C + K]"""
+        """The actors' present actions, with a gradient: choices are relaxed. [B, n, C + K]"""
         numbers, logits, hyper = torch.tanh(parameters.mean), parameters.logits, self._hyper
         if not self._branches:
             return numbers
@@ -234,14 +235,14 @@ class MADDPG(ReplayLearner[JointMinibatch]):
 
 
 def _means_of(values: Tensor, there: Tensor) -> Tensor:
-    """The mean value of the agents that are there; 0 where nobody is. [B, n] to [B, 1]"""
+    """The mean value of present agents; 0 without present agents. [B, n] to [B, 1]"""
     counted = there.to(values.dtype)
     return (values * counted).sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp(min=1.0)
 
 
 def _sum_of_means(parts: Tensor, counts: Tensor, share: float) -> Tensor:
-    """Sum over agents of the mean over the joint steps of each, so that a rare agent learns as fast.
+    """Sum over agents of the mean over each agent's joint steps, so that a rare agent learns as fast.
 
-    parts: [B, n]; counts: joint steps of each agent, [n]; share: what stands for one joint step in ``counts``.
+    parts: [B, n]. counts: joint steps of each agent, [n]. share: weight of one joint step in ``counts``.
     """
     return (parts.sum(dim=0) / counts.clamp(min=share)).sum()

@@ -1,7 +1,7 @@
-"""QMIX, Rashid et al. 2018 (arXiv:1803.11485): the group's value grows with each agent's, by how much the state says.
+"""QMIX, Rashid et al. 2018 (arXiv:1803.11485): the group's value is monotonic in each agent's, mixed by the state.
 
-The state is the simulator's, or what all agents see side by side. Acting needs neither: a mixer that is monotonic in
-each agent's value leaves the best choices the best.
+The state is the simulator's, or all agents' concatenated observations. Acting does not need it: since the mixer is
+monotonic in each agent's value, each agent's best choice is best for the group.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_qmix(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of values that are mixed by a monotonic network of the state. Its ``update`` is GroupQLearner's.
+    """Makes a learner with a monotonic mixer of the state. Its ``update`` is GroupQLearner's.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, QMIXSettings)
     state = MixerState(GroupView.of(spec, hyper.num_agents), hyper.state, compute.device)

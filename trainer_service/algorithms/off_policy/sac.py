@@ -1,8 +1,8 @@
 """Soft actor-critic, Haarnoja et al. 2018 (arXiv:1812.05905), with ML-Agents' settings.
 
-Top to bottom as in the paper's algorithm 1: act, remember, and for every few steps one gradient step of the critics,
-the policy, the temperatures and the critics' targets. For continuous and discrete actions, and both at once. B rows,
-S reward signals; the parts of an action are its branches, and then all its numbers.
+In the order of the paper's algorithm 1: act, store steps, and for every few steps make one gradient step of the
+critics, the policy, the temperatures and the critics' targets. For continuous, discrete and hybrid actions. B rows, S
+reward signals. The parts of an action are its branches, then all continuous actions.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class SAC(ReplayLearner[TransitionMinibatch]):
-    """A learner of a stochastic policy by soft critics, with its temperatures and replay buffer."""
+    """A learner of a stochastic policy with soft critics, temperatures and a replay buffer."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
         hyper = require_settings(settings, SACSettings)
         device, network_settings = compute.device, settings.network_settings
         self._hyper = hyper
@@ -89,7 +89,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         )
 
     def _build(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> list[RewardSource]:
-        """Builds reward sources, then networks with a value for each, targets and optimizers. Returns the sources."""
+        """Makes reward sources, then networks with a value for each, targets and optimizers. Returns the sources."""
         device, shard, hyper = compute.device, compute.shard, self._hyper
         with seeded(compute.seed):
             sources = reward_models.make_reward_sources(spec, settings, device, shard)
@@ -98,7 +98,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
             self._critics = SoftCritics(spec, settings.network_settings, value_heads=heads).to(device)
         self._discounts = torch.tensor([source.gamma for source in sources], device=device)
         self._ends_count = torch.tensor([float(not source.ignores_end) for source in sources], device=device)
-        """1 for signals whose value is 0 after the episode's end, 0 for those that ignore it. [S]"""
+        """1 for signals whose value is 0 after the end of an episode, 0 for signals that ignore the end. [S]"""
         self._target_critics = TargetNetwork(self._critics)
         parts = len(self._branches) + (self._continuous_size > 0)
         self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
@@ -108,7 +108,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         return sources
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned: of the critics, the policy, the temperatures and the targets."""
+        """Makes the gradient steps that are due, of the critics, the policy, the temperatures and the targets."""
         updates = self.begin_update(step)
         for batch in updates.minibatches():
             noise = partial(updates.normal, generator=self._drawing)
@@ -147,7 +147,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:
-        """Targets r + γ V'(o') of each signal, V' the soft value of what the policy would do next. [B, S]"""
+        """Targets r + γ V'(o') of each signal. V' is the soft value of the policy's next action. [B, S]"""
         noise = partial(updates.normal, generator=self._drawing)
         parameters = self._policy.policy_from(batch.next_inputs)
         drawn = self._policy.actions.draw(parameters, batch.next_allowed_or_none, noise)
@@ -158,7 +158,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         return soft.soft_targets(batch.rewards, continues, values, self._discounts)
 
     def _named(self, means: Metrics) -> Metrics:
-        """Metrics by the tags of ML-Agents. means: of what updates reported; of none where nothing was."""
+        """Metrics by the tags of ML-Agents. means: reported by updates; empty without updates."""
         if not means:
             return {}
         first, second = (means[f"Losses/Critic {number} Loss"] for number in range(2))
@@ -181,11 +181,11 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         return named
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``replay_state``."""
+        """The whole state except the replay buffer, see ``replay_state``."""
         return {**super().state_dict(), "log_alpha": self._log_alpha.detach()}
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes reward signals by their names: what the state does not know of begins anew."""
+        """Loads reward signals by name. A signal that is not in the state starts anew."""
         known = reward_models.names_in_checkpoint(state)
         names = reward_models.names(self.rewards.sources)
         heads = [known.index(name) if name in known else None for name in names]

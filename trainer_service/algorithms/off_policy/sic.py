@@ -1,4 +1,4 @@
-"""Sharing is caring: deep Q-learning of agents that send each other messages, which they learn to write."""
+"""Sharing is caring: deep Q-learning of agents that exchange learned messages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_sic(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of agents that read all messages of their group, see MessageNetwork.
+    """Makes a learner of agents that read all messages of their group, see MessageNetwork.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, SICSettings)
 

@@ -1,8 +1,8 @@
 """Twin delayed deep deterministic policy gradient (TD3), Fujimoto et al. 2018 (arXiv:1802.09477).
 
-DDPG with three remedies for a critic that overestimates: the smaller of two critics' values is the target
-(clipped double Q), its action is blurred by noise (target policy smoothing), and policy and targets move once for
-several steps of the critics (delayed policy updates).
+DDPG with three measures against overestimation. The smaller of two critics' values is the target (clipped double Q).
+Noise is added to the target's action (target policy smoothing). Policy and targets are updated once for several steps
+of the critics (delayed policy updates).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class TwinCritics(SoftCritics):
     """Q₁ and Q₂: the critics of soft actor-critic, with one value each."""
 
     def forward(self, seen: EncoderInput, continuous: Tensor) -> Tensor:
-        """Normalized observations and actions [B, C] to [2, B]."""
+        """Maps normalized observations and actions [B, C] to [2, B]."""
         return super().forward(seen, continuous)[..., 0, 0]
 
 
 class TD3(ReplayLearner[TransitionMinibatch]):
-    """A learner of a deterministic policy by two critics, with their targets and its replay buffer."""
+    """A learner of a deterministic policy with two critics, their targets and a replay buffer."""
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that do not fit."""
+        """Raises ValueError if the behavior's sensors or actions are not supported."""
         hyper = require_settings(settings, TD3Settings)
         own, parts = deterministic_parts(spec, settings, compute, partial(TwinCritics, value_heads=1))
         self._hyper, self._own = hyper, own
@@ -47,7 +47,7 @@ class TD3(ReplayLearner[TransitionMinibatch]):
         super().__init__(settings, compute, **parts, streams={"smoothing": self._smoothing})
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned, algorithm 1 of the paper."""
+        """Makes the gradient steps that are due, algorithm 1 of the paper."""
         own, updates = self._own, self.begin_update(step)
         for batch in updates.minibatches():
             targets = self.targets(batch, updates)

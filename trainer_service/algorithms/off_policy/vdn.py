@@ -1,7 +1,7 @@
 """Value decomposition networks, Sunehag et al. 2018 (arXiv:1706.05296): agents' values add up to the group's.
 
-The group learns from its rewards; each agent's part of them is what the others' parts do not explain. Each agent acts
-alone: the best choices of all make the largest sum.
+The group learns from its rewards, and the sum divides the value among agents. Each agent acts independently, since all
+agents' best choices give the largest sum.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from unity_bridge.specs import BehaviorSpec
 
 
 def make_vdn(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """A learner of values that add up to the group's.
+    """Makes a learner of agents' values whose sum is the group's value.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     require_settings(settings, VDNSettings)
     return GroupQLearner(spec, settings, compute, make_mixer=SumMixer)

@@ -1,9 +1,9 @@
 """Counterfactual multi-agent policy gradients, Foerster et al. 2018 (arXiv:1705.08926).
 
-A critic estimates what each of an agent's choices would have been worth, the others doing what they did. It learns the
-λ-returns of the actions that were taken, as a target copy of it sees them; the actors follow the advantage of their
-choice, by the critic's value or by the return itself, over what they do on average. All agents of a group share a
-reward: the sum of theirs, divided by its size.
+A critic estimates the value of each choice of an agent, given the other agents' actions. It learns the λ-returns of
+the taken actions, computed with a target critic. The actors learn from the advantage of the taken choice over the
+policy's expected value. The choice's value is the critic's or the return. All agents of a group share a reward: the
+sum of their rewards, divided by the group's size.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CHUNK = 2048
 def make_coma_critic(
     spec: BehaviorSpec, network: NetworkSettings, hyper: COMASettings, signals: int
 ) -> COMACritic:
-    """The critic's network. signals: how many reward signals there are."""
+    """Makes the critic's network. signals: number of reward signals."""
     central = hyper.state == "environment"
     return COMACritic(
         spec,
@@ -72,7 +72,7 @@ class COMA(OnPolicyLearner):
     _hyper: COMASettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
         actions = spec.action_spec
         if actions.continuous_size or len(actions.discrete_branches) != 1:
             raise ValueError(
@@ -92,7 +92,7 @@ class COMA(OnPolicyLearner):
         self._critic_steps = 0
 
     def update(self, step: int) -> Metrics:
-        """One pass over everything collected, or ``num_epoch``; it is then thrown away."""
+        """Makes one pass, or ``num_epoch``, over the collected experience, which is then discarded."""
         hyper = self._hyper
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
@@ -114,7 +114,7 @@ class COMA(OnPolicyLearner):
         return explored_log_probs(log_probs, allowed, self._exploration.epsilon)
 
     def estimate(self, rollout: GroupRollout) -> CriticTargets:
-        """Advantages by the critic as it is before the update, and what it shall learn."""
+        """Returns advantages by the critic before the update, and its targets."""
         joint_steps = rollout.joint_steps
         actions = self._actions_taken(rollout)
         q = self._values(self._critic, rollout, actions)[joint_steps.of_step, joint_steps.agent_of_step]
@@ -135,7 +135,7 @@ class COMA(OnPolicyLearner):
         advantages = (taken - counterfactual_baseline(q, log_probs)).sum(dim=1)
         weighing = advantages
         if self._hyper.advantage_normalization == "global":
-            # Signals have added up, so that their strengths decide how they weigh.
+            # Signals are already summed, so that their strengths are their weights.
             weighing = torch.from_numpy(standardize(advantages.cpu().numpy())).to(self._device)
         return CriticTargets(
             advantages=weighing,
@@ -155,7 +155,7 @@ class COMA(OnPolicyLearner):
     def _joint_values(self, rollout: GroupRollout, actions: Tensor) -> NDArray[np.float32]:
         """Values of joint actions by the target critic, at each joint step: [F, 1, signals].
 
-        Every agent's critic estimates the same number, since all share the reward: their mean is used.
+        Every agent's critic estimates the same number, since all share the reward, so their mean is used.
         """
         members = rollout.members
         q = self._values(self._target, rollout, actions)
@@ -167,7 +167,7 @@ class COMA(OnPolicyLearner):
         return joint_values
 
     def _actions_taken(self, rollout: GroupRollout) -> Tensor:
-        """One-hot actions of every step, and for ends those that the policy would take now. [S + P, A]"""
+        """One-hot actions of every step, and the present policy's actions for ends. [S + P, A]"""
         trajectories = rollout.trajectories
         steps, ends = len(trajectories), len(trajectories.lengths)
         with torch.no_grad():
@@ -203,7 +203,7 @@ class COMA(OnPolicyLearner):
     def _log_prob_and_entropy(
         self, rollout: GroupRollout, steps: Tensor, sequences: Sequences | None
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of what was done at these steps by actors that explore, [B], and the actors' entropy."""
+        """Log-probabilities of taken actions at these steps under exploring actors, [B], and the actors' entropy."""
         parameters = self._actors.policy([sensor[steps] for sensor in rollout.observations], sequences)
         allowed = rollout.allowed_actions[steps]
         log_probs = self._log_probs(parameters, allowed)
@@ -211,13 +211,13 @@ class COMA(OnPolicyLearner):
         return log_prob, self._actors.actions.entropy(parameters, allowed).mean()
 
     def _critic_loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
-        """The squared error of what was done; of several learner ranks, this one's addend of it."""
+        """The squared error of the taken actions' values; with several learner ranks, this rank's addend of it."""
         members = rollout.members[batch.indices]
         steps = torch.from_numpy(rollout.joint_steps.steps).to(self._device)[batch.indices]
-        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once, since it waits for a GPU
         returns = targets.returns(batch.indices)
         self._critic.value.update(returns if batch.undivided else targets.returns(batch.all_indices))
-        # An agent that was cut off before the others keeps the action drawn once in `estimate`.
+        # The action of an agent that was cut before the others was sampled once in `estimate`, and is kept.
         assert targets.actions is not None
         q = _forward(self._critic, rollout, targets.actions, members, batch.filled)[learned]
         q_taken = q[torch.arange(len(q), device=q.device), rollout.discrete_actions[steps[learned], 0]]
@@ -229,19 +229,19 @@ class COMA(OnPolicyLearner):
         return loss
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every learner on policy, the target critic and how far exploration has come."""
+        """The state of every on-policy learner, with the target critic and the exploration."""
         recorded = self._exploration.state_dict()["steps"]
         return {**super().state_dict(), "recorded": recorded, "critic_steps": self._critic_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result."""
+        """Restores ``state_dict``'s result."""
         super().load_state_dict(state)
         self._exploration.load_state_dict({"steps": state["recorded"]})
         self._critic_steps = state["critic_steps"]
 
 
 def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:
-    """The rollout with rewards divided by the agents of a full group, so that sums do not grow with the group."""
+    """Returns the rollout with rewards divided by the agents of a full group, so that sums do not grow."""
     agents = np.float32(num_agents)
     return replace(
         rollout,

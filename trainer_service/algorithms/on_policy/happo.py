@@ -1,7 +1,7 @@
 """Heterogeneous-agent PPO, Kuba et al. 2022 (arXiv:2109.11251): MAPPO with agents that learn in turn.
 
-Each agent's surrogate is weighted by how much those before it have changed what they do since. So every step improves
-the team as a whole, whichever agent's turn it is.
+Each agent's surrogate is weighted by the probability ratios of agents that were updated before it. So every step
+improves the whole group, in any order of agents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class HAPPO(MAPPO):
     _hyper: HAPPOSettings
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes of each actor and of the critic over everything collected, which is then thrown away."""
+        """Makes ``num_epoch`` passes of each actor and the critic over collected experience, then discards it."""
         hyper = self._hyper
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
@@ -40,7 +40,7 @@ class HAPPO(MAPPO):
             if not segments.any():
                 continue
             rows = torch.from_numpy(np.flatnonzero(joint_steps.agent_of_step == agent)).to(self._device)
-            # A positive factor may as well stand inside the minimum: it scales both of its sides.
+            # A positive factor may move inside the minimum, since it scales both of its arguments.
             weighted[rows] *= factor[of_step[rows]]
             sampler = self.sampler(rollout.trajectories.select(segments))
             for epoch in range(position * hyper.num_epoch, (position + 1) * hyper.num_epoch):

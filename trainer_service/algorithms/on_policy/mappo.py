@@ -1,8 +1,8 @@
-"""Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO with a critic that sees what all agents of a group see.
+"""Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO with a critic of all agents' observations.
 
-Advantages are estimated once per update, as in the authors' code, or anew for every epoch, and the critic works in
-units of the returns' running scale. What they store for dead agents is not here at all: an absent agent is absent from
-every loss, and shows as zeros in what the critic sees.
+Advantages are estimated once per update, as in the authors' code, or anew for every epoch. The critic's outputs are in
+units of the running scale of returns. Unlike in the authors' code, nothing is stored for dead agents: an absent agent
+is in no loss, and the critic's inputs have zeros for it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class MAPPO(OnPolicyLearner):
     _hyper: MAPPOSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
         hyper = require_settings(settings, MAPPOSettings)
         self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
         self._evaluate = partial(log_prob_and_entropy, self._actors)
         super().__init__(settings, compute, parts)
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
+        """Makes ``num_epoch`` passes of actors and critic over the collected experience, which is then discarded."""
         hyper = self._hyper
         epochs = self.begin_group_update(step, self._actors, hyper.num_agents)
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.critic.estimate(rollout, scheduled.epsilon)
         metrics, total = targets.metrics, 2 * hyper.num_epoch
         for epoch in range(total):
-            # Actors and critic take turns, or all epochs of the actors come first, by the critic as it was.
+            # Actors and critic alternate, or all epochs of the actors come first, with the unchanged critic.
             if epoch % 2 == 0 if hyper.estimates_every_epoch else epoch < hyper.num_epoch:
                 if epoch and hyper.estimates_every_epoch:
                     targets = self.critic.estimate(rollout, scheduled.epsilon)

@@ -1,7 +1,7 @@
 """MA-POCA, Cohen et al. 2021 (arXiv:2111.05992), with ML-Agents' settings: credit beyond an agent's death.
 
-All agents learn from the group's λ-returns, those too that died before these came. What an agent's own action was worth
-is the return less a baseline that knows what all others saw and did.
+All agents learn from the group's λ-returns, including agents that died earlier. An agent's advantage is the return
+minus a baseline from the other agents' observations and actions.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _BASELINE_WEIGHT = 0.5
 
 
 def make_poca_critic(spec: BehaviorSpec, network: NetworkSettings, signals: int) -> POCACritic:
-    """The critic's network, with a value for each of so many reward signals."""
-    # Agents of one behavior are interchangeable to the critic; those of a team are not.
+    """Makes the critic's network, with one value for each reward signal."""
+    # The critic treats agents of one behavior as interchangeable, but not agents of a heterogeneous group.
     hidden = {SensorRole.GLOBAL_STATE} if spec.members else {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE}
     return POCACritic(spec, network, agent_sensors=sensors_except(spec, hidden), signals=signals)
 
@@ -53,16 +53,16 @@ class POCA(OnPolicyLearner):
     _hyper: POCASettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
         require_settings(settings, POCASettings)
         make_critic = partial(make_poca_critic, spec, settings.network_settings)
         self._actors, self._critic, parts = group_parts(spec, settings, compute, make_critic)
         super().__init__(settings, compute, parts)
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes of actors and critic over everything collected, which is then thrown away."""
+        """Makes ``num_epoch`` passes of actors and critic over the collected experience, which is then discarded."""
         hyper = self._hyper
-        epochs = self.begin_group_update(step, self._actors, None)  # attention takes any number
+        epochs = self.begin_group_update(step, self._actors, None)  # attention supports any number
         rollout, scheduled = epochs.rollout, epochs.scheduled
         targets = self.estimate(rollout, scheduled.epsilon)
         evaluate = partial(log_prob_and_entropy, self._actors)
@@ -77,7 +77,7 @@ class POCA(OnPolicyLearner):
         }
 
     def estimate(self, rollout: GroupRollout, clip_epsilon: float) -> CriticTargets:
-        """Advantages by the critic as it is before the update, and what it shall learn."""
+        """Returns advantages by the critic before the update, and its targets."""
         values, baselines = self._values_and_baselines(rollout)
         estimate = group_advantages(
             rollout, self.rewards, values.unsqueeze(1).cpu().numpy(), gae_lambda=self._hyper.lambd
@@ -111,7 +111,7 @@ class POCA(OnPolicyLearner):
         return torch.cat(values), torch.cat(baselines)
 
     def _critic_loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
-        """The loss of values, plus half that of baselines. Both learn the group's returns."""
+        """The loss of values, plus half the loss of baselines. Both learn the group's returns."""
         values, baselines = self._critic.forward(
             rollout.joint_observations,
             self._actions_taken(rollout),
@@ -119,7 +119,7 @@ class POCA(OnPolicyLearner):
             batch.filled,
         )
         returns, old = targets.targets[batch.indices], targets.old_values[batch.indices]
-        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once, since it waits for a GPU
         of_values = clipped_value_loss(values, old[:, 0], returns[:, 0], clip_range=targets.clip_range)
         of_baselines = clipped_value_loss(
             baselines[learned],
@@ -127,13 +127,13 @@ class POCA(OnPolicyLearner):
             returns.expand_as(baselines)[learned],
             clip_range=targets.clip_range,
         )
-        # A joint step has one value, but a baseline for each agent that is there: means over different numbers.
+        # A joint step has one value, but a baseline for each present agent, so the means have different counts.
         of_values = self._shard.weighted(of_values, batch.share())
         of_baselines = self._shard.weighted(of_baselines, batch.share(targets.mask))
         return of_values + _BASELINE_WEIGHT * of_baselines
 
     def _actions_taken(self, rollout: GroupRollout) -> Tensor:
-        """Actions of every step as the critic sees them; zeros for ends. [S + P, continuous + choices]"""
+        """Actions of every step for the critic; zeros for ends. [S + P, continuous + choices]"""
         ends = len(rollout.trajectories.lengths)
         choices = rollout.continuous_actions.new_zeros(
             (len(rollout.trajectories), sum(self._actors.actions.branches))

@@ -1,7 +1,7 @@
 """Proximal policy optimization, Schulman et al. 2017 (arXiv:1707.06347), with ML-Agents' settings.
 
-Top to bottom as in the paper's algorithm 1, after acting with the old policy (see OnPolicyLearner): estimate
-advantages, then take some epochs of minibatch steps on the clipped surrogate.
+In the order of the paper's algorithm 1, after acting with the old policy (see OnPolicyLearner): estimate advantages,
+then make some epochs of minibatch steps on the clipped surrogate.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PPO(OnPolicyLearner):
     _hyper: PPOSettings
 
     def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError where the behavior has sensors or actions that the networks cannot take."""
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
         hyper = require_settings(settings, PPOSettings)
 
         def make_policy() -> ActorCritic:
@@ -57,19 +57,19 @@ class PPO(OnPolicyLearner):
 
         self._policy, parts = agent_parts(spec, settings, compute, make_policy)
         super().__init__(settings, compute, parts)
-        # Advantages come anew with each epoch's better critic (Andrychowicz et al. 2021, arXiv:2006.05990,
-        # section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90. With
-        # pictures it takes about a fifth of the update, and no runs have shown yet what it saves: they come once.
+        # Advantages are estimated anew in each epoch with the improved critic (Andrychowicz et al. 2021,
+        # arXiv:2006.05990, section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90. With
+        # pictures it takes about a fifth of the update, and no runs have shown the benefit, so they are estimated once.
         self._estimates_once = any(sensor.is_picture for sensor in spec.observation_specs)
         self._optimizer = parts.optimizers["optimizer"]
         has_own = type(self)._step is not PPO._step or type(self)._minibatches is not PPO._minibatches
         self._kernel = KernelChoice(self._policy, None if has_own else self._optimizer, compute.behavior)
 
     def update(self, step: int) -> Metrics:
-        """``num_epoch`` passes over everything collected, which is then thrown away.
+        """Makes ``num_epoch`` passes over the collected experience, which is then discarded.
 
-        Rewards are computed once; reward models and cloning learn last, in ``finish_update``. The normalizer has seen
-        the rollout already, in ``record``.
+        Rewards are computed once. Reward models and cloning learn last, in ``finish_update``. ``record`` has already
+        updated the normalizer with the rollout.
         """
         hyper, epochs = self._hyper, self._kernel.chosen or self
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
@@ -119,11 +119,11 @@ class PPO(OnPolicyLearner):
         }
 
     def _announce(self, before: int, of: int, number: int) -> None:
-        """Tells the progress: the number of minibatches before this epoch's, of all, and of this epoch's before."""
+        """Reports the progress: before and number count the completed minibatches of earlier epochs and of this one."""
         self._progress(before + number, of)
 
     def estimate_advantages(self, rollout: Rollout) -> PPOBatch:
-        """Advantages and returns of all steps, by the critic as it is now."""
+        """Returns advantages and returns of all steps, by the present critic."""
         values = self._step_values(rollout).cpu().numpy()
         epochs = self._kernel.chosen or self
         next_values = epochs.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
@@ -132,8 +132,8 @@ class PPO(OnPolicyLearner):
         advantages = agent_advantages(
             rollout, self.rewards, values, next_values, gae_lambda=self._hyper.lambd
         )
-        # Normalized over the rollout: in small minibatches the mean would be mostly noise. Signals add up before
-        # that, so their strengths decide how they weigh against each other.
+        # Normalized over the rollout, since the mean of a small minibatch would be mostly noise. Signals are summed
+        # before, so that their strengths are their weights.
         advantage = torch.from_numpy(standardize(advantages.sum(axis=1))).to(self._device)
         return PPOBatch(
             continuous_actions=rollout.continuous_actions,
@@ -146,7 +146,7 @@ class PPO(OnPolicyLearner):
         )
 
     def _step_values(self, rollout: Rollout) -> Tensor:
-        """Values of all steps, [S, value heads]; learner ranks without memory compute a part each."""
+        """Values of all steps, [S, value heads]. Learner ranks without memory compute a part each."""
         sequences, epochs = rollout.sampler.sequences, self._kernel.chosen or self
         if self._shard.world == 1 or sequences is not None:
             return epochs.values(rollout.observations, sequences)
@@ -155,17 +155,17 @@ class PPO(OnPolicyLearner):
         return self._shard.collected(own, part)
 
     def values(self, observations: Sequence[Tensor], sequences: Sequences | None) -> Tensor:
-        """A value for each reward signal, [S, signals]. sequences: how rows follow each other, with memory."""
+        """Returns the values of all reward signals, [S, signals]. sequences: the rows' order in time, with memory."""
         return batched_values(self._policy, observations, sequences=sequences)
 
     def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
-        """Makes a gradient step for each minibatch, one after the other. The compiled kernel has the same method.
+        """Makes a gradient step for each minibatch. The compiled kernel has the same method.
 
-        losses: float32 [5], to which each minibatch's parts of the loss are added, times its share.
-        progress: is told the number of minibatches before, often enough for a display. It may raise: then what was
-        learned until then stands.
+        losses: float32 [5], to which each minibatch's parts of the loss are added, times its share. progress: called
+        with the number of completed minibatches, often enough for a display. If it raises, the completed steps stay in
+        effect.
 
-        Returns how many minibatches these were.
+        Returns the number of minibatches.
         """
         count = 0
         for inputs, batch, sequences, share in self._minibatches(*epoch[:4]):
@@ -181,13 +181,13 @@ class PPO(OnPolicyLearner):
         order: Tensor,
         minibatches: Sequence[Minibatch],
     ) -> Iterator[tuple[list[Tensor], PPOBatch, Sequences | None, float]]:
-        """The rows of each minibatch. A derived class may have others, as it may have steps of its own.
+        """Yields the rows of each minibatch. A derived class may override it, like ``_step``.
 
-        Arguments as ``PPOEpoch`` has them. Yields observations, targets, how rows follow each other, and the weight of
-        their mean in the whole minibatch's.
+        Arguments as in ``PPOEpoch``. Yields observations, targets, the rows' order in time, and the weight of their
+        mean in the mean of the whole minibatch.
         """
-        # Numbers are shuffled once as a whole, so that a minibatch is a slice and no gather. Pictures are not: a second
-        # copy of them all is what memory may not have.
+        # Numbers are shuffled once as a whole, so that a minibatch is a slice without a gather. Pictures are not, since
+        # a second copy of them all may not fit into memory.
         shuffled = [sensor[order] if sensor.dim() == 2 else None for sensor in observations]
         columns = [column[order] for column in targets]
         for rows, share, sequences in minibatches:
@@ -212,20 +212,20 @@ class PPO(OnPolicyLearner):
         return self._shard.weighted(parts, share)
 
     def state_dict(self) -> dict[str, Any]:
-        """What every learner on policy has, and how gradients were computed."""
+        """The state of every on-policy learner, with the kernel of gradients."""
         return {**super().state_dict(), "gradients": self._kernel.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result, and warns at the next update that computes gradients otherwise."""
+        """Restores ``state_dict``'s result. The next update warns if it computes gradients with another kernel."""
         super().load_state_dict(state)
         self._kernel.load(state.get("gradients", ""))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Value heads are known by their reward signals' names: one that the state does not know begins anew."""
+        """Loads the weights. Value heads are matched by reward signal; missing signals start anew."""
         super().load_weights({**state, "network": {**state["network"], **self._value_heads(state)}})
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Weights and biases of our value heads, each from the state's head of the same signal if there is one."""
+        """Weights and biases of our value heads, each from the state's head of the same signal, if there is one."""
         theirs, network = reward_models.names_in_checkpoint(state), self._policy.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self.rewards):

@@ -1,1 +1,1 @@
-"""Learner ranks: processes that compute every update together, each a part of every minibatch."""
+"""Learner ranks: processes that compute every update together, each for a part of every minibatch."""

@@ -1,7 +1,7 @@
-"""The process group of learner ranks: sums over all of them by torch.distributed, and what rank 0 tells the others.
+"""The process group of learner ranks: sums over all ranks by torch.distributed, and messages of rank 0.
 
-Gloo adds up what lies in the memory of CPUs, NCCL what lies in that of GPUs. What crosses beside numbers is what
-``runs.tensor_file`` writes of tensors and plain values, and reads, which executes nothing.
+Gloo sums tensors in CPU memory, NCCL tensors in GPU memory. Other messages are in the format of ``runs.tensor_file``:
+tensors and plain values. Reading them executes no code.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from trainer_service.runs.tensor_file import read_values_from, write_values
 from unity_bridge.untrusted_text import first_line
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
-"""How long a rank may let the others wait in the middle of an update."""
+"""The longest time that other ranks wait for a rank in the middle of an update."""
 _START_TIMEOUT_S = 180.0
-"""Seconds in which all ranks must have loaded torch and called."""
+"""Seconds in which all ranks must load torch and connect."""
 _WAIT_TIMEOUT = timedelta(days=365)
-"""How long ranks wait for the next update. Where rank 0 ends, its connections close and they notice at once."""
+"""The longest time that ranks wait for the next update. If rank 0 ends, its connections close at once."""
 _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The place where learner ranks find each other, and what they have in common."""
+    """The address at which learner ranks connect, with their common settings."""
 
     host: str
     port: int
     world: int
-    """Learner ranks."""
+    """Number of learner ranks."""
 
     device: str
-    """``cpu`` or ``cuda``: the kind of device that all of them compute on."""
+    """``cpu`` or ``cuda``: the kind of device of all ranks."""
 
     one_machine: bool = True
-    """Whether all are on one machine, and so need no network but its own."""
+    """Whether all ranks are on one machine, so that they need only its loopback network."""
 
 
 def open_meeting(
     world: int, device: torch.device, *, host: str = _LOOPBACK, one_machine: bool = True
 ) -> tuple[Meeting, TCPStore]:
-    """Opens a place where learner ranks meet, on a port that the system chooses; rank 0 does so.
+    """Opens a meeting of learner ranks on a port that the system chooses. Called by rank 0.
 
-    The store listens on this address alone: whoever reaches it could keep the ranks from finding each other.
+    The store listens on this address only, since a process that can connect to it could prevent the meeting.
     """
     family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.create_server(address[:2], family=family) as listener:
@@ -69,7 +69,7 @@ def open_meeting(
 
 
 def join_meeting(meeting: Meeting) -> TCPStore:
-    """Connects to the place that rank 0 opened. Raises LearnerRankLost where there is nobody."""
+    """Connects to the meeting of rank 0. Raises LearnerRankLost if rank 0 does not answer."""
     try:
         return TCPStore(meeting.host, meeting.port, None, False, COLLECTIVE_TIMEOUT)
     except RuntimeError as error:
@@ -86,10 +86,10 @@ class LearnerGroup(Shard):
         rank: int,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Waits until all ranks are there. check: called meanwhile, to raise what explains why one is not.
+        """Waits until all ranks are connected. check: called while waiting; raises an error if a rank failed.
 
         Raises:
-            LearnerRankLost: a rank did not come in time.
+            LearnerRankLost: A rank did not connect in time.
         """
         self.rank, self.world = rank, meeting.world
         _choose_network(meeting)
@@ -103,19 +103,19 @@ class LearnerGroup(Shard):
         )
         self._waiting = self._attempt(lambda: dist.new_group(backend="gloo", timeout=_WAIT_TIMEOUT))
         self.broken = False
-        """Whether a rank was lost, so that nothing can be computed together any more."""
+        """Whether a rank was lost, so that no common computation is possible."""
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Adds a tensor up over all ranks, in place, to the same bits on each. Returns it.
+        """Sums a tensor over all ranks, in place, with the same bits on each rank. Returns it.
 
         Raises:
-            LearnerRankLost: another rank ended, or did not come within ``COLLECTIVE_TIMEOUT``.
+            LearnerRankLost: Another rank ended, or did not answer within ``COLLECTIVE_TIMEOUT``.
         """
         self._attempt(lambda: dist.all_reduce(tensor))
         return tensor
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Tells all other ranks something. message: tensors and plain values. Raises LearnerRankLost."""
+        """Sends a message to all other ranks. message: tensors and plain values. Raises LearnerRankLost."""
         file = io.BytesIO()
         write_values(message, file)
         content = torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
@@ -123,11 +123,11 @@ class LearnerGroup(Shard):
         self._attempt(lambda: dist.broadcast(content, src=0))
 
     def receive(self) -> Any:
-        """Waits for what rank 0 says next, however long that takes.
+        """Waits for the next message of rank 0, without a timeout.
 
         Raises:
-            LearnerRankLost: rank 0 ended.
-            TensorFileError: it is not what ``send`` sent.
+            LearnerRankLost: Rank 0 ended.
+            TensorFileError: The message is not in the format of ``send``.
         """
         size = torch.zeros(1, dtype=torch.int64)
         self._attempt(lambda: dist.broadcast(size, src=0, group=self._waiting))
@@ -136,7 +136,7 @@ class LearnerGroup(Shard):
         return read_values_from(content.numpy().tobytes())
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -161,16 +161,16 @@ def _wait_for_all(store: Store, world: int, check: Callable[[], None]) -> None:
 
 
 def _choose_network(meeting: Meeting) -> None:
-    """Keeps ranks of one machine off its network, unless the user has chosen, and lets NCCL raise instead of abort."""
+    """Restricts ranks of one machine to loopback, unless the user chose a network, and makes NCCL raise errors."""
     if meeting.one_machine:
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", loopback)
-    # What NCCL does without: it ends the process where another rank is lost, and nothing is saved.
+    # By default NCCL ends the process if another rank is lost, and nothing is saved.
     os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
 
 
 def _first_line(error: Exception) -> str:
-    """What an error of torch says, without the place in its sources that it begins with."""
+    """Returns the message of a torch error, without the source location at its start."""
     return re.sub(r"^\[\S+\] ", "", first_line(error))

@@ -1,4 +1,4 @@
-"""A learner rank other than rank 0: a process that does what rank 0 says, and ends when that ends."""
+"""A learner rank other than rank 0: a process that follows rank 0 and ends with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def main() -> int:
     """Serves the rank 0 that started this process. Returns the exit code."""
     invitation = json.loads(sys.stdin.buffer.readline() or "{}")
-    # Whatever this process is busy with when rank 0 ends, and be it loading torch.
+    # Whatever this process is doing when rank 0 ends, even loading torch.
     threading.Thread(target=_end_with_rank_0, name="rank 0", daemon=True).start()
     from trainer_service.distributed.learners.group import Meeting
 
@@ -27,9 +27,9 @@ def main() -> int:
 def serve_rank(
     meeting: Meeting, rank: int, local_rank: int, when_met: Callable[[], None] = lambda: None
 ) -> int:
-    """Serves rank 0 until that ends. Returns the exit code: 1 where this rank failed, which it says in one line.
+    """Serves rank 0 until rank 0 ends. Returns the exit code: 1 if this rank failed, after printing one line.
 
-    local_rank: which GPU of this machine is its own. when_met: called when all ranks are there.
+    local_rank: the GPU of this machine for this rank. when_met: called when all ranks are connected.
     """
     import torch
 
@@ -49,7 +49,7 @@ def serve_rank(
         serve(group, device)
         group.close()
     except LearnerRankLost:
-        return 0  # rank 0 says what happened, or is gone
+        return 0  # rank 0 reports the error, or has ended
     except Exception as error:
         print(f"learner rank {rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1
@@ -59,7 +59,7 @@ def serve_rank(
 def end_rank(code: int) -> NoReturn:
     """Ends the process of a rank at once.
 
-    Threads of torch's process groups that still run while Python ends would abort a rank that is done.
+    Otherwise threads of torch's process groups that still run while Python ends could abort the process.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -67,8 +67,8 @@ def end_rank(code: int) -> NoReturn:
 
 
 def _end_with_rank_0() -> None:
-    """Waits until rank 0 closes the other end, or ends in whatever way."""
-    # Not by sys.stdin, which a thread that waits in it keeps from being closed when this process ends.
+    """Waits until rank 0 closes the pipe or ends in any way."""
+    # Not by sys.stdin: a thread that reads it prevents its closing at the end of this process.
     while os.read(0, 1):
         pass
     os._exit(0)

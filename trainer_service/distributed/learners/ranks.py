@@ -1,4 +1,4 @@
-"""Learner ranks as rank 0 sees them: their processes, and the learners that they share with it."""
+"""Learner ranks from the side of rank 0: their processes, and the learners that they share."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from unity_bridge.programs.child_process import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 
 WORTHWHILE_ROWS = 1024
-"""Rows of a minibatch for each rank below which the sums over ranks cost more than dividing the work saves."""
+"""Rows of a minibatch for each rank, below which the sums over ranks cost more time than the division saves."""
 _GOODBYE_S = 5.0
-"""Seconds in which processes end by themselves."""
+"""Seconds that processes have to end by themselves."""
 _REASON_S = 2.0
-"""Seconds in which a process that was lost has an exit code."""
+"""Seconds after which a lost process has an exit code."""
 
 _logger = logging.getLogger(__name__)
 
 
 class LearnerRanks:
-    """The learner ranks of a run; this process is rank 0. A context that ends the others."""
+    """The learner ranks of a run, with this process as rank 0. A context that ends the other ranks."""
 
     def __init__(
         self,
@@ -45,19 +45,19 @@ class LearnerRanks:
         processes: Sequence[subprocess.Popen[bytes]] = (),
         on_this_machine: int | None = None,
     ) -> None:
-        """processes: ranks 1, 2 …, where this process started them. on_this_machine: ranks; None for all."""
+        """processes: ranks 1, 2 … that this process started. on_this_machine: number of ranks; None for all."""
         self.on_this_machine = group.world if on_this_machine is None else on_this_machine
-        """Ranks that share this machine's cores."""
+        """Number of ranks that share this machine's cores."""
         self.group = group
         self.processes = processes
         self._learners = 0
 
     def make(self, name: str, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> Learner:
-        """Makes the learner of a behavior, on every rank. spec: as the learner sees it.
+        """Makes the learner of a behavior on every rank. spec: as the learner observes it.
 
         Raises:
-            ValueError: the behavior does not fit its trainer, or there is nothing that ranks could share.
-            LearnerRankLost: a rank ended.
+            ValueError: The trainer does not support the behavior, or ranks cannot share its updates.
+            LearnerRankLost: A rank ended.
         """
         world = self.group.world
         if settings.trainer_type == "random":
@@ -77,12 +77,12 @@ class LearnerRanks:
         return ReplicatedLearner(algorithm, self.group, self._learners - 1, self.explain)
 
     def set_threads(self, threads: int) -> None:
-        """Sets torch's threads on every rank to one number: with another, sums would have other bits."""
+        """Sets torch's threads on every rank to one number. Different numbers would change the bits of sums."""
         torch.set_num_threads(threads)
         self.group.send({"what": "threads", "threads": threads})
 
     def explain(self, error: LearnerRankLost) -> LearnerRankLost:
-        """The error with what became of a process that ended."""
+        """Returns the error with the exit of the process that ended."""
         deadline = time.monotonic() + _REASON_S
         while self.processes and time.monotonic() < deadline:
             for rank, process in enumerate(self.processes, start=1):
@@ -98,7 +98,7 @@ class LearnerRanks:
         )
 
     def close(self) -> None:
-        """Ends the other ranks, whatever they do."""
+        """Ends the other ranks, even busy ones."""
         if not self.group.broken:
             with suppress(LearnerRankLost):
                 self.group.send({"what": "end"})
@@ -115,11 +115,11 @@ class LearnerRanks:
 
 @contextmanager
 def learner_ranks(options: RunOptions, device: torch.device) -> Iterator[LearnerRanks]:
-    """The learner ranks of a run that has several, this process being rank 0.
+    """Yields the learner ranks of a run with several ranks. This process is rank 0.
 
     Raises:
-        ConfigError: a device that ranks cannot share, or too few of them.
-        LearnerRankLost: a rank could not start.
+        ConfigError: Ranks cannot share the device, or there are too few devices.
+        LearnerRankLost: A rank could not start.
     """
     world = num_learners(options)
     launched = launched_rank()
@@ -133,7 +133,7 @@ def start_ranks(world: int, device: torch.device) -> LearnerRanks:
     """Starts ranks 1, 2 … of ``world`` as processes of this machine.
 
     Raises:
-        LearnerRankLost: one of them could not start.
+        LearnerRankLost: A rank could not start.
     """
     meeting, store = open_meeting(world, device)
     processes = [_start(meeting, rank) for rank in range(1, world)]
@@ -151,7 +151,7 @@ def start_ranks(world: int, device: torch.device) -> LearnerRanks:
 
 
 def meet_launched(launched: Launched, device: torch.device) -> LearnerRanks:
-    """Meets the ranks that torchrun started beside this one. Raises LearnerRankLost where one does not come."""
+    """Connects to the other ranks that torchrun started. Raises LearnerRankLost if a rank does not connect."""
     host = "127.0.0.1" if launched.one_machine else launched.master
     meeting, store = open_meeting(launched.world, device, host=host, one_machine=launched.one_machine)
     _published = publish(meeting, launched)
@@ -159,7 +159,7 @@ def meet_launched(launched: Launched, device: torch.device) -> LearnerRanks:
 
 
 def end_processes(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Lets processes end by themselves for a while: what they read from is closed. Then kills them."""
+    """Waits briefly for processes to end by themselves, since their input is closed. Then kills them."""
     for process in processes:
         with suppress(OSError):
             assert process.stdin is not None
@@ -186,13 +186,13 @@ def _require_devices(device: torch.device, ranks: int) -> None:
 
 
 def _start(meeting: Meeting, rank: int) -> subprocess.Popen[bytes]:
-    """Starts a rank, which hears from its standard input where the others are, and by its end that rank 0 is gone."""
+    """Starts a rank. Its standard input gives it the meeting, and ends together with rank 0."""
     with ignoring_schedulers():
         process = subprocess.Popen(
             [sys.executable, "-m", "trainer_service.distributed.learners.rank"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for rank 0, which decides
+            start_new_session=True,  # rank 0 handles Ctrl-C
             env={**os.environ, "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "FATAL")},
         )
     assert process.stdin is not None

@@ -1,7 +1,7 @@
-"""Learners whose updates several ranks compute together: rank 0 collects, and the others do as it does.
+"""Learners whose updates several ranks compute together. Rank 0 collects, and the other ranks follow it.
 
-All ranks hold the same learner. Whatever changes it happens on each in the same order: what rank 0 recorded since the
-last update, then the update, in which each rank computes its part of every minibatch (``networks.shard``).
+All ranks hold the same learner, and change it in the same order. They record what rank 0 recorded since the last
+update. Then, in the update, each rank computes its part of every minibatch (``networks.shard``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, plain_
 from unity_bridge.specs import BehaviorSpec
 
 _MOST_CHUNKS = 512
-"""Records that rank 0 keeps before it passes them on."""
+"""Records that rank 0 keeps before it sends them."""
 
 
 class ReplicatedLearner(Learner):
-    """A learner of rank 0 that the other ranks have a copy of."""
+    """Rank 0's learner, with a copy on every other rank."""
 
     def __init__(
         self,
@@ -39,23 +39,23 @@ class ReplicatedLearner(Learner):
         number: int,
         explain: Callable[[LearnerRankLost], LearnerRankLost] = lambda error: error,
     ) -> None:
-        """number: which of the run's learners it is, from 0. explain: says more of a rank that was lost."""
+        """number: of the learner in the run, from 0. explain: adds details about a lost rank to its error."""
         self._learner = learner
         self._explain = explain
         self._group = group
         self._number = number
         self._recorded: list[Trajectories] = []
-        """Recorded here, and not yet by the other ranks."""
+        """Records of rank 0 that the other ranks do not have yet."""
         self.horizon = learner.horizon
         self.actor = learner.actor
 
     def prepare(self, step: int) -> None:
-        """Reads what it needs besides experience, on every rank. Raises UserError."""
+        """Reads its other inputs on every rank. Raises UserError."""
         self._learner.prepare(step)
         self._send("prepare", step=step)
 
     def record(self, trajectories: Trajectories) -> None:
-        """Takes finished experience in; the other ranks do so before the next update at the latest."""
+        """Records finished experience. The other ranks get it at the next update at the latest."""
         self._learner.record(trajectories)
         self._recorded.append(trajectories)
         if len(self._recorded) >= _MOST_CHUNKS:
@@ -66,14 +66,14 @@ class ReplicatedLearner(Learner):
         return self._learner.ready()
 
     def collected(self) -> tuple[int, int] | None:
-        """Steps that wait for the next update, and how many it takes."""
+        """Steps collected for the next update, and the steps that it needs."""
         return self._learner.collected()
 
     def update(self, step: int) -> Metrics:
-        """Learns, together with the other ranks.
+        """Makes an update together with the other ranks.
 
         Raises:
-            LearnerRankLost: one of them ended. The learner is as it was before the update.
+            LearnerRankLost: A rank ended. The learner has its state from before the update.
         """
         before = _copy(self._learner.state_dict())
         try:
@@ -84,15 +84,15 @@ class ReplicatedLearner(Learner):
             self._learner.load_state_dict(before)
             raise self._explain(error) from None
         except BaseException:
-            self._group.broken = True  # the others are in the middle of the update still
+            self._group.broken = True  # the other ranks are still in the middle of the update
             raise
 
     def state_dict(self) -> dict[str, Any]:
-        """The state that a continued run needs; it says nothing of ranks."""
+        """The state for resuming a run, independent of ranks."""
         return self._learner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result on every rank; see Learner."""
+        """Restores ``state_dict``'s result on every rank; see Learner."""
         self._learner.load_state_dict(state)
         self._recorded.clear()
         self._send("load_state_dict", state=dict(state))
@@ -102,14 +102,14 @@ class ReplicatedLearner(Learner):
         return self._learner.replay_state()
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with a replay buffer on every rank; see Learner."""
+        """Restores a replay buffer on every rank; see Learner."""
         arrays = dict(state.items())
         self._learner.load_replay_state(arrays)
         tensors = {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
         self._send("load_replay_state", state=tensors)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer on every rank; see Learner."""
+        """Loads networks and normalizer on every rank; see Learner."""
         self._learner.load_weights(state)
         self._send("load_weights", state=dict(state))
 
@@ -120,7 +120,7 @@ class ReplicatedLearner(Learner):
             self._send("record", chunks=chunks)
 
     def _send(self, what: str, **content: Any) -> None:
-        """Tells the other ranks what happened here, after all that was recorded before it."""
+        """Sends a call to the other ranks, after all records that came before it."""
         if what != "record":
             self._pass_on()
         self._group.send({"what": what, "learner": self._number, **content})
@@ -136,10 +136,10 @@ def introduce_learner(
 
 
 def serve(group: LearnerGroup, device: torch.device) -> list[Learner]:
-    """Does what rank 0 says, until that says it is over. Returns this rank's learners.
+    """Executes the calls of rank 0 until rank 0 ends the run. Returns this rank's learners.
 
     Raises:
-        LearnerRankLost: rank 0, or another, ended in the middle.
+        LearnerRankLost: Rank 0 or another rank ended during the run.
     """
     learners: list[Learner] = []
     while (message := group.receive())["what"] != "end":
@@ -180,11 +180,11 @@ _DOINGS: Mapping[str, Callable[[Learner, Mapping[str, Any]], object]] = {
     "load_weights": lambda learner, message: learner.load_weights(message["state"]),
     "load_replay_state": _load_replay_state,
 }
-"""What rank 0 may tell the others to do with a learner."""
+"""The calls on a learner that rank 0 may send to other ranks."""
 
 
 def _copy(state: Any, key: str = "") -> Any:
-    """A state that later updates leave alone. What was collected is not copied: nobody writes to it."""
+    """Returns a copy of a state that later updates do not change. Collected steps are not copied: they never change."""
     if isinstance(state, Tensor):
         return state.detach().clone()
     if isinstance(state, Mapping):

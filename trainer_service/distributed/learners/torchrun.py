@@ -1,6 +1,7 @@
-"""Learner ranks that torchrun started: which of them this process is, and how they find rank 0.
+"""Learner ranks that torchrun started: the rank of this process, and its connection to rank 0.
 
-torchrun restarts all ranks when one ends, and tells each which start it is: nobody meets the ranks of the last one.
+torchrun restarts all ranks when one ends, and gives each the number of the start. So ranks of different starts never
+connect.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from trainer_service.distributed.learners.group import Meeting
 
 _TIMEOUT = timedelta(seconds=180)
-"""How long ranks wait for rank 0, which reads configuration and checkpoints first."""
+"""The longest time that ranks wait for rank 0, which first reads configuration and checkpoints."""
 _PLACE = "trainer_service/learner_ranks"
 
 
 def publish(meeting: Meeting, launched: Launched) -> Any:
-    """Tells the other ranks where they meet. Returns what must stay alive until they are there."""
+    """Publishes the meeting for the other ranks. Returns an object that must live until they are connected."""
     store = _rendezvous(launched)
     store.set(_place(launched), json.dumps(asdict(meeting)))
     return store
 
 
 def serve_launched() -> int:
-    """Serves rank 0 of the ranks that torchrun started. Returns the exit code. Prints nothing."""
+    """Serves rank 0 among the ranks that torchrun started. Returns the exit code. Prints nothing."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # before torch is loaded
     from trainer_service.distributed.learners.group import Meeting
     from trainer_service.distributed.learners.rank import serve_rank
@@ -43,20 +44,19 @@ def serve_launched() -> int:
         store.wait([_place(launched)], _TIMEOUT)
         meeting = Meeting(**json.loads(store.get(_place(launched))))
     except RuntimeError:
-        return 0  # rank 0 had nothing to learn, or could not start, and has said so
+        return 0  # rank 0 had nothing to learn, or reported why it could not start
     return serve_rank(
         meeting, launched.rank, launched.local_rank, when_met=lambda: _ignore("SIGTERM", "SIGHUP")
     )
 
 
 def _place(launched: Launched) -> str:
-    """The name under which rank 0 says where ranks meet: what an earlier start said is there still."""
+    """Returns the key for the meeting's address. It includes the start, since the keys of earlier starts persist."""
     return f"{_PLACE}/{launched.restarts}"
 
 
 def _ignore(*names: str) -> None:
-    """Leaves signals that all ranks get, from a terminal, a scheduler or torchrun, to rank 0: where it ends, this one
-    does."""
+    """Leaves signals from a terminal, a scheduler or torchrun to rank 0. This process ends with rank 0."""
     for name in names:
         with suppress(AttributeError, ValueError):  # Windows has no SIGHUP
             signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -1,5 +1,5 @@
-"""PPO's update of MLP policies in C, where a compiler was at hand at installation.
+"""PPO's update of MLP policies in C, compiled at installation if a compiler is available.
 
-``ppo_update.c`` and the headers beside it are all there is of it; ``build.py`` compiles it, ``library.py`` finds what
-came out, ``check.py`` holds that to torch before anything is learned with it, ``ppo.py`` is the kernel.
+``ppo_update.c`` and the headers beside it are the source. ``build.py`` compiles it, ``library.py`` loads the library,
+``check.py`` compares it with torch before use, and ``ppo.py`` is the kernel.
 """

@@ -1,8 +1,8 @@
-"""Compiles ``ppo_update.c`` into a shared library beside it, with the C compiler that is there.
+"""Compiles ``ppo_update.c`` into a shared library in the same folder, with the installed C compiler.
 
-Installing from source does that without being asked. After a wheel that is for every platform, this does it later:
-``python -m trainer_service.kernels.compiled.build``. Only the standard library is imported, since nothing else is
-there yet when a wheel is built.
+Installing from source runs this. After installing a wheel for any platform, run it yourself: ``python -m
+trainer_service.kernels.compiled.build``. It imports only the standard library, since nothing else is installed while a
+wheel is built.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).with_name("ppo_update.c")
 LIBRARY = SOURCE.with_name("ppo_update.so")
 
 OFF = "TRAINER_SERVICE_COMPILE"
-"""The environment variable that, set to 0, keeps everything from being compiled."""
+"""The environment variable that disables compilation if it is 0."""
 
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mprefer-vector-width=512")
@@ -34,7 +34,7 @@ _ARM = {"neon": ("-DLANES=4", "-DTILE_ROWS=4", "-DTILE_COLUMNS=4")}
 INSTRUCTION_SETS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "x86_64": _X86, "aarch64": _ARM, "arm64": _ARM,
 }  # fmt: skip
-"""Flags of each instruction set, by the processor as Python names it. Tiles as large as registers have room for."""
+"""Compiler flags of each instruction set, by ``platform.machine()``. Tiles are as large as the registers permit."""
 
 _FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 OLDEST_MACOS = "11.0"
@@ -42,24 +42,24 @@ _TIMEOUT_S = 120
 
 
 class BuildError(Exception):
-    """The kernel cannot be compiled here; says why in a line."""
+    """The kernel cannot be compiled here. The message is one line."""
 
 
 def processor() -> str:
-    """The kind of processor that this Python runs on."""
+    """Returns the kind of processor that this Python runs on."""
     return platform.machine().lower()
 
 
 def source_digest() -> int:
-    """A number that changes with the source, so that a library is known to be of this one."""
+    """Returns a checksum of the source, which identifies the libraries built from it."""
     sources = [SOURCE, *sorted(SOURCE.parent.glob("*.h"))]
     return zlib.crc32(b"".join(path.read_bytes() for path in sources))
 
 
 def build(library: Path = LIBRARY) -> None:
-    """Compiles the source to ``library``, for every instruction set that processors of this kind may have.
+    """Compiles the source to ``library``, for every instruction set of this kind of processor.
 
-    Raises BuildError where that is impossible; then nothing is written.
+    Raises BuildError if that is impossible. Then nothing is written.
     """
     if os.environ.get(OFF) == "0":
         raise BuildError(f"{OFF}=0 is set in the environment")
@@ -88,14 +88,14 @@ def build(library: Path = LIBRARY) -> None:
             _run([*compiler, *_FLAGS, *flags, f"-DSUFFIX={name}", "-c", str(SOURCE), "-o", str(path)])
         linked = Path(folder, library.name)
         _run([*compiler, "-shared", "-o", str(linked), *map(str, objects)])
-        # A rename, since a process may have the old one open.
+        # Renamed, since a process may have the old file open.
         partial = library.with_name(f"{library.name}.{os.getpid()}")
         shutil.copyfile(linked, partial)
         partial.replace(library)
 
 
 def _compiler() -> list[str]:
-    """The command of the C compiler: what ``CC`` says, else the first that is found."""
+    """Returns the command of the C compiler: ``CC`` if it is set, otherwise the first one found."""
     if os.environ.get("CC"):
         return shlex.split(os.environ["CC"])
     found = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
@@ -117,7 +117,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compiles it for this installation, and says so in a line; with ``--check`` only where none is there."""
+    """Compiles the kernel for this installation and prints one line. ``--check`` does nothing if a library exists."""
     checks = "--check" in arguments
     if checks and LIBRARY.is_file():
         return 0

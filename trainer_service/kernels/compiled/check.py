@@ -1,4 +1,4 @@
-"""The compiled kernel held to torch before it is used, so that a bad build costs time and nothing else."""
+"""A comparison of the compiled kernel with torch before its use, so that a faulty build only costs time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 _TOLERANCE = 1e-4
-"""Of the gradient, in its largest number. A right build is at 3e-7."""
+"""Tolerance of the gradient's error, relative to its largest number. A correct build is at 3e-7."""
 
 _ROWS, _REPETITIONS = 70, 5
 _SPEC = BehaviorSpec((ObservationSpec("numbers", (6,)),), ActionSpec(2, (3, 2)))
@@ -30,7 +30,7 @@ _NETWORKS = {
     " of an LSTM": NetworkSettings(hidden_units=72, num_layers=1, memory=MemorySettings(memory_size=48)),
 }
 _LENGTHS = (20, 1, 20, 12, 17)
-"""Of the sequences in these rows, where there is memory."""
+"""Lengths of the sequences in these rows, for networks with memory."""
 
 _STEPS = PPOSteps(
     learning_rate=3e-4,
@@ -46,9 +46,9 @@ _logger = logging.getLogger(__name__)
 
 @cache
 def checked_library() -> CompiledLibrary:
-    """The fastest library that computes what torch does, in less time. Takes some milliseconds the first time.
+    """Returns the fastest library that agrees with torch and needs less time. Takes milliseconds the first time.
 
-    Raises UnavailableError where there is none.
+    Raises UnavailableError if there is none.
     """
     for library in reversed(list(load().values())):
         fault = fault_of(library)
@@ -59,14 +59,14 @@ def checked_library() -> CompiledLibrary:
 
 
 def fault_of(library: CompiledLibrary) -> str | None:
-    """What is wrong with a library, on small networks; None if nothing is."""
+    """Checks a library on small networks. Returns its fault, or None."""
     faults = (_fault_with(library, settings, kind) for kind, settings in _NETWORKS.items())
     return next((fault for fault in faults if fault is not None), None)
 
 
 @torch.enable_grad()
 def _fault_with(library: CompiledLibrary, settings: NetworkSettings, kind: str) -> str | None:
-    """What is wrong with a library on one network. kind: which one it is, behind the word gradient."""
+    """Checks a library on one network. Returns its fault, or None. kind: the network, named after the word gradient."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = ActorCritic(_SPEC, settings, value_heads=1, shared_critic=False)
@@ -128,7 +128,7 @@ def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of the quickest of some repetitions: not what a busy machine adds."""
+    """Returns the CPU seconds of the fastest of several repetitions, which other load affects least."""
     taken = []
     for _ in range(_REPETITIONS):
         start = time.thread_time()

@@ -1,4 +1,4 @@
-"""The compiled library: where it is, whether it is of our source, and which of its versions this processor can run."""
+"""The compiled library: its file, the match with the source, and the instruction sets that this processor has."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from trainer_service.kernels.compiled import build
 
 _NAMES = {"neon": (1, "NEON"), "avx2": (2, "AVX2"), "avx512": (4, "AVX-512")}
-"""Bit of each instruction set in what the library's ``instruction_sets`` returns, and its name, from slow to fast."""
+"""The bit of each instruction set in the result of the library's ``instruction_sets``, and its name; slow to fast."""
 
 _COMMAND = "python -m trainer_service.kernels.compiled.build"
 
 
 class UnavailableError(Exception):
-    """There is no compiled kernel here; says why in a line."""
+    """There is no compiled kernel here. The message is one line."""
 
 
 class Layer(Structure):
@@ -107,10 +107,10 @@ class Learned(Structure):
 
 @dataclass(frozen=True)
 class CompiledLibrary:
-    """The exported functions of one instruction set. Each returns 0 where there is no memory, else 1."""
+    """The exported functions of one instruction set. Each returns 0 if memory runs out, otherwise 1."""
 
     name: str
-    """Of the instruction set."""
+    """Name of the instruction set."""
 
     steps: Any
     values: Any
@@ -118,9 +118,9 @@ class CompiledLibrary:
 
 @cache
 def load(path: Path = build.LIBRARY) -> Mapping[str, CompiledLibrary]:
-    """Returns the library once for each instruction set that this processor has, from slow to fast, by key.
+    """Returns the library's functions for each instruction set of this processor, by key, from slow to fast.
 
-    Raises UnavailableError where there is none.
+    Raises UnavailableError if there is none.
     """
     if not path.is_file():
         raise UnavailableError(f"none was built; where a C compiler is, this builds it: {_COMMAND}")

@@ -1,4 +1,4 @@
-"""PPO's updates by the compiled kernel: many minibatches per call, outside of Python and of its lock."""
+"""PPO's updates by the compiled kernel: many minibatches per call, without Python's lock."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
 
 _PRODUCTS_PER_CALL = 1e9
-"""Multiplications until ``progress`` is told again: a tenth of a second on a slow core."""
+"""Multiplications between two calls of ``progress``: a tenth of a second on a slow core."""
 
 
 _ROWS_AT_ONCE = 512
-"""Whose values with memory are computed in one block: what layers put out for so many rows stays near the processor."""
+"""Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
 
 
 class CompiledPPO:
-    """PPO's epochs and values in C: see ppo_update.c. Its methods raise MemoryError where there is too little memory.
+    """PPO's epochs and values in C: see ppo_update.c. Its methods raise MemoryError if memory runs out.
 
-    It is made for one network and keeps nothing between calls that matters to the next one: parameters are in
-    ``FlatParameters.vector``, Adam's state in ``FlatAdam``, and both may be replaced in place between calls. The same
-    inputs give the same bits. Sensors are vectors, [S, size] each.
+    It serves one network and has no state of its own. Parameters are in ``FlatParameters.vector``, Adam's state is in
+    ``FlatAdam``, and both may change in place between calls. The same inputs give the same bits. Sensors are vectors,
+    [S, size] each.
     """
 
     def __init__(self, library: CompiledLibrary, layout: MlpLayout, optimizer: FlatOptimizer) -> None:
         """optimizer: of all parameters of the network that ``layout`` describes, on the CPU.
 
-        Raises ValueError where the bodies of actor and critic are not alike.
+        Raises ValueError if the bodies of actor and critic have different layers.
         """
         if layout.critic is not None and _sizes(layout.critic) != _sizes(layout.actor):
             raise ValueError("actor and critic have other layers")
@@ -57,10 +57,10 @@ class CompiledPPO:
         self._network = _network(layout)
 
     def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
-        """Makes a gradient step for each minibatch; adds what it lost to ``losses``, [5]. Returns how many these were.
+        """Makes a gradient step for each minibatch, adding its losses to ``losses``, [5]. Returns the number of steps.
 
-        progress: is told the number of minibatches before, for the first one and then every tenth of a second or so.
-        It may raise: then what was learned until then stands.
+        progress: called with the number of completed minibatches, first with 0 and then about every tenth of a second.
+        If it raises, the completed steps stay in effect.
         """
         minibatches, data = epoch.minibatches, _Data.of(epoch.observations, epoch.targets)
         if self._parameters.shard.world > 1:
@@ -84,7 +84,7 @@ class CompiledPPO:
     def _shared_epoch(
         self, epoch: PPOEpoch, data: _Data, losses: Tensor, progress: Callable[[int], None]
     ) -> int:
-        """An epoch whose gradients are added up over learner ranks, minibatch by minibatch."""
+        """An epoch whose gradients are summed over learner ranks, minibatch by minibatch."""
         lost, steps = torch.zeros(5), epoch.steps
         for number, (own, share, sequences) in enumerate(epoch.minibatches):
             progress(number)
@@ -108,7 +108,7 @@ class CompiledPPO:
     ) -> Tensor:
         """Writes the gradient of one minibatch to ``FlatParameters.gradient``; returns the losses, float32 [5].
 
-        order: the minibatch's rows; sequences: how they follow each other, for networks with memory.
+        order: the minibatch's rows. sequences: their order in time, for networks with memory.
         """
         data, losses = _Data.of(observations, targets), (c_double * 5)()
         learned = Learned(
@@ -127,7 +127,7 @@ class CompiledPPO:
         learned: Learned,
         losses: Any,
     ) -> None:
-        """Steps on the rows of ``order``; with memory these are one minibatch."""
+        """Makes steps on the rows of ``order``. With memory, these rows are one minibatch."""
         self._check_sequences(sequences)
         in_time = None if sequences is None else TimeOrder.of(sequences)
         order = order.contiguous() if in_time is None else order[in_time.rows]
@@ -140,7 +140,7 @@ class CompiledPPO:
         )  # fmt: skip
 
     def values(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> Tensor:
-        """Returns a value for each reward signal, [S, signals]. sequences: how rows follow each other, with memory."""
+        """Returns the values of all reward signals, [S, signals]. sequences: the rows' order in time, with memory."""
         self._check_sequences(sequences)
         inputs = _side_by_side(observations)
         values = torch.empty((len(inputs), self._layout.value.outputs))
@@ -182,7 +182,7 @@ class CompiledPPO:
 
 
 class _Data(NamedTuple):
-    """What an epoch learns from, as C can read it: without gaps."""
+    """Contiguous data of an epoch, as C reads them."""
 
     observations: Tensor
     targets: PPOBatch
@@ -193,16 +193,16 @@ class _Data(NamedTuple):
 
 
 def _side_by_side(observations: Sequence[Tensor]) -> Tensor:
-    """All sensors as one matrix without gaps, [S, inputs], float32."""
+    """All sensors as one contiguous matrix, [S, inputs], float32."""
     sensors = observations_as_floats(observations)
     return (sensors[0] if len(sensors) == 1 else torch.cat(sensors, dim=1)).contiguous()
 
 
 class _Run(NamedTuple):
-    """Minibatches of equal size, the last one perhaps smaller, that follow each other without a gap."""
+    """Consecutive minibatches of equal size, except that the last one may be smaller."""
 
     number: int
-    """Of the first of them."""
+    """Number of the first minibatch."""
 
     first: int
     last: int
@@ -210,7 +210,7 @@ class _Run(NamedTuple):
 
 
 def _runs(minibatches: Sequence[Minibatch], most: int) -> Iterator[_Run]:
-    """All minibatches in runs of at most ``most``."""
+    """Yields all minibatches in runs of at most ``most``."""
     number = 0
     while number < len(minibatches):
         rows = minibatches[number].rows
@@ -260,5 +260,5 @@ def _lstms(layout: MlpLayout) -> object:
 
 
 def _layer(layer: LinearLayer | None) -> Layer:
-    """A layer that is absent has no outputs."""
+    """Converts a layer to C. An absent layer has no outputs."""
     return Layer() if layer is None else Layer(layer.weight, layer.bias, layer.inputs, layer.outputs)

@@ -1,4 +1,4 @@
-"""Sequences as the compiled kernel takes them: step after step, at each step the longest sequence first."""
+"""The order of sequences for the compiled kernel: step by step, at each step the longest sequence first."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from trainer_service.networks.encoders.memory import Sequences
 
 
 class TimeOrder(NamedTuple):
-    """N sequences of R steps in all, which lie end to end, in the order of time."""
+    """N concatenated sequences of R steps in total, rearranged in the order of time."""
 
     rows: Tensor
-    """Where each step lies. int64 [R]"""
+    """Row of each step. int64 [R]"""
 
     active: NDArray[np.int64]
-    """How many sequences have so many steps, [longest]."""
+    """Number of sequences that have each step, [longest]."""
 
     memories: Tensor
-    """Before the first step, the longest sequence's first. [N, memory size]"""
+    """Memories before the first step, the longest sequence's first. [N, memory size]"""
 
     @classmethod
     def of(cls, sequences: Sequences) -> TimeOrder:
-        """sequences: at least one, and none is empty."""
+        """Rearranges sequences. There must be at least one, and none may be empty."""
         lengths = sequences.filled.sum(dim=1).numpy()
         longest_first = np.argsort(-lengths, kind="stable")
         starts = (np.cumsum(lengths) - lengths)[longest_first]
@@ -42,7 +42,7 @@ class TimeOrder(NamedTuple):
         )
 
     def for_c(self) -> Any:
-        """Where that lies. Valid while this is there."""
+        """Pointers to the order. Valid as long as this object exists."""
         return byref(
             library.Sequences(
                 steps=len(self.active),
@@ -54,7 +54,7 @@ class TimeOrder(NamedTuple):
 
 
 def groups(sequences: Sequences, rows: int) -> Iterator[tuple[slice, Sequences]]:
-    """Sequences that lie end to end, in groups of about so many rows: the rows of each group, and its sequences."""
+    """Yields groups of about ``rows`` rows of concatenated sequences: the rows and the sequences of each group."""
     ends = np.cumsum(sequences.filled.sum(dim=1).numpy())
     first = start = 0
     while first < len(ends):

@@ -1,1 +1,1 @@
-"""Critics that see a whole group."""
+"""Critics of whole groups."""

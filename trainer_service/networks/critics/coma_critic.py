@@ -1,4 +1,4 @@
-"""COMA's critic: the value of each of an agent's choices, given all others' observations and actions.
+"""COMA's critic: the value of each choice of an agent, given the other agents' observations and actions.
 
 F joint steps, n agents.
 """
@@ -20,13 +20,13 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class COMACritic(nn.Module):
-    """A critic Q(s, (a₋ᵢ, ·)) of every agent i in one pass per agent, one number per own choice and reward signal.
+    """A critic Q(s, (a₋ᵢ, ·)) of every agent i. One pass gives the values of all choices, for each reward signal.
 
-    It sees the state, the agent's own observations and index, and everyone's actions with the agent's own left out.
+    Its inputs are the state, the agent's own observations and index, and the actions of all other agents.
     """
 
     columns: Tensor | None
-    """Columns of all agents' observations side by side that are not padding; None for all."""
+    """Columns of all agents' concatenated observations that are not padding; None for all."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class COMACritic(nn.Module):
         signals: int,
         scaling: Scaling,
     ) -> None:
-        """state_sensors: those of the state, or none for all agents' observations."""
+        """state_sensors: sensors of the global state; none for all agents' observations."""
         super().__init__()
         self._agent_sensors, self._state_sensors = tuple(agent_sensors), tuple(state_sensors)
         self._num_agents, self._mask_size = num_agents, spec.action_spec.mask_size
@@ -62,10 +62,10 @@ class COMACritic(nn.Module):
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """Returns [F, n, A, signals], in units of the scale of returns; absent agents' values mean nothing.
+        """Returns [F, n, A, signals], in units of the scale of returns. Values of absent agents are arbitrary.
 
-        observations: [R, …] per sensor; actions: one-hot, [R, A]; members: int64 [F, n], each agent's row, −1 for
-        absent ones; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
+        observations: [R, …] per sensor. actions: one-hot, [R, A]. members: int64 [F, n], each agent's row, −1 for
+        absent agents. filled: the existing joint steps of sequences that begin without memory, bool [Q, L].
         """
         observations = observations_as_floats(observations)
         encoded = self.encoder.forward([observations[i] for i in self._agent_sensors])
@@ -82,7 +82,7 @@ class COMACritic(nn.Module):
         return self.value.forward(features)
 
     def _inputs(self, joint: Tensor, each: Tensor, done: Tensor) -> Tensor:
-        """Returns for every agent the state, its observation, its index, and the others' actions: [F, n, inputs]."""
+        """Returns every agent's inputs: state, own observation, index, and other agents' actions. [F, n, inputs]"""
         agent_id = torch.eye(self._num_agents, device=done.device, dtype=done.dtype)
         others = (done.unsqueeze(1) * (1.0 - agent_id).unsqueeze(2)).flatten(start_dim=2)
         shape = (len(each), self._num_agents, -1)
@@ -90,5 +90,5 @@ class COMACritic(nn.Module):
 
 
 def _table(rows: Tensor) -> Tensor:
-    """Returns the rows with one of zeros below them, which −1 finds: that of absent agents."""
+    """Appends a row of zeros, which −1 indexes for absent agents."""
     return torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])

@@ -1,4 +1,4 @@
-"""Joint steps sorted by their number of agents, so that those of one size are computed together, without gaps."""
+"""Joint steps sorted by their number of agents, so that steps of one size are computed together, without padding."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from torch import Tensor
 
 
 class GroupsBySize(NamedTuple):
-    """F joint steps with R agents in all, and N results: for each the group's, every agent's and perhaps one more.
+    """F joint steps with R agents in total, and N results: the group's, every agent's, and optionally one more.
 
-    Sorted means by number of agents, then as the joint steps came.
+    They are sorted by number of agents, then in the order of joint steps.
     """
 
     rows: Tensor
-    """Agents that are there, sorted, by index within a joint step: row numbers as they were given. int64 [R]"""
+    """Row numbers of present agents, sorted, by index within a joint step. int64 [R]"""
 
     sizes: list[tuple[int, int]]
-    """Smaller groups first: (agents, joint steps with so many)."""
+    """Pairs (number of agents, joint steps with this number), smaller groups first."""
 
     agents: Tensor
-    """The number of agents in each result's group, sorted. int64 [N]"""
+    """Number of agents in each result's group, sorted. int64 [N]"""
 
     found: Tensor
-    """Where the results of the group, and of every agent, are among the sorted; of absent ones the one
-    more, or −1. int64 [1 + n, F]"""
+    """Positions of the group's and every agent's results in the sorted order. For absent agents, the position of the
+    additional result, or −1. int64 [1 + n, F]"""
 
 
 def sorted_by_size(members: Tensor, *, one_more: bool) -> GroupsBySize:
-    """Sorts joint steps. members: int64 [F, n], each agent's row, −1 if absent; every joint step has an agent."""
+    """Sorts joint steps. members: int64 [F, n], each agent's row, −1 if absent. Every joint step has an agent."""
     present = members >= 0
     agents = present.sum(dim=1)
     order = torch.argsort(agents, stable=True)

@@ -21,17 +21,17 @@ CentralState = Literal["joint", "environment", "agent", "own_and_joint"]
 
 
 class JointCritic(nn.Module):
-    """A critic of a group's members, one value per reward signal, or of the group as a whole.
+    """A critic of a group's members or of the whole group, with one value per reward signal.
 
-    ``joint``: what it sees are all members' observations side by side, absent ones as zeros, and which are there. A
-    value per agent sits on one body. ``environment``: likewise, from the simulator's own state.
-    ``agent``: the joint state, the member's own observations and its index, for each member by itself.
-    ``own_and_joint``: for each member by itself two bodies, whose features are averaged: one sees its own observations,
-    the other those of all, its own first, then of those after it in the order of indices, and its index.
+    ``joint``: the inputs are all members' concatenated observations, zeros for absent members, and their presence. One
+    body has a value head per agent. ``environment``: the same with the simulator's global state. ``agent``: the inputs
+    of each member are the joint state, its own observations and its index. ``own_and_joint``: each member has two
+    bodies, and their features are averaged. One has its own observations as inputs. The other has the observations of
+    all members, its own first and then in the order of indices, and its index.
     """
 
     columns: Tensor | None
-    """Columns of all members' observations side by side that are not padding; None for all."""
+    """Columns of all members' concatenated observations that are not padding; None for all."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class JointCritic(nn.Module):
         members: int,
         scaling: Scaling,
     ) -> None:
-        """num_agents: n; members: values of a joint step, n, or 1 for the group's."""
+        """num_agents: n. members: values of a joint step, n, or 1 for the group's value."""
         super().__init__()
         self._state_sensors = tuple(state_sensors)
         self._kind = state
@@ -58,7 +58,7 @@ class JointCritic(nn.Module):
         joint = encoded if state == "environment" else observed_size + num_agents
         inputs = {
             "agent": joint + encoded + num_agents,
-            # From each member's place what is padding stands elsewhere: all is seen.
+            # The padding's columns differ by the member whose observations come first, so all columns are used.
             "own_and_joint": num_agents * (encoded + 2),
         }.get(state, joint)
         self.body = make_body(inputs, settings)
@@ -71,10 +71,10 @@ class JointCritic(nn.Module):
     def forward(
         self, observations: Sequence[Tensor], members: Tensor, filled: Tensor | None = None
     ) -> Tensor:
-        """Values in units of the scale of returns: see ``value``.
+        """Returns values in units of the scale of returns, see ``value``. [F, members, signals]
 
-        observations: [R, …] per sensor; members: int64 [F, n], the row of each agent, −1 for
-        absent ones; filled: which joint steps there are of sequences that begin without memory, bool [Q, L].
+        observations: [R, …] per sensor. members: int64 [F, n], the row of each agent, −1 for absent agents. filled:
+        the existing joint steps of sequences that begin without memory, bool [Q, L].
 
         Returns [F, members, signals].
         """
@@ -85,7 +85,7 @@ class JointCritic(nn.Module):
         return self.value.forward(self._features(inputs[:, : self._members], filled)).squeeze(2)
 
     def _inputs(self, encoded: Tensor, members: Tensor) -> Tensor:
-        # −1 finds the row of zeros that stands for absent agents.
+        # −1 indexes the row of zeros for absent agents.
         table = torch.cat([encoded, encoded.new_zeros((1, encoded.shape[1]))])
         if self._kind == "environment":
             return table[rows_of_state(members, self._state_agents)]
@@ -104,7 +104,7 @@ class JointCritic(nn.Module):
         return torch.cat([each[:, from_each].flatten(start_dim=2), present[:, from_each], agent_id], dim=2)
 
     def _features(self, inputs: Tensor, filled: Tensor | None) -> Tensor:
-        """Maps [F, n, inputs], of as many as there are values for, to [F, n, features]."""
+        """Maps [F, n, inputs], with one row per value, to [F, n, features]."""
         features = self.body.forward(inputs)
         if self.own_body is not None:
             own = inputs[..., : self.encoder.output_size]

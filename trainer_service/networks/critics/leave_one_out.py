@@ -1,8 +1,8 @@
-"""Attention among a group in several versions that differ in one member each, at the price of little more than one.
+"""Attention in several versions of a group that differ in one member each, at little more than the cost of one.
 
-Every member comes in two kinds, and a version says of which kind each member is in it. Members are embedded and
-projected once per kind, compared once, and each version picks from that what it needs. G groups of r members, V
-versions, U units. The members of a group lie together: first all of the one kind, then all of the other.
+Every member has two kinds, and a version defines the kind of each member. Members are embedded and projected once per
+kind and compared once, and each version selects its results. G groups of r members, V versions, U units. The members
+of a group are consecutive: first all of the first kind, then all of the second.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from torch.autograd import Function
 
 
 def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tensor:
-    """Returns every member of every version after it attended to all of that version, plus itself: [G, V, r, U].
+    """Returns every member of every version after attention to all members of that version, plus itself: [G, V, r, U].
 
-    No member is absent, so only the other kind is masked. Scores are divided by √U.
+    No member is absent, so only members of the other kind are masked. Scores are divided by √U.
 
     Args:
         query, key: [G · 2r, heads, U / heads]
-        projected: as ``project_heads`` makes it, [G · 2r, heads + 1, U].
+        projected: the result of ``project_heads``, [G · 2r, heads + 1, U].
         kinds: whether a member is of the second kind. bool [V, r]
     """
     (versions, size), (_, heads, part), (_, parts, units) = kinds.shape, query.shape, projected.shape
@@ -30,7 +30,7 @@ def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tens
     of_both = torch.matmul(query, key).unsqueeze(2)
     first, second = torch.split(of_both, size, dim=3)
     scores = torch.where(kinds.unsqueeze(2), second, first)
-    # [V, r, 2r]: which members are there, and of which kind.
+    # [V, r, 2r]: presence of members by kind.
     is_kind = torch.cat([~kinds, kinds], dim=1).unsqueeze(1).expand(versions, size, 2 * size)
     itself = is_kind & torch.eye(size, dtype=torch.bool, device=kinds.device).repeat(1, 2)
     weights = torch.softmax(scores.masked_fill(~is_kind, -torch.inf), dim=-1)
@@ -41,22 +41,22 @@ def attend(query: Tensor, key: Tensor, projected: Tensor, kinds: Tensor) -> Tens
 
 
 def project_heads(values: Tensor, output: Tensor, identity: Tensor) -> Tensor:
-    """Returns what each head adds for this member alone, and last what the member keeps: [N, heads + 1, U].
+    """Returns each head's output for a member, then the member's residual: [N, heads + 1, U].
 
-    The output projection of attention is linear, so it may come before the mixing: once for each of 2r members then,
-    not for the V · r that come out.
+    The output projection of attention is linear, so it can precede the weighted sum. Then it is computed for 2r
+    members, instead of V · r results.
 
     Args:
-        values: what attention mixes, by head. [N, heads, U / heads]
+        values: of the attention, by head. [N, heads, U / heads]
         output: weights of the output projection. [U, U]
-        identity: what a member keeps of itself. [N, U]
+        identity: the residual of each member. [N, U]
     """
     projected: Tensor = _ProjectHeads.apply(values, output, identity)  # type: ignore[no-untyped-call]
     return projected
 
 
 class _ProjectHeads(Function):
-    """A projection with its gradient written out: products are written where they belong instead of copied there."""
+    """A projection with an explicit gradient, which writes products in place instead of copying them."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, output: Tensor, identity: Tensor) -> Tensor:

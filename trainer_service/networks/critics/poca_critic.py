@@ -1,6 +1,6 @@
 """The critic of MA-POCA, Cohen et al. 2021 (arXiv:2111.05992): any number of agents, by attention.
 
-F joint steps, n agents, R agents that are there.
+F joint steps, n agents, R present agents.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _HEADS = 4
 
 
 class POCACritic(nn.Module):
-    """The group's value from its agents' observations, and for each agent a baseline that also has the others' actions.
+    """The group's value from its agents' observations, and each agent's baseline with the other agents' actions.
 
-    One network for both: agents whose action is not shown are embedded by one layer, those whose action is shown by
-    another; they attend to each other, and the mean of those that are there goes on, with their number beside it.
+    One network computes both. One layer embeds agents without their action, another embeds agents with their action.
+    Agents attend to each other, and the mean of the present agents and their number are the inputs of the body.
     """
 
     most: Tensor
-    """The most agents that were ever there at once."""
+    """The largest number of present agents so far."""
 
     def __init__(
         self, spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], signals: int
     ) -> None:
-        """agent_sensors: the sensors of an agent that count."""
+        """agent_sensors: the critic's sensors of each agent."""
         super().__init__()
         self._agent_sensors = tuple(agent_sensors)
         units, actions = settings.hidden_units, spec.action_spec
         self.encoder = ObservationEncoder([spec.observation_specs[i] for i in agent_sensors], settings)
         deviation = (0.125 / units) ** 0.5
-        # What is embedded is normalized, so its size would be lost here as it would be in a normed body.
+        # Embeddings are normalized, so the size of observations would be lost, as in a NormedBody.
         self._keep_scale = settings.layer_norm and settings.keep_scale
         encoded = self.encoder.output_size + 2 * self._keep_scale
         self.seen = normal_linear(encoded, units, deviation=deviation)
@@ -61,20 +61,20 @@ class POCACritic(nn.Module):
         self.body = make_body(units, settings)
         self.memory = None if settings.memory is None else make_memory(units, settings.memory)
         features = units if self.memory is None else self.memory.output_size
-        # One more input: how many are there.
+        # One more input: the number of present agents.
         self.value = ScaledValues(features + 1, signals, "none")
         self.register_buffer("most", torch.ones(()))
 
     def forward(
         self, observations: Sequence[Tensor], actions: Tensor, members: Tensor, filled: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Values of the group, [F, signals], and every agent's baseline, [F, n, signals].
+        """Returns values of the group, [F, signals], and every agent's baseline, [F, n, signals].
 
-        The baseline of an absent agent means nothing; without memory it is 0.
+        The baseline of an absent agent is arbitrary; without memory it is 0.
 
-        observations: of any rows, one tensor per sensor; actions: what the same rows did, continuous and one-hot
-        side by side; members: int64 [F, n], the row of each agent, −1 for absent ones; filled: which
-        joint steps there are of sequences that begin without memory, bool [Q, L].
+        observations: of any rows, one tensor per sensor. actions: of the same rows, continuous and one-hot,
+        concatenated. members: int64 [F, n], the row of each agent, −1 for absent agents. filled: the existing joint
+        steps of sequences that begin without memory, bool [Q, L].
         """
         by_size = sorted_by_size(members, one_more=self.memory is not None)
         self._update_most(by_size)
@@ -86,7 +86,7 @@ class POCACritic(nn.Module):
         features = self.body.forward(self._pooled(encoded, actions[by_size.rows], by_size))
         if self.memory is None or filled is None:
             values = self._valued(features, by_size.agents)
-            # What −1 finds.
+            # The row for −1.
             values = torch.cat([values, values.new_zeros((1, values.shape[1]))])[by_size.found]
         else:
             everyone = by_size.found.flatten()
@@ -97,7 +97,7 @@ class POCACritic(nn.Module):
         return values[0], values[1:].transpose(0, 1)
 
     def _pooled(self, encoded: Tensor, actions: Tensor, by_size: GroupsBySize) -> Tensor:
-        """The mean of all agents after they attended to each other, for every version of a joint step: [N, units]."""
+        """Returns the mean of all agents after attention, for every version of a joint step: [N, units]."""
         units, rows = self.seen.out_features, [size * joint_steps for size, joint_steps in by_size.sizes]
         embedded = [
             torch.split(functional.silu(layer.forward(inputs)), rows)
@@ -106,7 +106,7 @@ class POCACritic(nn.Module):
                 (self.seen_acting, torch.cat([encoded, actions], dim=1)),
             )
         ]
-        # What both kinds of a group's agents have in common is computed for groups of all sizes at once.
+        # Common to both kinds of agents, so computed for groups of all sizes at once.
         both = [
             torch.stack([kind.view(-1, size, units) for kind in kinds], dim=1).view(-1, units)
             for (size, _), *kinds in zip(by_size.sizes, *embedded, strict=True)
@@ -117,20 +117,20 @@ class POCACritic(nn.Module):
         parts = [torch.split(part, [2 * count for count in rows]) for part in (query, key, projected)]
         pooled = []
         for k, (size, _) in enumerate(by_size.sizes):
-            # There are no gaps, so nothing is masked but an agent's other kind.
+            # There is no padding, so only an agent's other kind is masked.
             kinds = self._shown_actions(size, entities.device)
             attended = attend(parts[0][k], parts[1][k], parts[2][k], kinds)
             pooled.append(standardized(attended, units).mean(dim=2).flatten(0, 1))
         return torch.cat(pooled)
 
     def _compared(self, entities: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and what is mixed, by one product. [N, units] each"""
+        """Queries, keys and values of the attention, by one product. [N, units] each"""
         layers = (self.query, self.key, self.mix)
         weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
         return linear(entities, weight, bias).chunk(3, dim=1)
 
     def _shown_actions(self, size: int, device: torch.device) -> Tensor:
-        """Tells whose action is shown: no agent's in the value, all but one in each baseline. bool [V, r]"""
+        """Whether each agent's action is shown: none in the value, all but one in each baseline. bool [V, r]"""
         none = torch.zeros((1, size), dtype=torch.bool, device=device)
         all_but_one = ~torch.eye(size, dtype=torch.bool, device=device)
         return torch.cat([none, all_but_one] + [~none] * (self.memory is not None))

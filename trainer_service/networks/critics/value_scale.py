@@ -23,7 +23,7 @@ Scaling = Literal["none", "valuenorm", "popart"]
 class ScaledValues(nn.Module):
     """A linear layer whose outputs times σ plus μ are values; one μ and σ per reward signal, for all agents.
 
-    The moments behind μ and σ are float64. Where a device has no such numbers (Apple's), they stay on the CPU.
+    The moments of μ and σ are float64. On devices without float64 (Apple's), they stay on the CPU.
     """
 
     mean: Tensor
@@ -31,7 +31,7 @@ class ScaledValues(nn.Module):
     weight: Tensor
 
     def __init__(self, features: int, signals: int, scaling: Scaling, *, members: int = 1) -> None:
-        """members: of how many agents each row of features tells the values."""
+        """members: number of agents whose values each row of features gives."""
         super().__init__()
         self.linear = xavier_linear(features, members * signals)
         self._shape = (members, signals)
@@ -45,7 +45,7 @@ class ScaledValues(nn.Module):
         return values.view(*features.shape[:-1], *self._shape)
 
     def scale(self) -> tuple[Tensor, Tensor]:
-        """μ and σ of every signal, [signals] each, in the type and on the device of the values."""
+        """μ and σ of every signal, [signals] each, with the dtype and device of the values."""
         like = self.linear.bias
         if self._scaling == "none":
             return like.new_zeros(len(self.mean)), like.new_ones(len(self.mean))
@@ -58,13 +58,13 @@ class ScaledValues(nn.Module):
         return values * deviation + mean
 
     def scaled(self, returns: Tensor) -> Tensor:
-        """Brings returns into units of the scale. Shape kept, signals last."""
+        """Converts returns to units of the scale. Shape kept, signals last."""
         mean, deviation = self.scale()
         return (returns - mean) / deviation
 
     @torch.no_grad()
     def update(self, returns: Tensor) -> None:
-        """Moves the scale towards these returns, [B, signals]; with PopArt what was learned stays as it is."""
+        """Updates the scale with these returns, [B, signals]. With PopArt, the values in reward units are preserved."""
         if self._scaling == "none":
             return
         before = scale_of(self._moments())
@@ -82,7 +82,7 @@ class ScaledValues(nn.Module):
             self.linear.bias.copy_(bias)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves the module to another device or type, as torch does, but keeps the moments in float64."""
+        """Moves the module to another device or dtype, as torch does, but keeps the moments in float64."""
         moments = self._moments()
         for name in moments._fields:
             setattr(self, name, None)
@@ -90,7 +90,7 @@ class ScaledValues(nn.Module):
         for name, moment in moments._asdict().items():
             try:
                 setattr(self, name, fn(moment))
-            except TypeError:  # no float64 there
+            except TypeError:  # the device has no float64
                 setattr(self, name, moment)
         return self
 

@@ -1,7 +1,7 @@
-"""Encoder of all sensors, and the trunk of a network: encoder, body and memory, on which its heads sit.
+"""Encoder of all sensors, and the trunk of a network: encoder, body and memory, before its heads.
 
-Modules call each other's ``forward``: nothing hooks into them, and for a small batch the detour through
-``__call__`` costs as much as a layer's arithmetic.
+Modules call each other's ``forward``: they have no hooks, and for a small batch ``__call__`` costs as much as a
+layer's arithmetic.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from unity_bridge.specs import BehaviorSpec, ObservationSpec, ObservationType
 
 
 class ObservationEncoder(nn.Module):
-    """Vectors and encoded pictures side by side in sensor order, then features of all entities by attention.
+    """Concatenates vectors and encoded pictures in sensor order, then attention features of all entities.
 
-    Sensors of any other shape are laid out flat, as if they were vectors. A plugin's encoder takes the place of all.
+    Sensors of other shapes are flattened to vectors. A plugin's encoder replaces all of it.
     """
 
     vector_sizes: tuple[int, ...]
-    """Numbers of each sensor where all of them are vectors, so that nothing here is learned; else empty."""
+    """Size of each sensor if all are vectors, so that the encoder has no parameters; otherwise empty."""
 
     goal_columns: list[slice]
-    """Columns of the goals among the features. Entities never count: no body is conditioned on them. None stand among
-    those of a plugin's encoder."""
+    """Columns of the goals in the features. Entities are never goals, since no body is conditioned on them. Empty with
+    a plugin's encoder."""
 
     def __init__(self, sensors: Sequence[ObservationSpec], settings: NetworkSettings) -> None:
         """Raises ValueError, naming the sensor, for pictures that are too small for their encoder."""
@@ -55,7 +55,7 @@ class ObservationEncoder(nn.Module):
         self.sensors = nn.ModuleList(_sensor_module(sensor, settings) for sensor in sensors)
         self._pictures = [sensor.is_picture for sensor in sensors]
         self.precision = chosen_precision()
-        """The precision in which pictures are encoded."""
+        """The precision of picture encoding."""
         self._only_vectors = all(len(sensor.shape) == 1 for sensor in sensors)
         self.vector_sizes = tuple(sensor.size for sensor in sensors) if self._only_vectors else ()
         self._entities = [i for i, sensor in enumerate(sensors) if sensor.is_entities]
@@ -74,10 +74,10 @@ class ObservationEncoder(nn.Module):
         self.goals_are_seen = not any(
             sensor.is_picture and sensor.observation_type is ObservationType.GOAL_SIGNAL for sensor in sensors
         )
-        """Whether they stand there as they were observed, none of them an encoded picture."""
+        """Whether the features contain the goals unchanged, none of them an encoded picture."""
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """One float tensor [B, *shape] per sensor to [B, output_size]."""
+        """Maps one float tensor [B, *shape] per sensor to [B, output_size]."""
         if self.own is not None:
             return self.own.forward(observations)
         if self._only_vectors:
@@ -94,7 +94,7 @@ class ObservationEncoder(nn.Module):
 
 
 class Flat(nn.Module):
-    """Observations of any shape as vectors."""
+    """Flattens observations of any shape to vectors."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -106,17 +106,17 @@ class Flat(nn.Module):
 
 
 def _sensor_module(sensor: ObservationSpec, settings: NetworkSettings) -> nn.Module:
-    """The layers that a sensor's observations go through on their own."""
+    """Returns the layers of a single sensor's observations."""
     if sensor.is_picture:
         return picture_encoder(sensor, settings.vis_encode_type, settings.hidden_units)
     return nn.Identity() if sensor.is_entities or len(sensor.shape) == 1 else Flat(sensor.size)
 
 
 class Trunk(nn.Module):
-    """Encoder, body and perhaps memory, one each of actor and critic, or a shared one."""
+    """Encoder, body and optional memory, of an actor or a critic, or shared by both."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, memory_start: int = 0) -> None:
-        """memory_start: first column of this trunk's part in an agent's memory."""
+        """memory_start: first column of this trunk's part of an agent's memory."""
         super().__init__()
         self.encoder = ObservationEncoder(spec.observation_specs, settings)
         self.body = body_for(self.encoder, self.encoder.output_size, settings)
@@ -126,22 +126,22 @@ class Trunk(nn.Module):
         self._own = slice(memory_start, memory_start + self.memory_size)
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """Normalized observations, one float tensor [B, …] per sensor, to [B, hidden_units]; without memory."""
+        """Maps normalized observations, one float tensor [B, …] per sensor, to [B, hidden_units]; without memory."""
         return self.body.forward(self.encoder.forward(observations))
 
     def unroll(self, features: Tensor, sequences: Sequences | None) -> Tensor:
-        """Returns what ``forward`` gave in its order in time: [B, output_size]. Unchanged without memory."""
+        """Applies the memory to features of ``forward``, in time order: [B, output_size]. Unchanged without one."""
         if self.memory is None or sequences is None:
             return features
         return self.memory.unroll(features, sequences.memories[:, self._own], sequences.filled)
 
     def encode(self, inputs: EncoderInput) -> Tensor:
-        """Returns the features of the steps that are asked about, [B, output_size], after those before them."""
+        """Returns features of the selected steps, [B, output_size], given all earlier steps."""
         features = self.forward(observations_as_floats(inputs.observations))
         return inputs.select(self.unroll(features, inputs.sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of B agents with these memories: [B, output_size], and this trunk's next memories."""
+        """One step of B agents with these memories: returns [B, output_size], and this trunk's next memories."""
         if self.memory is None:
             raise ValueError("there is no memory to step on")
         return self.memory.step(self.forward(observations), memories[:, self._own])
@@ -150,9 +150,9 @@ class Trunk(nn.Module):
 def body_for(
     encoder: ObservationEncoder, inputs: int, settings: NetworkSettings
 ) -> LinearBody | NormedBody | ConditionalBody:
-    """The body on an encoder's features, and perhaps on more after them.
+    """Makes the body after an encoder. inputs: number of its features and of optional further inputs.
 
-    Raises ValueError for settings that ask for two kinds of body at once.
+    Raises ValueError if the settings select two kinds of body at once.
     """
     goal = encoder.goal_columns if settings.goal_conditioning_type == "hyper" else []
     if not goal:

@@ -1,8 +1,8 @@
-"""Attention over lists of entities that may be absent: one feature vector for any number of them.
+"""Attention over lists of entities that may be absent: one feature vector for any number of entities.
 
-Vaswani et al. 2017 (arXiv:1706.03762) with a residual connection, as ML-Agents has it, down to dividing the
-scores by the square root of the whole embedding instead of a head's share. What is masked is masked by
-arithmetic, so that a trace holds for every input and exports with the oldest operators.
+Vaswani et al. 2017 (arXiv:1706.03762) with a residual connection, as in ML-Agents. Also as in ML-Agents, the scores
+are divided by the square root of the whole embedding's size instead of a head's. Masking uses arithmetic, so that a
+trace is valid for every input and exports with the oldest operators.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class EntityAttention(nn.Module):
     """Embeds the entities of every such sensor, lets them attend to each other, and averages them."""
 
     def __init__(self, sensors: Sequence[ObservationSpec], context: int) -> None:
-        """context: number of features of everything else the agent sees; may be 0."""
+        """context: number of other features of the agent; may be 0."""
         super().__init__()
         self.own = normal_linear(context, EMBEDDING, deviation=_DEVIATION) if context else None
         beside = EMBEDDING if context else 0
@@ -49,12 +49,12 @@ class EntityAttention(nn.Module):
         present = torch.cat([presence(entities) for entities in sensors], dim=1)
         embedded = standardized(torch.cat(self._embedded(sensors, context), dim=1), EMBEDDING)
         attended = standardized(embedded + self._mixed(embedded, present), EMBEDDING)
-        # Where none is there the mean is zero, not 0/0.
+        # Without entities the mean is zero, not 0/0.
         count = present.sum(dim=1, keepdim=True) + 1e-7
         return (attended * present.unsqueeze(-1)).sum(dim=1) / count
 
     def _embedded(self, sensors: Sequence[Tensor], context: Tensor | None) -> list[Tensor]:
-        """Swish of a linear function of [own ‖ entity]; the own part is the same for all, so computed once."""
+        """Swish of a linear function of [own ‖ entity]. The own part is equal for all, so it is computed once."""
         layers = cast(Iterable[nn.Linear], self.embeddings)
         if self.own is None or context is None:
             return [
@@ -70,12 +70,12 @@ class EntityAttention(nn.Module):
         return embedded
 
     def _mixed(self, embedded: Tensor, present: Tensor) -> Tensor:
-        """Attention of each entity over those that are present. [B, N, 128] and [B, N] to [B, N, 128]."""
+        """Attention of each entity over present entities. [B, N, 128] and [B, N] to [B, N, 128]"""
         query, key, value = (self._heads(layer(embedded)) for layer in (self.query, self.key, self.value))
         # Scaled between its two transpositions: an export would make one of them, in an order that Unity's
         # inference engines are known to get wrong.
         scores = torch.matmul(query, (key / EMBEDDING**0.5).transpose(-1, -2))
-        # The absent get −10⁶ instead of their score.
+        # Absent entities get the score −10⁶.
         mask = present.reshape(-1, 1, 1, self.entities)
         weights = torch.softmax(scores * mask + (mask - 1.0) * _NEVER, dim=-1)
         mixed = torch.matmul(weights, value).permute(0, 2, 1, 3)
@@ -87,5 +87,5 @@ class EntityAttention(nn.Module):
 
 
 def presence(entities: Tensor) -> Tensor:
-    """1 for entities that are present, 0 for rows of (nearly) nothing: Σ x² < 0.01. [B, N, S] to [B, N]."""
+    """Returns 1 for present entities, 0 for rows of (nearly) zeros: Σ x² < 0.01. [B, N, S] to [B, N]"""
     return 1.0 - ((entities**2).sum(dim=-1) < _ABSENT_BELOW).to(entities.dtype)

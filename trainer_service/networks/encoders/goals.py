@@ -1,4 +1,4 @@
-"""A body with a last layer that the goal writes: a hypernetwork, Ha et al. 2016 (arXiv:1609.09106)."""
+"""A body whose last layer is generated from the goal: a hypernetwork, Ha et al. 2016 (arXiv:1609.09106)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GENERATOR_LAYERS = 2
 
 
 class GeneratedLinear(nn.Module):
-    """A linear layer with weights, but not biases, that are a function of the goal."""
+    """A linear layer whose weights, but not biases, are a function of the goal."""
 
     def __init__(self, inputs: int, outputs: int, goal: int, hidden_units: int) -> None:
         super().__init__()
@@ -43,9 +43,9 @@ class GeneratedLinear(nn.Module):
         return self.weights.forward(standardized(self.hidden.forward(goals), self.hidden.output_size))
 
     def _by_goal(self, features: Tensor, distinct: Tensor, which: Tensor) -> Tensor:
-        """Applies the layer where few goals are shared by many: weights are generated once for each of them.
+        """Applies the layer to rows that share a few goals. Weights are generated once for each goal.
 
-        The features stand in the columns of their own goal, with zeros in all others', so that one product does.
+        Features are in the columns of their own goal, with zeros in all other columns, so that one product suffices.
         """
         own = functional.one_hot(which, len(distinct)).to(features.dtype)
         spread = (own.unsqueeze(2) * features.unsqueeze(1)).reshape(len(features), -1)
@@ -54,17 +54,17 @@ class GeneratedLinear(nn.Module):
 
 
 class ConditionalBody(nn.Module):
-    """``num_layers`` layers with Swish, at least one; the last of them generated from the goal.
+    """``num_layers`` layers with Swish, at least one. The last is generated from the goal.
 
-    The goal is some columns of the features, so it counts as an ordinary input as well.
+    The goal consists of columns of the features, so it is an ordinary input too.
     """
 
     def __init__(
         self, inputs: int, hidden_units: int, num_layers: int, goal: Sequence[slice], *, seen: bool = True
     ) -> None:
-        """goal: where among the features the goals stand.
+        """goal: columns of the goals in the features.
 
-        seen: they stand there as they were observed, so that nothing before them learns from a gradient.
+        seen: whether these are the observed goals, so that no gradient through them is needed.
         """
         super().__init__()
         self.goal = goal
@@ -86,8 +86,11 @@ class ConditionalBody(nn.Module):
 
 
 def _comparable(goal: Tensor) -> bool:
-    """Whether equal goals may be looked for: not in an export, which must hold for any; not where goals have
-    gradients of their own; and only where their numbers are at hand without waiting for a device."""
+    """Whether equal goals may be computed once.
+
+    Not in an export, which must be valid for any goals. Not if goals have gradients. Only on the CPU, where reading
+    their numbers does not wait for a device.
+    """
     if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
         return False
     return not goal.requires_grad and goal.device.type == "cpu"

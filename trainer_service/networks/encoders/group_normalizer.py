@@ -1,4 +1,4 @@
-"""Observations of whole groups, on the scale of those of single agents."""
+"""Normalization of whole groups' observations, with the statistics of single agents."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from unity_bridge.specs import ObservationSpec
 class GroupNormalizer(ObservationNormalizer):
     """Normalizes the observations of a group by the statistics of single agents' sensors.
 
-    The last two sensors are what the group sees, a block for each agent, and an agent's index as one-hot. A block of
-    zeros stays zeros: that agent is absent.
+    The last two sensors are the group's observations, one block per agent, and an agent's one-hot index. A block of
+    zeros stays zeros: its agent is absent.
     """
 
     def __init__(
         self, sensors: Sequence[ObservationSpec], *, normalize: bool, has_sensor: Tensor | None = None
     ) -> None:
-        """sensors: the agent's own, vectors; then the two. has_sensor: as for ObservationNormalizer."""
+        """sensors: the agent's own, vectors; then these two. has_sensor: as in ObservationNormalizer."""
         own, num_agents = sensors[:-2], sensors[-1].size
         super().__init__(own, normalize=normalize, has_sensor=has_sensor)
         normalizers = list(self._normalizers)
@@ -30,19 +30,19 @@ class GroupNormalizer(ObservationNormalizer):
         self._normalizers.extend([group, nn.Identity()])
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
-        """Normalizes all of an agent's own sensors as ObservationNormalizer does: zeros stay zeros here too.
+        """Normalizes all of an agent's own sensors like ObservationNormalizer. Zeros stay zeros here too.
 
-        So what is learned from a joint step is what all agents are shown that decide in it.
+        So the inputs in learning equal the inputs of the deciding agents.
         """
         presence = _presence(torch.cat(list(observations), dim=-1))
         return [sensor * presence for sensor in super().some(sensors, observations)]
 
 
 class _Blocks(nn.Module):
-    """[B, n·d] in which each of n blocks is normalized as one agent's sensors."""
+    """Normalizes each of n blocks of [B, n·d] as one agent's sensors."""
 
     has_column: Tensor | None
-    """1 where the agent of a block has a column. [n, d]; None where everyone has all."""
+    """1 if the agent of a block has a column. [n, d]; None if all agents have all columns."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class _Blocks(nn.Module):
         if has_sensor is not None:
             columns = has_sensor[:, : len(sizes)].repeat_interleave(torch.tensor(sizes), dim=1)
         self.register_buffer("has_column", columns, persistent=False)
-        # In a tuple they are not part of this module: they stand in the state of the one around it already.
+        # In a tuple they are not submodules of this module, since the state of the outer module already contains them.
         self._single = tuple(normalizers)
         self._sizes = tuple(sizes)
         self._num_agents = num_agents
@@ -75,7 +75,7 @@ class _Blocks(nn.Module):
 
 
 def _presence(blocks: Tensor) -> Tensor:
-    """1 where a block has anything but zeros, else 0. [..., d] to [..., 1]"""
-    # Arithmetic where a condition would be clearer: old inference engines have no Where.
+    """Returns 1 for blocks with a nonzero number, otherwise 0. [..., d] to [..., 1]"""
+    # Arithmetic instead of a condition, since old inference engines have no Where.
     size = blocks.abs().sum(dim=-1, keepdim=True)
     return torch.lt(0.0 * size, size).to(blocks.dtype)

@@ -1,7 +1,7 @@
-"""A GRU over several steps on a CPU, with its gradient written out.
+"""A GRU over several steps on a CPU, with an explicit gradient.
 
-torch has a fused LSTM for CPUs but no GRU: there it records a dozen operators per step, and walking back through them
-takes most of an update. Here a step is six operators forwards and four backwards. On a GPU cuDNN is faster still.
+torch has a fused LSTM for CPUs, but no fused GRU. Its GRU records a dozen operators per step, and their backward pass
+takes most of an update. Here a step has six operators forward and four backward. On a GPU, cuDNN is faster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 
 def gru_scan(inputs: Tensor, memories: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """L steps of N agents, of h size H. The gates r, z and n lie side by side, as in torch's own layers.
+    """Computes L steps of N agents, of h size H. The gates r, z and n are concatenated, as in torch's layers.
 
         r, z = σ(x + U h + b'),  n = tanh(x + r (U h + b')),  h' = n + z (h − n)
 
@@ -54,7 +54,7 @@ class _Scan(torch.autograd.Function):
         hidden, recurrent, gates, candidates, weight = ctx.saved_tensors
         steps, agents, size = candidates.shape
         before, (reset, update) = hidden[:-1], torch.split(gates, size, dim=2)
-        # All that a gradient of h' is multiplied by on its way is known: what is left to do in turn is little.
+        # All factors of the gradients of h' are known, so little work is left for the sequential part.
         to_candidate = (1.0 - update) * (1.0 - candidates.square())
         to_reset = to_candidate * recurrent * reset * (1.0 - reset)
         to_update = (before - candidates) * update * (1.0 - update)
@@ -73,5 +73,5 @@ class _Scan(torch.autograd.Function):
 
 
 def _by_step(*columns: Tensor) -> list[tuple[Tensor, ...]]:
-    """Views of every step. Taken one by one they would cost as much as the arithmetic."""
+    """Returns views of every step. Creating them one by one would cost as much as the arithmetic."""
     return list(zip(*(column.unbind() for column in columns), strict=True))

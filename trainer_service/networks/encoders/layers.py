@@ -1,4 +1,4 @@
-"""Layers as ML-Agents initializes them, and batches as they take them: floats, in chunks that fit the cache."""
+"""Layers with ML-Agents' initialization, and conversion of batches: to floats, in chunks that fit the cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_FLOATS = 1 << 20
 
 
 def normal_linear(inputs: int, outputs: int, *, deviation: float) -> Linear:
-    """Weights normal, biases zero."""
+    """A linear layer with normal weights and zero biases."""
     layer = Linear(inputs, outputs)
     with torch.no_grad():
         layer.weight.normal_(0.0, deviation)
@@ -28,17 +28,17 @@ def normal_linear(inputs: int, outputs: int, *, deviation: float) -> Linear:
 
 
 def kaiming_linear(inputs: int, outputs: int, *, gain: float = 1.0) -> Linear:
-    """Weights normal with standard deviation gain/√inputs, biases zero."""
+    """A linear layer with normal weights of standard deviation gain/√inputs and zero biases."""
     return normal_linear(inputs, outputs, deviation=gain / inputs**0.5)
 
 
 def hidden_linear(inputs: int, outputs: int, activation: Activation) -> Linear:
-    """A layer of a body as it begins where this function follows: as ML-Agents' with Swish, else as PyTorch's."""
+    """A layer of a body with its initialization: ML-Agents' for Swish, otherwise PyTorch's."""
     return kaiming_linear(inputs, outputs) if activation == "swish" else Linear(inputs, outputs)
 
 
 def xavier_linear(inputs: int, outputs: int) -> Linear:
-    """Weights Xavier-uniform, biases zero."""
+    """A linear layer with Xavier-uniform weights and zero biases."""
     layer = Linear(inputs, outputs)
     nn.init.xavier_uniform_(layer.weight)
     nn.init.zeros_(layer.bias)
@@ -46,7 +46,7 @@ def xavier_linear(inputs: int, outputs: int) -> Linear:
 
 
 def orthogonal_linear(inputs: int, outputs: int, *, gain: float) -> Linear:
-    """Weights orthogonal, Saxe et al. 2014 (arXiv:1312.6120), times the gain; biases zero."""
+    """A linear layer with orthogonal weights, Saxe et al. 2014 (arXiv:1312.6120), times the gain, and zero biases."""
     layer = Linear(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
@@ -59,8 +59,8 @@ def standardized(features: Tensor, size: int) -> Tensor:
 
 
 def with_constants(features: Tensor) -> Tensor:
-    """Features with the constants 1 and −1 after them. [..., size] to [..., size + 2]"""
-    # Reckoned from what is there: padding or asking for the shape would need operators that old engines lack.
+    """Appends the constants 1 and −1 to features. [..., size] to [..., size + 2]"""
+    # Computed from the features: padding, or reading the shape, needs operators that old engines lack.
     zero = features[..., :1] * 0.0
     return torch.cat([features, zero + 1.0, zero - 1.0], dim=-1)
 
@@ -81,7 +81,7 @@ class LinearBody(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Maps [B, inputs] to [B, hidden_units]."""
-        # Called as functions: for small batches a module's own call costs as much as its product.
+        # Called as functions, since for small batches a module's call costs as much as its product.
         for layer in cast(Iterable[Linear], self.layers):
             features = linear(features, layer.weight, layer.bias, self.activation)
         return features
@@ -90,11 +90,11 @@ class LinearBody(nn.Module):
 class NormedBody(nn.Module):
     """``num_layers`` times Linear, ReLU and layer normalization, at least one, on normalized inputs.
 
-    The body of Yu et al. 2022 (arXiv:2103.01955), with their orthogonal weights. ML-Agents' body is nearly linear
-    in inputs as small as distances in a unit square; this one is not, whatever their size.
+    The body of Yu et al. 2022 (arXiv:2103.01955), with their orthogonal weights. ML-Agents' body is nearly linear in
+    small inputs, such as distances in a unit square. This body is not, for inputs of any size.
 
-    Normalized inputs do not tell where they lie nor how far apart, x, 2x and x + 1 are one and the same. With
-    ``keep_scale`` the constants 1 and −1 are normalized among them: by these two all others can be told.
+    Normalization removes offset and scale of the inputs: x, 2x and x + 1 become equal. With ``keep_scale``, the
+    constants 1 and −1 are normalized together with the inputs, and preserve both.
     """
 
     def __init__(self, inputs: int, hidden_units: int, num_layers: int, *, keep_scale: bool = False) -> None:
@@ -121,7 +121,7 @@ class NormedBody(nn.Module):
 
 
 def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody:
-    """The body that the settings ask for, from ``inputs`` to ``hidden_units``."""
+    """Makes the body of the settings, from ``inputs`` to ``hidden_units``."""
     shape = (inputs, settings.hidden_units, settings.num_layers)
     if settings.layer_norm:
         return NormedBody(*shape, keep_scale=settings.keep_scale)
@@ -129,16 +129,16 @@ def make_body(inputs: int, settings: NetworkSettings) -> LinearBody | NormedBody
 
 
 def observations_as_floats(observations: Sequence[Tensor]) -> list[Tensor]:
-    """Returns what observations stand for: bytes as byte/255, floats as they are."""
+    """Converts observations to floats: bytes to byte/255, floats unchanged."""
     return [sensor / 255 if sensor.dtype == torch.uint8 else sensor for sensor in observations]
 
 
 def rows_at_once(network: nn.Module) -> int:
-    """Returns how many rows keep the network's widest layer within a few megabytes."""
+    """Returns the number of rows for which the network's widest layer fits into a few megabytes."""
     widest: int = max(getattr(module, "widest", 1) for module in network.modules())
     return min(_MOST_ROWS, max(1, _MOST_FLOATS // widest))
 
 
 def in_chunks(rows: int, size: int) -> list[slice]:
-    """Slices that cover ``rows`` in chunks of at most ``size``: a large batch that stays in the cache."""
+    """Slices that cover ``rows`` in chunks of at most ``size``, for large batches that should stay in the cache."""
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]

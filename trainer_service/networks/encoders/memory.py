@@ -13,40 +13,40 @@ from trainer_service.config.network import MemorySettings
 from trainer_service.networks.encoders.gru_scan import gru_scan
 from trainer_service.networks.products import linear
 
-# The weights are slices of one vector of all parameters (``networks/flat.py``). cuDNN wants them in its own order,
-# and copies them at each call: microseconds, of which a user can change nothing.
+# The weights are slices of one vector of all parameters (``networks/flat.py``). cuDNN needs its own order, and copies
+# them at each call: this takes microseconds, and users cannot change it.
 warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
 
 
 class Sequences(NamedTuple):
-    """The sequences in the rows of a batch: every sequence's steps in time, one sequence after the other."""
+    """The sequences of a batch's rows: the steps of each in time order, sequence after sequence."""
 
     memories: Tensor
-    """Of actor and critic before the first step. Shape [N, memory size]."""
+    """Memories of actor and critic before the first step. Shape [N, memory size]."""
 
     filled: Tensor
-    """Steps that are there; the others pad shorter sequences at their end. bool [N, L]"""
+    """Whether a step exists. The other steps pad shorter sequences at their end. bool [N, L]"""
 
 
 class EncoderInput(NamedTuple):
-    """Observations of B agents, and with memory those before them."""
+    """Observations of B agents, with memory also the earlier observations."""
 
     observations: Sequence[Tensor]
-    """Normalized, one tensor per sensor. Shapes [B, …], or of all steps of the sequences: [R, …]."""
+    """Normalized, one tensor per sensor. Shapes [B, …], or [R, …] for all steps of the sequences."""
 
     sequences: Sequences | None = None
-    """The sequences that the R steps form; None without memory."""
+    """The sequences of the R steps; None without memory."""
 
     selected: Tensor | None = None
-    """Indices of the steps whose outputs are wanted, among R. int64 [B]"""
+    """Indices of the selected steps among R. int64 [B]"""
 
     def select(self, features: Tensor) -> Tensor:
-        """Selects the features of the steps that are asked about. [R, F] to [B, F]."""
+        """Returns the features of the selected steps. [R, F] to [B, F]"""
         return features if self.selected is None else features[self.selected]
 
 
 class Memory(nn.Module):
-    """A layer with a state that is carried from step to step: a vector of ``size`` floats, zeros at the start."""
+    """A layer with a state from step to step: a vector of ``size`` floats, zeros at the start."""
 
     def __init__(self, size: int, output_size: int) -> None:
         super().__init__()
@@ -62,9 +62,9 @@ class Memory(nn.Module):
         raise NotImplementedError
 
     def unroll(self, features: Tensor, memories: Tensor, filled: Tensor) -> Tensor:
-        """Unrolls sequences that lie end to end. [B, inputs], [N, size], bool [N, L] to [B, output_size].
+        """Unrolls concatenated sequences. [B, inputs], [N, size], bool [N, L] to [B, output_size].
 
-        Padding goes in as zeros after all that counts and never comes out, so no loss has to know of it.
+        Padding is zeros after all real steps, and is removed from the outputs, so losses need no mask.
         """
         places = _places(filled, len(features))
         padded = features.new_zeros((*filled.shape, features.shape[1]))
@@ -73,7 +73,7 @@ class Memory(nn.Module):
         return outputs
 
     def unroll_each(self, features: Tensor, filled: Tensor) -> Tensor:
-        """Unrolls n agents over the same steps, which begin without memory.
+        """Unrolls n agents over the same steps, with zero memories at the start.
 
         [B, n, inputs] and bool [N, L] to [B, n, output_size].
         """
@@ -95,11 +95,11 @@ class LSTM(Memory):
         super().__init__(size, size // 2)
         self.lstm = nn.LSTM(inputs, self.output_size, batch_first=True)
         _initialize(self.lstm, gates=4)
-        # Who forgets little at first learns sooner what is worth keeping.
+        # A small forget rate at the start helps to learn earlier which features to keep.
         _bias_gate(self.lstm, slice(self.output_size, 2 * self.output_size))
 
     def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
-        # Written out, as below: torch's cell becomes operators that an exported model may not have.
+        # Explicit, as below: torch's cell becomes operators that exported models may not have.
         size = self.output_size
         from_features, from_memories, bias_features, bias_memories = _weights(self.lstm)
         gates = linear(features, from_features, bias_features) + linear(
@@ -130,7 +130,7 @@ class GRU(Memory):
         super().__init__(size, size)
         self.gru = nn.GRU(inputs, size, batch_first=True)
         _initialize(self.gru, gates=3)
-        _bias_gate(self.gru, slice(size, 2 * size))  # z, which keeps as the LSTM's forget gate does
+        _bias_gate(self.gru, slice(size, 2 * size))  # z, which keeps the memory like the LSTM's forget gate
 
     def step(self, features: Tensor, memories: Tensor) -> tuple[Tensor, Tensor]:
         from_features, from_memories, bias_features, bias_memories = _weights(self.gru)
@@ -154,14 +154,14 @@ class GRU(Memory):
 
 
 def make_memory(inputs: int, settings: MemorySettings) -> Memory:
-    """The layer that a configuration's ``memory`` asks for."""
+    """Makes the layer of a configuration's ``memory``."""
     return {"lstm": LSTM, "gru": GRU}[settings.type](inputs, settings.memory_size)
 
 
 def _places(filled: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Sequence and step of the ``count`` steps that are there, in order. bool [N, L] to two of int64 [count].
+    """Returns sequence and step of the ``count`` existing steps, in order. bool [N, L] to two of int64 [count].
 
-    A GPU finds them by sums, since the CPU would wait for it to count what ``nonzero`` finds.
+    On a GPU they are computed by sums, since with ``nonzero`` the CPU would wait for the GPU's count.
     """
     if filled.device.type == "cpu":
         sequence, step = filled.nonzero(as_tuple=True)
@@ -172,19 +172,19 @@ def _places(filled: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _weights(layer: nn.LSTM | nn.GRU) -> Sequence[Tensor]:
-    """W, U, b and b' of all gates."""
+    """Returns W, U, b and b' of all gates."""
     weights: Sequence[Tensor] = layer.all_weights[0]
     return weights
 
 
 def _bias_gate(layer: nn.LSTM | nn.GRU, gate: slice) -> None:
-    """Opens a gate, by 1 on either bias."""
+    """Opens a gate, by 1 on each of its biases."""
     for bias in _weights(layer)[2:]:
         bias.data[gate] = 1.0
 
 
 def _initialize(layer: nn.LSTM | nn.GRU, gates: int) -> None:
-    """Weights Xavier-uniform, each gate's by itself; biases zero."""
+    """Initializes weights Xavier-uniform, separately for each gate, and biases with zero."""
     for name, parameter in layer.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)

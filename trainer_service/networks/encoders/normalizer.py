@@ -12,7 +12,7 @@ from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import ObservationSpec
 
 LIMIT = 5.0
-"""Standard deviations from the mean that a normalized number reaches at most."""
+"""The largest absolute value of a normalized number, in standard deviations."""
 
 
 class VectorNormalizer(nn.Module):
@@ -21,7 +21,7 @@ class VectorNormalizer(nn.Module):
     rows: Tensor
     mean: Tensor
     sum_squares: Tensor
-    # Moments are kept in double precision; what acting needs is derived from them in single.
+    # Moments have double precision; the values for acting are derived from them in single precision.
     shift: Tensor
     scale: Tensor
 
@@ -39,7 +39,7 @@ class VectorNormalizer(nn.Module):
         return torch.clamp((observation - self.shift) * self.scale, -LIMIT, LIMIT)
 
     def update(self, observations: Tensor) -> None:
-        """Counts observations [N, features] in, outliers as far as moments reach."""
+        """Updates the moments with observations [N, features], outliers clipped."""
         if len(observations) == 0:
             return
         moments = Moments(self.rows, self.mean, self.sum_squares)
@@ -51,21 +51,21 @@ class VectorNormalizer(nn.Module):
         self._replace(shift=self.mean.float(), scale=torch.rsqrt(self.sum_squares / self.rows).float())
 
     def _replace(self, **buffers: Tensor) -> None:
-        """Sets buffers as assignments would, without a module's checks, which cost more than the arithmetic here."""
+        """Sets buffers like assignments, without a module's checks, which cost more than the arithmetic here."""
         self._buffers.update(buffers)
 
 
 class ObservationNormalizer(nn.Module):
-    """Normalizes the vector sensors of a behavior, or leaves everything as it is.
+    """Normalizes the vector sensors of a behavior, or returns all observations unchanged.
 
-    It stands before the networks, not in them: its statistics only move between updates, so a whole rollout
-    is normalized once instead of once per minibatch and network.
+    It precedes the networks instead of being part of them. Its statistics change only between updates, so a whole
+    rollout is normalized once instead of once per minibatch and network.
 
-    In a heterogeneous group a sensor's statistics are those of agents that have it, and for others it stays 0.
+    In a heterogeneous group, a sensor's statistics are over agents that have it. For other agents it stays 0.
     """
 
     has_sensor: Tensor | None
-    """1 where the agent of an index has a sensor. [n, sensors]; None where everyone has all."""
+    """1 if the agent of an index has a sensor. [n, sensors]; None if all agents have all sensors."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ObservationNormalizer(nn.Module):
         normalize: bool,
         has_sensor: Tensor | None = None,
     ) -> None:
-        """Agents' ids stay as they are. With ``has_sensor`` they are the last sensor."""
+        """Agent ids stay unchanged. With ``has_sensor`` they are the last sensor."""
         super().__init__()
         self.register_buffer("has_sensor", has_sensor if normalize else None, persistent=False)
         self._normalizers = nn.ModuleList(
@@ -85,7 +85,7 @@ class ObservationNormalizer(nn.Module):
         )
 
     def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """Normalizes one tensor per sensor, shapes kept."""
+        """Normalizes one tensor per sensor. Shapes kept."""
         normalized = [
             module.forward(sensor) for module, sensor in zip(self._normalizers, observations, strict=True)
         ]
@@ -99,11 +99,11 @@ class ObservationNormalizer(nn.Module):
 
     @property
     def of_sensors(self) -> list[VectorNormalizer | None]:
-        """The normalizer of each sensor; None for those that stay as they are."""
+        """The normalizer of each sensor; None for a sensor without normalization."""
         return [module if isinstance(module, VectorNormalizer) else None for module in self._normalizers]
 
     def some(self, sensors: Sequence[int], observations: Sequence[Tensor]) -> list[Tensor]:
-        """Normalizes some of the sensors of whole groups, by their numbers. [..., n, sensor's own]"""
+        """Normalizes the selected sensors of whole groups. [..., n, sensor's own]"""
         normalized = [self._normalizers[i](sensor) for i, sensor in zip(sensors, observations, strict=True)]
         if self.has_sensor is None:
             return normalized
@@ -113,7 +113,7 @@ class ObservationNormalizer(nn.Module):
         ]
 
     def update(self, observations: Sequence[Tensor]) -> None:
-        """Counts a batch of observations in, one tensor [N, …] per sensor."""
+        """Updates the statistics with a batch of observations, one tensor [N, …] per sensor."""
         has = None if self.has_sensor is None else observations[-1] @ self.has_sensor > 0
         for i, (module, sensor) in enumerate(zip(self._normalizers, observations, strict=True)):
             if isinstance(module, VectorNormalizer):

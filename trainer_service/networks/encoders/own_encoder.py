@@ -1,4 +1,4 @@
-"""Encoders of all sensors together that plugins offer: ``network_settings.encoder``."""
+"""Plugins' encoders of all sensors together: ``network_settings.encoder``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer_service.plugins import guarded, make_part
 from unity_bridge.specs import ObservationSpec
 
 _ROWS = 2
-"""Rows of the zeros that tell how many features a module returns."""
+"""Rows of the zeros that determine a module's number of features."""
 
 
 class OwnEncoder(nn.Module):
@@ -23,7 +23,7 @@ class OwnEncoder(nn.Module):
     def __init__(self, sensors: Sequence[ObservationSpec], name: str, arguments: Mapping[str, Any]) -> None:
         """arguments: keyword arguments of the plugin.
 
-        Raises ValueError where two sensors have one name, PluginError where the plugin makes no such module.
+        Raises ValueError if two sensors have one name, PluginError if the plugin returns no such module.
         """
         super().__init__()
         self._names = [sensor.name for sensor in sensors]
@@ -37,11 +37,11 @@ class OwnEncoder(nn.Module):
         group = OBSERVATION_ENCODER_PLUGINS
         self.module = make_part(group, name, nn.Module, lambda make: make(shapes, **arguments))
         self.output_size = guarded(self._number_of_features, str(group.offered()[name]))(sensors)
-        # How many rows go through at once depends on it.
+        # It determines the number of rows per pass.
         self.widest = int(getattr(self.module, "widest", max(math.prod(sensor.shape) for sensor in sensors)))
 
     def forward(self, observations: Sequence[Tensor]) -> Tensor:
-        """One float tensor [B, *shape] per sensor to [B, output_size]."""
+        """Maps one float tensor [B, *shape] per sensor to [B, output_size]."""
         features: Tensor = self.module.forward(dict(zip(self._names, observations, strict=True)))
         return features
 

@@ -1,8 +1,8 @@
-"""Picture encoders: from [B, C, H, W] with values in [0, 1] to as many features as the body has hidden units.
+"""Picture encoders: map [B, C, H, W] with values in [0, 1] to the body's number of hidden units.
 
 The five of ML-Agents: ``simple`` and ``match3``, ``nature_cnn`` after Mnih et al. 2015 (doi:10.1038/nature14236),
-``resnet`` after Espeholt et al. 2018 (IMPALA, arXiv:1802.01561), and ``fully_connected``. Convolutions begin as
-torch makes them, the dense layer Kaiming-normal with the gain of a rectifier.
+``resnet`` after Espeholt et al. 2018 (IMPALA, arXiv:1802.01561), and ``fully_connected``. Convolutions have torch's
+initialization; the dense layer is Kaiming-normal with the gain of a rectifier.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from unity_bridge.specs import ObservationSpec
 _RECTIFIER_GAIN = 1.41
 _RESNET_CHANNELS = (16, 32, 32)
 _ASSUMED_CHANNELS = 32
-"""Channels at the picture's full size that a plugin's encoder is taken to have, where it has no ``widest``."""
+"""Assumed channels at the picture's full size in a plugin's encoder without ``widest``."""
 _BLOCKS = 2
 
 Shape = tuple[int, int, int]
 """Channels, height and width."""
 
 EncoderFactory = Callable[[Shape, int], nn.Module]
-"""A maker of an encoder, [B, C, H, W] in [0, 1] to [B, features], from their shape and the number of features."""
+"""A function that makes an encoder, [B, C, H, W] in [0, 1] to [B, features], from shape and number of features."""
 
 MINIMUM_SIDE: Mapping[str, int] = {
     "simple": 20,
@@ -42,11 +42,11 @@ MINIMUM_SIDE: Mapping[str, int] = {
     "match3": 5,
     "fully_connected": 1,
 }
-"""The smallest width and height that an encoder takes."""
+"""The smallest width and height of an encoder's pictures."""
 
 
 class Convolution(NamedTuple):
-    """A layer without padding."""
+    """A convolution without padding."""
 
     channels: int
     kernel: int
@@ -59,17 +59,17 @@ CONVOLUTIONS: Mapping[str, Sequence[Convolution]] = {
     "match3": (Convolution(35, 3, 1), Convolution(144, 3, 1)),
     "fully_connected": (),
 }
-"""Layers of the encoders that are nothing but a stack of convolutions."""
+"""Layers of the encoders that are plain stacks of convolutions."""
 
 _CHANNELS_LAST = frozenset({"nature_cnn"})
-"""Stacks that take a quarter less time where each pixel's channels lie side by side in memory. The others' layers are
-too small for that to pay for the reordering."""
+"""Stacks that take a quarter less time with channels-last memory. The layers of other stacks are too small to make up
+for the reordering."""
 
 
 def picture_encoder(sensor: ObservationSpec, encoder: str, features: int) -> nn.Module:
-    """The encoder of a picture sensor.
+    """Makes the encoder of a picture sensor.
 
-    Raises ValueError where its pictures are too small for it, PluginError where it is a plugin's that cannot be used.
+    Raises ValueError if its pictures are too small for the encoder, PluginError if its plugin cannot be used.
     """
     channels, height, width = sensor.shape
     if min(height, width) < (least := MINIMUM_SIDE.get(encoder, 1)):
@@ -84,7 +84,7 @@ def picture_encoder(sensor: ObservationSpec, encoder: str, features: int) -> nn.
 
 
 def _encoder_of_plugin(name: str) -> EncoderFactory:
-    """An encoder that another distribution offers. What it makes is checked. Raises PluginError."""
+    """Returns another distribution's encoder, whose modules are checked. Raises PluginError."""
     plugin = ENCODER_PLUGINS.offered().get(name)
     if plugin is None:
         raise PluginError(f"no picture encoder '{name}': the distribution that offered it is not installed")
@@ -94,7 +94,7 @@ def _encoder_of_plugin(name: str) -> EncoderFactory:
         made = factory(shape, features)
         if not isinstance(made, nn.Module):
             raise PluginError(f"{plugin}: expected a torch.nn.Module, got {made!r}")
-        if not hasattr(made, "widest"):  # how many rows go through at once depends on it
+        if not hasattr(made, "widest"):  # it determines the number of rows per pass
             made.__dict__["widest"] = _ASSUMED_CHANNELS * shape[1] * shape[2]
         return made
 
@@ -102,12 +102,12 @@ def _encoder_of_plugin(name: str) -> EncoderFactory:
 
 
 class StackEncoder(nn.Module):
-    """Convolutions one after the other, then a dense layer; LeakyReLU(0.01) after each."""
+    """A stack of convolutions, then a dense layer, with LeakyReLU(0.01) after each."""
 
     def __init__(
         self, shape: Shape, features: int, convolutions: Sequence[Convolution], *, channels_last: bool = False
     ) -> None:
-        """channels_last: the order in memory in which pictures are convolved."""
+        """channels_last: the memory order of the pictures in convolutions."""
         super().__init__()
         self._channels_last = channels_last
         channels, height, width = shape
@@ -140,18 +140,18 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Maps [B, channels, H, W] to the same."""
+        """Maps [B, channels, H, W] to the same shape."""
         change = self.first.forward(functional.silu(features))
         return features + self.second.forward(functional.silu(change))
 
 
 class ResnetEncoder(nn.Module):
-    """Three times a convolution, a maximum over 3×3 at every second place, and two residual blocks."""
+    """Three times a convolution, a 3×3 max pooling with stride 2, and two residual blocks."""
 
     def __init__(self, shape: Shape, features: int) -> None:
         super().__init__()
         channels, height, width = shape
-        # Before its maximum the first convolution's output is as large as the picture.
+        # Before pooling, the first convolution's output is as large as the picture.
         self.widest = max(channels, _RESNET_CHANNELS[0]) * height * width
         self.convolutions = nn.ModuleList(
             nn.Conv2d(before, after, 3, padding=1)
@@ -177,7 +177,7 @@ class ResnetEncoder(nn.Module):
 
 
 def _channels_last(pictures: Tensor) -> Tensor:
-    """The pictures with each pixel's channels side by side in memory; models know no orders in memory."""
+    """Returns pictures in channels-last memory order. Traced models keep their order."""
     if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
         return pictures
     return pictures.contiguous(memory_format=torch.channels_last)
@@ -194,4 +194,4 @@ PICTURE_ENCODERS: dict[str, EncoderFactory] = {
     },
     "resnet": ResnetEncoder,
 }
-"""The encoders by the name that users write. One of a plugin comes in when a network is made with it."""
+"""Encoders by configuration name. A plugin's encoder is added when the first network with it is made."""

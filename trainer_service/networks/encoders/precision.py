@@ -1,4 +1,4 @@
-"""Precision in which picture encoders compute: single, or bfloat16 where a processor is faster with it."""
+"""Precision of picture encoders: single, or bfloat16 on processors that are faster with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _chosen: ContextVar[Precision] = ContextVar(
 
 @contextmanager
 def pictures_in(precision: Precision) -> Iterator[None]:
-    """Lets the networks that are made meanwhile encode their pictures in a precision."""
+    """A context in which new networks encode their pictures in a precision."""
     token = _chosen.set(precision)
     try:
         yield
@@ -27,14 +27,14 @@ def pictures_in(precision: Precision) -> Iterator[None]:
 
 
 def chosen_precision() -> Precision:
-    """The precision of networks that are made now: single outside of ``pictures_in``."""
+    """The precision of new networks: single outside of ``pictures_in``."""
     return _chosen.get()
 
 
 def encode_pictures(encoder: nn.Module, pictures: Tensor, precision: Precision) -> Tensor:
-    """Features of pictures by an encoder whose convolutions and dense layer multiply in that precision.
+    """Encodes pictures, with products of convolutions and the dense layer in that precision.
 
-    Weights, their gradients and the features are single, whatever it is. [B, C, H, W] to [B, features].
+    Weights, gradients and features are single for every precision. [B, C, H, W] to [B, features].
     """
     if precision == "float32":
         features: Tensor = encoder(pictures)
@@ -45,7 +45,7 @@ def encode_pictures(encoder: nn.Module, pictures: Tensor, precision: Precision) 
 
 
 def is_fast(precision: Precision, device: torch.device) -> bool:
-    """Whether the device has instructions for products in that precision; without, single ones take less time."""
+    """Whether the device has instructions for products in that precision. Otherwise single precision is faster."""
     if precision == "float32":
         return True
     if device.type == "cuda":

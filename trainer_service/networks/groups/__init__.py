@@ -1,1 +1,1 @@
-"""Networks of the agents of a group, side by side or in exchange with each other."""
+"""Networks of a group's agents, independent or communicating."""

@@ -1,4 +1,4 @@
-"""The base of networks of agents that communicate: from the whole group's observations to one agent's decision."""
+"""The base of communicating agents' networks: from the group's observations to one agent's decision."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class CommunicatingNetwork(GroupQNetwork):
-    """A network Q_i(a) for each of n agents, from all observations. The choices of all branches lie side by side."""
+    """A network Q_i(a) for each of n agents, from all observations. The choices of all branches are concatenated."""
 
     identities: Tensor
-    """Agents' ids for a network that serves several of them, as one-hot. [1, n, n]"""
+    """One-hot agent ids for a network that serves several agents. [1, n, n]"""
 
     has_discrete: Tensor | None
-    """1 where the agent of an index has a choice. [n, choices]; None where everyone has all."""
+    """1 if the agent of an index has a choice. [n, choices]; None if all agents have all choices."""
 
     num_branches: Tensor
-    """Branches that each agent has. [n, 1]"""
+    """Number of each agent's branches. [n, 1]"""
 
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int, *, share: Sharing, ids: bool) -> None:
-        """agent_spec: what one agent sees; ids: whether a network that serves several agents is given their ids.
+        """agent_spec: sensors and actions of one agent. ids: whether a network of several agents gets their ids.
 
-        In a heterogeneous group all see and decide what is padded, so that they may exchange it. Raises
-        ValueError where a sensor is no vector.
+        In a heterogeneous group all agents have padded sensors and actions, so that they can exchange features. Raises
+        ValueError if a sensor is not a vector.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
         require_vectors("a group whose agents communicate", agent_spec.observation_specs)
@@ -49,16 +49,16 @@ class CommunicatingNetwork(GroupQNetwork):
             branches = torch.full((num_agents,), float(agent_spec.action_spec.discrete_size))
         self.register_buffer("num_branches", branches.unsqueeze(1), persistent=False)
         self.layer_of: tuple[int, ...] | None = None
-        """The layer of each agent, of those of a kind; None where each has its own, or all have one."""
+        """The layer of each agent in layers per kind; None if each agent has its own, or all share one."""
         self.copies = num_agents if share == "none" else 1
-        """Networks of each kind."""
+        """Number of networks of each kind."""
         if share == "group" and agent_spec.members:
             self.layer_of, self.copies = agent_spec.agent_members, len(agent_spec.members)
         self.inputs = self._observation_size + (num_agents if self._ids else 0)
         self.mask_size = agent_spec.action_spec.mask_size
 
     def _make_memory(self, inputs: int, settings: NetworkSettings) -> int:
-        """Builds the memory of agents' features. Returns the width of its outputs."""
+        """Makes the memory of agents' features. Returns its output size."""
         self.memory = (
             None
             if settings.memory is None
@@ -71,11 +71,11 @@ class CommunicatingNetwork(GroupQNetwork):
 
     @abstractmethod
     def _features(self, inputs: Tensor) -> Tensor:
-        """Features of each agent's observations and messages. [B, n, inputs] to [B, n, features]"""
+        """Returns features of each agent's observations and messages. [B, n, inputs] to [B, n, features]"""
 
     @abstractmethod
     def _values(self, features: Tensor) -> Tensor:
-        """Maps features, or what is remembered of them, to values. [B, n, features] to [B, n, choices]"""
+        """Maps features, or memory outputs, to values. [B, n, features] to [B, n, choices]"""
 
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
         """Implements GroupQNetwork."""
@@ -85,7 +85,7 @@ class CommunicatingNetwork(GroupQNetwork):
         return self._own_values(features)
 
     def each(self, layer: StackedLinear, features: Tensor) -> Tensor:
-        """A layer of every agent's own, or one for several of them. [B, n, inputs] to [B, n, outputs]"""
+        """Applies each agent's own layer, or a shared one. [B, n, inputs] to [B, n, outputs]"""
         if self.layer_of is not None:
             layers = list(self.layer_of)
             return stacked_linear(
@@ -96,8 +96,10 @@ class CommunicatingNetwork(GroupQNetwork):
         return linear(features, layer.weight.squeeze(0).t(), layer.bias[0, 0])
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Implements GreedyNetwork. Only the last two sensors count: what the group sees, [B, n·d], and the agent's id,
-        as one-hot [B, n]."""
+        """Implements GreedyNetwork.
+
+        Uses only the last two sensors: the group's observations, [B, n·d], and the agent's one-hot id, [B, n].
+        """
         values = self._own_values(self._features_shown(observations))
         return (values * observations[-1].unsqueeze(2)).sum(dim=1)
 
@@ -112,22 +114,22 @@ class CommunicatingNetwork(GroupQNetwork):
         return (values * ids.unsqueeze(2)).sum(dim=1), next_memories
 
     def _own_values(self, features: Tensor) -> Tensor:
-        """Values of choices, 0 for those that an agent lacks. [B, n, features] to [B, n, choices]"""
+        """Values of choices, 0 for choices that an agent lacks. [B, n, features] to [B, n, choices]"""
         values = self._values(features)
         return values if self.has_discrete is None else values * self.has_discrete
 
     def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
-        """Features of the group's observations, which are the last sensor but one of each agent. [B, n, features]"""
+        """Features of the group's observations, each agent's last sensor but one. [B, n, features]"""
         return self._group_features([observations[-2].reshape(-1, self._num_agents, self._observation_size)])
 
     def _group_features(self, observations: Sequence[Tensor]) -> Tensor:
         inputs = torch.cat(list(observations), dim=2)
         if self._ids:
-            # Arithmetic where expanding would be clearer: old inference engines cannot.
+            # Arithmetic instead of expanding, since old inference engines cannot expand.
             inputs = torch.cat([inputs, inputs[:, :, :1] * 0.0 + self.identities], dim=2)
         return self._features(inputs)
 
 
 def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:
-    """One layer from each width to the next, of so many networks side by side."""
+    """Makes one layer from each width to the next, for ``copies`` networks at once."""
     return nn.ModuleList(StackedLinear(copies, before, after) for before, after in itertools.pairwise(sizes))

@@ -1,4 +1,4 @@
-"""Action values of the agents of a group: by one network for all of them, or by one for each."""
+"""Action values of a group's agents, by one network for all agents or one for each."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ from trainer_service.networks.policies.q_network import GreedyNetwork, as_parame
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 
 _GAIN = 0.1
-"""Near zero: nothing is known yet, and no choice looks better than another."""
+"""Near zero, so that initially no choice is better than another."""
 
 
 class GroupQNetwork(GreedyNetwork):
-    """A value network that decides for single agents, and values whole groups' choices."""
+    """A value network that acts for single agents, and evaluates whole groups' choices."""
 
     @abstractmethod
     def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
-        """Q_i(o_i, ·) of every member: [B, n, K].
+        """Returns Q_i(o_i, ·) of every member: [B, n, K].
 
-        observations: normalized, what each member sees itself, one [B, n, …] per sensor; zeros for absent ones.
-        histories: with memory, what of that came before; see GroupInput.
+        observations: each member's own, normalized, one [B, n, …] per sensor; zeros for absent members. histories:
+        with memory, the order of earlier observations; see GroupInput.
         """
 
     def imitators(self) -> list[Imitator]:
-        """The agents' networks, for learning from single agents' demonstrations. Raises ValueError without any."""
+        """Returns the agents' networks, for learning from single agents' demonstrations. May raise ValueError."""
         raise ValueError("an agent that hears the others cannot learn from what a single one saw")
 
 
 class SharedQNetwork(GroupQNetwork):
-    """One network for all agents, perhaps given their ids."""
+    """One network for all agents, with their ids as an option."""
 
     has_discrete: Tensor | None
-    """1 where the agent of an index has a choice. [n, K]; None where everyone has all."""
+    """1 if the agent of an index has a choice. [n, K]; None if all agents have all choices."""
 
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, *, agent_sensors: Sequence[int], ids: int
     ) -> None:
-        """agent_spec: what an agent sees itself; agent_sensors: which of the observations of ``q_values`` that is.
+        """agent_spec: an agent's own sensors and actions. agent_sensors: their numbers in ``q_values``' observations.
 
-        ids: length of the agents' ids, which are the last of those observations; 0 without ids.
+        ids: length of agent ids, which are the last of these observations; 0 without ids.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
         self._agent_sensors = (*agent_sensors, -1) if ids else tuple(agent_sensors)
@@ -106,7 +106,7 @@ class SharedQNetwork(GroupQNetwork):
 
 
 class SeparateQNetworks(GroupQNetwork):
-    """A network for each agent index of a group, all of them computed at once. Sensors are vectors."""
+    """A network for each agent index of a group, all computed at once. Sensors must be vectors."""
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class SeparateQNetworks(GroupQNetwork):
         agent_sensors: Sequence[int],
         num_agents: int,
     ) -> None:
-        """agent_spec, agent_sensors: as for SharedQNetwork. The last observation is the id that selects a network.
+        """agent_spec, agent_sensors: as in SharedQNetwork. The last observation is the id that selects a network.
 
-        Raises ValueError where a sensor is no vector.
+        Raises ValueError if a sensor is not a vector.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
         require_vectors("share: none", agent_spec.observation_specs)
@@ -139,7 +139,7 @@ class SeparateQNetworks(GroupQNetwork):
         inputs = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            # In plain products, for inference engines that know no others.
+            # Plain products, since inference engines may not support other operators.
             one_by_one = [
                 self.q.of(k, self.body.of(k, inputs)) * ids[:, k : k + 1] for k in range(self._num_agents)
             ]
@@ -154,7 +154,7 @@ class SeparateQNetworks(GroupQNetwork):
         if self.memory is None:
             return super().step_q_values(observations, memories)
         inputs, ids = torch.cat([observations[i] for i in self._agent_sensors], dim=1), observations[-1]
-        # Everyone computes everything: a step is small, and this is what an exported model does.
+        # Every network computes every row: a step is small, and exported models do the same.
         features = [self.body.of(k, inputs) * ids[:, k : k + 1] for k in range(self._num_agents)]
         remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         values = [self.q.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
@@ -187,7 +187,7 @@ class SeparateQNetworks(GroupQNetwork):
 
 
 class MemberQNetworks(GroupQNetwork):
-    """A network for each behavior of a heterogeneous group, or for each agent. Impossible actions have value 0."""
+    """A network for each behavior of a heterogeneous group, or for each agent. Missing actions have the value 0."""
 
     def __init__(
         self,
@@ -198,10 +198,10 @@ class MemberQNetworks(GroupQNetwork):
         share: Sharing,
         ids: bool,
     ) -> None:
-        """agent_spec, agent_sensors: as for SharedQNetwork. The last observation is the agents' ids.
+        """agent_spec, agent_sensors: as in SharedQNetwork. The last observation is the agent's id.
 
-        share: ``group`` or ``none``; ids: whether agents of a behavior that share a network tell it their ids. Raises
-        ValueError where a sensor is no vector and agents do not share.
+        share: ``group`` or ``none``. ids: whether a network that agents of a behavior share gets their ids. Raises
+        ValueError if a sensor is not a vector and agents do not share.
         """
         super().__init__(agent_spec.action_spec.discrete_branches)
 
@@ -240,12 +240,12 @@ class MemberQNetworks(GroupQNetwork):
         return self.members.of_groups(observations, of_member)
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
+        """Raises ValueError: demonstrations are of one behavior, and do not identify members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
 def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:
-    """Raises ValueError for a sensor that is no vector."""
+    """Raises ValueError for a sensor that is not a vector."""
     for sensor in sensors:
         if len(sensor.shape) != 1:
             raise ValueError(
@@ -254,7 +254,7 @@ def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:
 
 
 def _columns_by_agent(ids: Tensor) -> tuple[Tensor, Tensor, int]:
-    """A table with a column per agent index and a cell for each of M agents: its column, its row, and the rows needed.
+    """Returns the cells of M agents in a table with one column per agent index: columns, rows, and number of rows.
 
     ids: one-hot [M, n].
     """

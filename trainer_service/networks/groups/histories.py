@@ -13,7 +13,7 @@ from trainer_service.networks.encoders.memory import Memory, Sequences, make_mem
 
 
 class Histories(NamedTuple):
-    """The places of agents' sequences, one sequence after the other; all of a sequence are of one agent."""
+    """Places of agents' sequences, sequence after sequence. All places of a sequence are of one agent."""
 
     rows: Tensor
     """The row of the group's observations at each place. int64 [P]"""
@@ -22,13 +22,13 @@ class Histories(NamedTuple):
     """The index of each place's agent. int64 [P]"""
 
     sequences: Sequences
-    """The sequences that places form."""
+    """The sequences of the places."""
 
     selected: Tensor
-    """The agents' places at the joint steps that are asked about; of absent agents any. int64 [B, n]"""
+    """Places of the agents at the selected joint steps; arbitrary for absent agents. int64 [B, n]"""
 
     present: Tensor
-    """Which members the groups' observations are of. bool [R, n]"""
+    """Presence of members in the groups' observations. bool [R, n]"""
 
     def places(self, groups: Tensor) -> Tensor:
         """Gathers values of whole groups by place. [R, n, …] to [P, …]"""
@@ -40,7 +40,7 @@ class Histories(NamedTuple):
         return self._replace(sequences=self.sequences._replace(memories=memories))
 
     def of(self, agents: slice) -> Histories | None:
-        """The histories of these agent indices, counted from 0 except in ``present``; None where there are none."""
+        """Returns the histories of these agents, numbered from 0 except in ``present``; None if there are none."""
         if agents == slice(None):
             return self
         members = self.agents.new_tensor(range(*agents.indices(self.selected.shape[1])))
@@ -62,10 +62,10 @@ class Histories(NamedTuple):
 
 
 class GroupInput(NamedTuple):
-    """Observations of the members of groups, and with memory those before them."""
+    """Observations of group members, with memory also the earlier observations."""
 
     observations: Sequence[Tensor]
-    """Normalized, zeros for absent ones: one [B, n, …] per sensor; with memory of all groups that places are in."""
+    """Normalized, zeros for absent members: one [B, n, …] per sensor; with memory, of all groups of the places."""
 
     histories: Histories | None = None
 
@@ -78,15 +78,15 @@ class GroupInput(NamedTuple):
 
 
 class StackedMemory(nn.Module):
-    """A recurrent layer for each of ``count`` agents or of their kinds, or one for all of them."""
+    """A recurrent layer for each of ``count`` agents or kinds of agents, or one for all agents."""
 
     layer_of: Tensor | None
-    """The layer of each agent, as one-hot. [n, count]; None where each has its own."""
+    """The one-hot layer of each agent. [n, count]; None if each has its own."""
 
     def __init__(
         self, count: int, inputs: int, settings: MemorySettings, layer_of: Sequence[int] | None = None
     ) -> None:
-        """layer_of: the layer of each agent, where several share one; None where each has its own, or all share."""
+        """layer_of: the layer of each agent, if several share one; None if each has its own, or all share one."""
         super().__init__()
         self.each = nn.ModuleList(make_memory(inputs, settings) for _ in range(count))
         one_hot = None if layer_of is None else torch.eye(count)[list(layer_of)]
@@ -95,11 +95,11 @@ class StackedMemory(nn.Module):
         self.output_size = self.of(0).output_size
 
     def of(self, agent: int) -> Memory:
-        """One agent's layer."""
+        """Returns one agent's layer."""
         return cast(Memory, self.each[agent if len(self.each) > 1 else 0])
 
     def unroll(self, features: Tensor, histories: Histories) -> Tensor:
-        """Every place's features through the layer of its agent, after those before them. [P, F] to [P, output_size]"""
+        """Applies each agent's layer to the places in time order. [P, F] to [P, output_size]"""
         memories, filled = histories.sequences
         if len(self.each) == 1:
             return self.of(0).unroll(features, memories, filled)
@@ -123,7 +123,7 @@ class StackedMemory(nn.Module):
             return self.of(0).step(features, memories)
         if self.layer_of is not None:
             ids = ids @ self.layer_of
-        # Everyone computes everything: a step is small, and this is what an exported model does.
+        # Every layer computes every row: a step is small, and exported models do the same.
         stepped = [self.of(agent).step(features, memories) for agent in range(len(self.each))]
         outputs, next_memories = (
             torch.stack([one[part] * ids[:, k : k + 1] for k, one in enumerate(stepped)]).sum(dim=0)

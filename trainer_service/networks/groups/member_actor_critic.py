@@ -38,9 +38,9 @@ class MemberActors(DecentralizedActors):
         share: Sharing,
         ids: bool,
     ) -> None:
-        """agent_spec, agent_sensors, ids: as for StackedActors. The last observation is the agents' ids.
+        """agent_spec, agent_sensors, ids: as in StackedActors. The last observation is the agent's id.
 
-        share: ``group`` or ``none``. Raises ValueError where a sensor is no vector.
+        share: ``group`` or ``none``. Raises ValueError if a sensor is not a vector.
         """
         super().__init__()
         self.actions = DirectActions(agent_spec.action_spec)
@@ -82,15 +82,15 @@ class MemberActors(DecentralizedActors):
         return self.actions.forward(outputs), next_memories
 
     def imitators(self) -> list[Imitator]:
-        """Raises ValueError: demonstrations are of one behavior, and do not distinguish members."""
+        """Raises ValueError: demonstrations are of one behavior, and do not identify members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
 
 
 class MemberCritics(CentralCritics):
-    """A critic for each behavior of a heterogeneous group, which is given the agent's id among those that it serves."""
+    """A critic for each behavior of a heterogeneous group. Its inputs include the agent's id within the behavior."""
 
     def __init__(self, agent_spec: BehaviorSpec, settings: NetworkSettings) -> None:
-        """agent_spec: as for the actors."""
+        """agent_spec: as in the actors."""
         super().__init__()
         views = member_views(agent_spec, ())
         everyone = views[-1].agents.stop
@@ -115,9 +115,9 @@ def make_actors(
     share: Sharing,
     ids: bool,
 ) -> DecentralizedActors:
-    """Actors as the settings ask for them. Arguments as for StackedActors.
+    """Makes the actors of the settings. Arguments as in StackedActors.
 
-    Raises ValueError where a sensor is no vector.
+    Raises ValueError if a sensor is not a vector.
     """
     if agent_spec.members and share != "full":
         return MemberActors(agent_spec, settings, agent_sensors=agent_sensors, share=share, ids=ids)
@@ -134,7 +134,7 @@ def make_actors(
 def make_critics(
     agent_spec: BehaviorSpec, settings: NetworkSettings, *, num_agents: int, share: Sharing
 ) -> CentralCritics:
-    """Critics as the settings ask for them."""
+    """Makes the critics of the settings."""
     if agent_spec.members and share == "group":
         return MemberCritics(agent_spec, settings)
     return _stacked_critics(agent_spec, settings, num_agents, shared=share != "none")

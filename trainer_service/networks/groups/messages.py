@@ -1,4 +1,4 @@
-"""Values from messages: a linear layer on each agent's own message and all others'."""
+"""Values from messages: a linear layer on an agent's own message and the messages of all other agents."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from unity_bridge.specs import BehaviorSpec
 class MessageNetwork(CommunicatingNetwork):
     """A network Q_i = U_i [m_i, m_j for the others by index], m_i = tanh(W_i x_i), x_i a body's output for o_i.
 
-    With memory U_i reads what agent i remembers of all messages that it got. A message is of what is seen now alone.
+    With memory, U_i reads agent i's memory of all messages that it received. A message depends on the present
+    observation only.
     """
 
     reading_order: Tensor
-    """Picks what each agent reads, one message after the other: a row has a 1 for one of them. [n·n, n]"""
+    """Selects the messages of each agent in its reading order. Each row has a single 1. [n·n, n]"""
 
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, hyper: SICSettings, num_agents: int
     ) -> None:
-        """agent_spec: what one agent sees. With ``num_layers: 0`` there is no body: a message is made of o_i itself.
+        """agent_spec: sensors and actions of one agent. With ``num_layers: 0``, messages are computed from o_i itself.
 
-        Raises ValueError where a sensor is no vector.
+        Raises ValueError if a sensor is not a vector.
         """
         super().__init__(agent_spec, num_agents, share=hyper.sharing, ids=hyper.agent_ids)
         sizes = [self.inputs, *[settings.hidden_units] * settings.num_layers]
@@ -44,12 +45,12 @@ class MessageNetwork(CommunicatingNetwork):
         self.register_buffer("reading_order", reading_order, persistent=False)
 
     def _features(self, inputs: Tensor) -> Tensor:
-        """All messages, as each agent reads them. [B, n, inputs] to [B, n, n · message_units]"""
+        """All messages, in each agent's reading order. [B, n, inputs] to [B, n, n · message_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.body):
             features = torch.relu(self.each(layer, features))
         messages = torch.tanh(self.each(self.messages, features))
-        # A product, for inference engines that cannot gather; times 0 and 1 nothing is lost.
+        # A product, since inference engines may not support gather. Factors 0 and 1 lose no precision.
         received = self.reading_order @ messages
         return received.reshape(-1, self._num_agents, self._received_size)
 

@@ -1,4 +1,4 @@
-"""Mixers of agents' values into the group's: a sum, or a network that is monotonic in each of them."""
+"""Mixers of agents' values to the group's value: a sum, or a network that is monotonic in each value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ class SumMixer(nn.Module):
     """The mixer Q_tot = Σ_i Q_i, Sunehag et al. 2018 (arXiv:1706.05296)."""
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
-        """Mixes values: [B, n], 0 for absent agents; state: not looked at. Returns [B]."""
+        """Mixes values: [B, n], 0 for absent agents. state: unused. Returns [B]."""
         return values.sum(dim=1)
 
 
 class MonotonicMixer(nn.Module):
     """The mixer Q_tot = |W₂(s)| · elu(|W₁(s)| q + b₁(s)) + v(s), Rashid et al. 2018 (arXiv:1803.11485).
 
-    ∂Q_tot/∂q_i is never negative, so what is best for each agent is best for all of them. An absent agent has a value
-    of 0, as any other agent may have.
+    ∂Q_tot/∂q_i is never negative, so each agent's best action is best for the group. An absent agent has the value 0,
+    which is not special otherwise.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class MonotonicMixer(nn.Module):
         layer_norm: bool = False,
         keep_scale: bool = False,
     ) -> None:
-        """num_agents: n; mixer_units: width of the layer between; hypernet_units: of those that make W₁ and W₂.
+        """num_agents: n. mixer_units: width of the hidden layer. hypernet_units: width of W₁'s and W₂'s hypernetworks.
 
-        layer_norm: normalizes the state, and what is made of it. A total is a product of three functions of the
-        state; where these are about linear, and what comes next lies farther out than what was, each target raises
-        the next one, without end. Bounded functions cannot do that. keep_scale: with two constants among what is
-        normalized, by which it can be told how large the state was (see ``NormedBody``).
+        layer_norm: normalizes the state and the hidden features of hypernetworks. A total is a product of three
+        functions of the state. If these are nearly linear, and the next state is larger than the present one, each
+        target raises the next one, without end. Bounded functions cannot do that. keep_scale: normalizes two constants
+        with the state, which preserve its size (see ``NormedBody``).
         """
         super().__init__()
         self._keep_scale = layer_norm and keep_scale
@@ -52,7 +52,7 @@ class MonotonicMixer(nn.Module):
         self.second_bias = _hypernet(state_size, mixer_units, 1, layer_norm)
 
     def forward(self, values: Tensor, state: Tensor | None) -> Tensor:
-        """Mixes values: [B, n]; state: [B, state_size]. Returns [B]."""
+        """Mixes values: [B, n]. state: [B, state_size]. Returns [B]."""
         if state is None:
             raise ValueError("the mixer's weights depend on the state")
         state = self.state(with_constants(state) if self._keep_scale else state)

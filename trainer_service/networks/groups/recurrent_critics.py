@@ -13,14 +13,14 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RecurrentCritics(CentralCritics):
-    """Critics with a memory of everyone's observations while agent i was present.
+    """Critics with a memory of all agents' observations while agent i was present.
 
-    What was seen is summed up first, and one more layer joins that with the actions. No agent sees what a critic sees
-    while it acts, so what critics remember is not stored: they begin without memory where a sequence begins.
+    The memory processes the observations, and one more layer adds the actions. While acting, no agent has a critic's
+    inputs, so memories of critics are not stored: they start at zero in each sequence.
     """
 
     values_absent_agents = False
-    """They have no memory of their own to be valued after."""
+    """They have no memories of their own to compute values from."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class RecurrentCritics(CentralCritics):
         shared: bool,
         critics: slice = slice(None),
     ) -> None:
-        """As StackedCritics. memory: of each critic."""
+        """Arguments as in StackedCritics. memory: of each critic."""
         super().__init__()
         self._shared, self._critics = shared, critics
         self.joint = JointInputs(agent_spec, num_agents)

@@ -1,4 +1,4 @@
-"""Values from shared features: every agent averages what it makes of its observation with the next one's, in a ring."""
+"""Values from shared features: every agent averages its features with the next agent's, in a ring."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from unity_bridge.specs import BehaviorSpec
 class SharedFeaturesNetwork(CommunicatingNetwork):
     """A network Q_i(a) = V_i(g_i) + tanh(W_i [h_i, g_i])_a of features h_i = encoder_i(o_i), mixed in a ring: g = M h.
 
-    The part that depends on the action lies within (−1, 1): two actions' values never differ by 2 or more. With several
-    branches each has such a part, and the value is spread over them. With memory both parts are of what agent i
-    remembers of [h_i, g_i]; what is shared is of what is seen now alone.
+    The part that depends on the action is in (−1, 1), so two actions' values never differ by 2 or more. With several
+    branches, each has such a part, and the value is divided among them. With memory, both parts depend on agent i's
+    memory of [h_i, g_i]. The shared features depend on the present observation only.
     """
 
     mixing: Tensor
@@ -30,7 +30,7 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
     def __init__(
         self, agent_spec: BehaviorSpec, settings: NetworkSettings, hyper: ShareSettings, num_agents: int
     ) -> None:
-        """agent_spec: what one agent sees. Raises ValueError where a sensor is no vector."""
+        """agent_spec: sensors and actions of one agent. Raises ValueError if a sensor is not a vector."""
         super().__init__(agent_spec, num_agents, share=hyper.sharing, ids=hyper.agent_ids)
         width, copies = hyper.thought_units, self.copies
         hidden = [settings.hidden_units] * max(settings.num_layers, 1)
@@ -45,7 +45,7 @@ class SharedFeaturesNetwork(CommunicatingNetwork):
         self.register_buffer("mixing", mixing, persistent=False)
 
     def _features(self, inputs: Tensor) -> Tensor:
-        """Each agent's own features and the mixed ones. [B, n, inputs] to [B, n, 2 · thought_units]"""
+        """Each agent's own and mixed features. [B, n, inputs] to [B, n, 2 · thought_units]"""
         features = inputs
         for layer in cast(Iterable[StackedLinear], self.encoder):
             features = torch.relu(self.each(layer, features))

@@ -1,4 +1,4 @@
-"""Networks of several agents side by side: as many products as one network has layers, not as many as there are."""
+"""Networks of several agents computed at once, with one product per layer instead of one per agent and layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer_service.networks.products import linear, stacked_linear
 
 
 class StackedLinear(nn.Module):
-    """A linear layer for each of ``count`` agents. Weights normal with deviation gain/√inputs, biases zero."""
+    """A linear layer for each of ``count`` agents. Weights are normal with deviation gain/√inputs, biases zero."""
 
     def __init__(self, count: int, inputs: int, outputs: int, *, gain: float = 1.0) -> None:
         super().__init__()
@@ -28,17 +28,17 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(count, 1, outputs))
 
     def begin_as_pytorch(self) -> None:
-        """Draws weights and biases anew, as PyTorch's linear layers begin: uniform within 1/√inputs of 0."""
+        """Initializes weights and biases like PyTorch's linear layers: uniform within 1/√inputs of 0."""
         bound = self.weight.shape[1] ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
     def forward(self, features: Tensor, activation: Activation | None = None) -> Tensor:
-        """Each agent's features through its own layer. [B, count, inputs] to [B, count, outputs]"""
+        """Applies each agent's own layer. [B, count, inputs] to [B, count, outputs]"""
         return stacked_linear(features.transpose(0, 1), self.weight, self.bias, activation).transpose(0, 1)
 
     def of(self, agent: int, features: Tensor, activation: Activation | None = None) -> Tensor:
-        """One agent's layer alone. [B, inputs] to [B, outputs]"""
+        """Applies one agent's layer. [B, inputs] to [B, outputs]"""
         return linear(features, self.weight[agent].t(), self.bias[agent, 0], activation)
 
 
@@ -66,7 +66,7 @@ class StackedBody(nn.Module):
         return features
 
     def of(self, agent: int, features: Tensor) -> Tensor:
-        """One agent's body alone. [B, inputs] to [B, hidden_units]"""
+        """Applies one agent's body. [B, inputs] to [B, hidden_units]"""
         for layer in cast(Iterable[StackedLinear], self.layers):
             features = layer.of(agent, features, self.activation)
         return features
@@ -103,18 +103,18 @@ class StackedNormedBody(nn.Module):
         return features
 
     def _normed(self, k: int, features: Tensor, size: int) -> Tensor:
-        """Layer normalization by each agent's own scales and shifts. [B, count, size]"""
+        """Layer normalization with each agent's own scales and shifts. [B, count, size]"""
         scales, shifts = self.scales[k], self.shifts[k]
         if len(scales) == 1:
-            # The same in one kernel, which knows no scales that differ by row: a quarter of the body's time.
+            # The same in one kernel, without scales that differ by row: a quarter of the body's time.
             return nn.functional.layer_norm(features, (size,), scales[0], shifts[0], eps=LAYER_NORM_EPSILON)
         return torch.addcmul(shifts, standardized(features, size), scales)
 
     def of(self, agent: int, features: Tensor) -> Tensor:
-        """One agent's body alone. [B, inputs] to [B, hidden_units]"""
+        """Applies one agent's body. [B, inputs] to [B, hidden_units]"""
         if self._keep_scale:
             features = with_constants(features)
-        # A size that is known beforehand: one that is asked of the features cannot be traced for a model.
+        # A constant size, since a size that is read from the features cannot be traced for a model.
         features = standardized(features, self.input_size) * self.scales[0][agent] + self.shifts[0][agent]
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
             rectified = standardized(torch.relu(layer.of(agent, features)), self.output_size)
@@ -123,7 +123,7 @@ class StackedNormedBody(nn.Module):
 
 
 def make_stacked_body(count: int, inputs: int, settings: NetworkSettings) -> StackedBody | StackedNormedBody:
-    """The body that the settings ask for, ``count`` times."""
+    """Makes ``count`` bodies of the settings."""
     shape = (count, inputs, settings.hidden_units, settings.num_layers)
     if settings.layer_norm:
         return StackedNormedBody(*shape, keep_scale=settings.keep_scale)

@@ -1,6 +1,6 @@
-"""Decentralized actors, and critics of everyone's observations and actions. B joint steps, n agents.
+"""Decentralized actors, and critics with all agents' observations and actions. B joint steps, n agents.
 
-All agents are computed at once, be it by networks of their own or by one that serves them all. Sensors are vectors.
+All agents are computed at once, with separate networks or a shared one. Sensors must be vectors.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class DecentralizedActors(nn.Module, ABC):
-    """Actors of the agents of a group, each of which sees what its own agent sees."""
+    """Actors of the agents of a group. Each has the observations of its own agent only."""
 
     actions: DirectActions
     memory_size: int = 0
-    """Floats that an agent remembers."""
+    """Floats of an agent's memory."""
     policy_memory_size: int = 0
 
     @abstractmethod
@@ -46,36 +46,36 @@ class DecentralizedActors(nn.Module, ABC):
 
     @abstractmethod
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step of M single agents, and what they remember next. memories: [M, size].
+        """Returns parameters of one step of M single agents, and their next memories. memories: [M, size].
 
-        Raises ValueError where there is no memory to step on.
+        Raises ValueError for actors without memory.
         """
 
     @abstractmethod
     def imitators(self) -> list[Imitator]:
-        """The actors, for learning from single agents' demonstrations. Raises ValueError where they cannot."""
+        """Returns the actors, for learning from single agents' demonstrations. Raises ValueError if they cannot."""
 
 
 class CentralCritics(nn.Module, ABC):
     """Critics Q_i(x, a): the value of a group's actions to each of its agents."""
 
     values_absent_agents: bool
-    """Whether the values of absent agents mean anything."""
+    """Whether the values of absent agents are valid."""
 
     @abstractmethod
     def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
-        """Values [B, critics].
+        """Returns values [B, critics].
 
-        present: which agents act at the joint steps, bool [B, n]; actions: everyone's, as each critic gets them,
-        continuous and one-hot discrete: [B, n critics or 1, n, C + K].
+        present: whether each agent acts, bool [B, n]. actions: all agents' actions for each critic, continuous and
+        one-hot discrete: [B, n critics or 1, n, C + K].
         """
 
 
 class StackedActors(DecentralizedActors):
-    """Actors μ_i(o_i), perhaps with memory: continuous actions before tanh, and logits of discrete ones."""
+    """Actors μ_i(o_i) with optional memory: continuous actions before tanh, and logits of discrete actions."""
 
     has_action: Tensor | None
-    """1 where the agent of an index has a continuous action or choice. [n, C + K]; None where everyone has all."""
+    """1 if the agent of an index has a continuous action or choice. [n, C + K]; None if all agents have all of them."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class StackedActors(DecentralizedActors):
         shared: bool,
         ids: bool,
     ) -> None:
-        """agent_spec: what an agent sees and can do; agent_sensors: which of the observations of ``policy`` it sees.
+        """agent_spec: sensors and actions of an agent. agent_sensors: their numbers in the observations of ``policy``.
 
-        shared: one network for all; ids: it is given the agent's id, the last of those observations, one-hot.
-        Without sharing that id selects the network. Raises ValueError where a sensor is no vector.
+        shared: one network for all agents. ids: whether it gets the agent's one-hot id, the last of these
+        observations. Without sharing, the id selects the network. Raises ValueError if a sensor is not a vector.
         """
         super().__init__()
         require_vectors("maddpg", agent_spec.observation_specs)
@@ -108,7 +108,7 @@ class StackedActors(DecentralizedActors):
         if settings.memory is not None:
             self.memory = StackedMemory(count, self.body.output_size, settings.memory)
             self.memory_size = self.policy_memory_size = self.memory.size
-            # Drawn a second time, so that a seed makes the networks that it has always made.
+            # Drawn a second time, so that a seed gives the same networks as in earlier versions.
             self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
         self.register_buffer("has_action", actions_of_agents(agent_spec), persistent=False)
 
@@ -121,14 +121,14 @@ class StackedActors(DecentralizedActors):
         return self.actions.forward(self.group_outputs(seen))
 
     def outputs(self, observations: Sequence[Tensor]) -> Tensor:
-        """Continuous actions before tanh and logits, side by side, of M single agents. [M, C + K]"""
+        """Continuous actions before tanh, and logits, concatenated, of M single agents. [M, C + K]"""
         observed = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
         if self._shared:
             outputs = self._of(0, torch.cat([observed, observations[-1]], dim=1) if self._ids else observed)
             return outputs if self.has_action is None else outputs * (observations[-1] @ self.has_action)
         ids = observations[-1]
         if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            # In plain products, for inference engines that know no others.
+            # Plain products, since inference engines may not support other operators.
             one_by_one = [self._of(k, observed) * ids[:, k : k + 1] for k in range(self._num_agents)]
             return torch.stack(one_by_one).sum(dim=0)
         everyone = observed.unsqueeze(1).expand(-1, self._num_agents, -1)
@@ -136,9 +136,9 @@ class StackedActors(DecentralizedActors):
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
     def group_outputs(self, seen: GroupInput) -> Tensor:
-        """Continuous actions before tanh and logits, side by side, of all agents of B groups. [B, n, C + K]
+        """Continuous actions before tanh, and logits, concatenated, of all agents of B groups. [B, n, C + K]
 
-        With memory after all that came before. Raises ValueError without histories then.
+        With memory, given all earlier observations. Raises ValueError with memory but without histories.
         """
         features = each_through(self.body, torch.cat(list(seen.observations), dim=2), self._shared, self._ids)
         if self.memory is not None:
@@ -153,7 +153,7 @@ class StackedActors(DecentralizedActors):
         return self.actions.forward(outputs), next_memories
 
     def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """``outputs`` of one step of M single agents, and what they remember next."""
+        """``outputs`` of one step of M single agents, and their next memories."""
         if self.memory is None:
             raise ValueError("there is no memory to step on")
         observed = torch.cat([observations[i] for i in self._agent_sensors], dim=1)
@@ -163,7 +163,7 @@ class StackedActors(DecentralizedActors):
             remembered, next_memories = self.memory.step(self.body.of(0, inputs), memories, ids)
             output = self.output.of(0, remembered)
             return output if self.has_action is None else output * (ids @ self.has_action), next_memories
-        # Everyone computes everything: a step is small, and this is what an exported model does.
+        # Every network computes every row: a step is small, and exported models do the same.
         features = [self.body.of(k, observed) * ids[:, k : k + 1] for k in range(self._num_agents)]
         remembered, next_memories = self.memory.step(torch.stack(features).sum(dim=0), memories, ids)
         outputs = [self.output.of(k, remembered) * ids[:, k : k + 1] for k in range(self._num_agents)]
@@ -190,13 +190,13 @@ class StackedActors(DecentralizedActors):
 
 
 class JointInputs(nn.Module):
-    """Inputs of critics: all agents' observations and actions side by side, without padding."""
+    """Inputs of critics: all agents' observations and actions, concatenated, without padding."""
 
     observation_columns: Tensor | None
-    """Columns of observations that are not padding; None where none is."""
+    """Columns of observations that are not padding; None for all."""
 
     action_columns: Tensor | None
-    """The same of actions."""
+    """Columns of actions that are not padding; None for all."""
 
     def __init__(self, agent_spec: BehaviorSpec, num_agents: int) -> None:
         super().__init__()
@@ -206,10 +206,10 @@ class JointInputs(nn.Module):
         self.register_buffer("action_columns", acted, persistent=False)
         size = num_agents * sum(sensor.size for sensor in sensors) if observed is None else len(observed)
         self.observed_size = size + num_agents
-        """Width of everyone's observations and presence."""
+        """Size of all agents' observations and presence."""
         each = actions.continuous_size + actions.mask_size
         self.acted_size = num_agents * each if acted is None else len(acted)
-        """Width of everyone's actions."""
+        """Size of all agents' actions."""
 
     def observed(self, observations: Sequence[Tensor], present: Tensor) -> Tensor:
         """Observations, one [B, n, …] per sensor, and presence, bool [B, n], to [B, observed_size]."""
@@ -220,7 +220,7 @@ class JointInputs(nn.Module):
         return torch.cat([observed, presence], dim=1)
 
     def acted(self, actions: Tensor, present: Tensor, critics: slice) -> Tensor:
-        """Actions as each agent's critic is given them, [B, n or 1, n, C + K], to [B, critics, acted_size]."""
+        """Maps the actions for each agent's critic, [B, n or 1, n, C + K], to [B, critics, acted_size]."""
         acted = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
         if self.action_columns is not None:
             acted = acted[:, :, self.action_columns]
@@ -241,9 +241,9 @@ class StackedCritics(CentralCritics):
         shared: bool,
         critics: slice = slice(None),
     ) -> None:
-        """agent_spec, shared: as for the actors; a critic for all is given the agent's id.
+        """agent_spec, shared: as in the actors. A shared critic gets the agent's id.
 
-        critics: the indices of agents whose critics these are; by default all.
+        critics: the agent indices of these critics; by default all.
         """
         super().__init__()
         self._shared, self._critics = shared, critics
@@ -265,14 +265,14 @@ class StackedCritics(CentralCritics):
 def _each(
     body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
 ) -> Tensor:
-    """Every agent's features, [B, n, F], through networks of their own or through one. ids: that is given their ids."""
+    """Applies separate networks or a shared one to all agents, [B, n, F]. ids: whether a shared one gets agent ids."""
     return each_through(head, each_through(body, inputs, shared, ids), shared)
 
 
 def each_through(
     layers: StackedBody | StackedNormedBody | StackedLinear, inputs: Tensor, shared: bool, ids: bool = False
 ) -> Tensor:
-    """Every agent's inputs, [B, n, F], through layers of their own or through those that all share; see above."""
+    """Applies separate layers or shared ones to all agents' inputs, [B, n, F]; see ``_each``."""
     if not shared:
         return layers.forward(inputs)
     groups, num_agents = inputs.shape[:2]

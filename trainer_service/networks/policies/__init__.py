@@ -1,1 +1,1 @@
-"""Networks that decide for one agent."""
+"""Policy networks of single agents."""

@@ -14,40 +14,40 @@ from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec
 
 SQUASH_LIMIT = 3.0
-"""A continuous action goes out as clip(a, −3, 3)/3, so that a unit Gaussian covers [−1, 1]."""
+"""Continuous actions are sent as clip(a, −3, 3)/3, so that a unit Gaussian covers [−1, 1]."""
 
 
 def clip_actions(continuous: Tensor) -> Tensor:
-    """Continuous actions as the simulator gets them: clip(a, −3, 3)/3. Shape kept."""
+    """Continuous actions for the simulator: clip(a, −3, 3)/3. Shape kept."""
     return continuous.clamp(-SQUASH_LIMIT, SQUASH_LIMIT) / SQUASH_LIMIT
 
 
 class ActionParameters(NamedTuple):
-    """Parameters of the action distribution for B agents; empty tensors stand for absent action kinds."""
+    """Parameters of the action distribution for B agents. Tensors of absent kinds of actions are empty."""
 
     mean: Tensor
     """[B, continuous size]"""
 
     log_sigma: Tensor
-    """[continuous size]: independent of the observation."""
+    """[continuous size], independent of the observation."""
 
     logits: Tensor
-    """Logits of every choice, branches side by side, before masking. [B, sum of branches]"""
+    """Logits of every choice before masking, branches concatenated. [B, sum of branches]"""
 
     has_continuous: Tensor | None = None
-    """1 for continuous actions that the agent has, 0 for those that only other members of its group have, whose mean
-    and log σ are 0. [B, continuous size]; None where everyone has all."""
+    """1 for continuous actions that the agent has. 0 for actions that only other members of its group have; their mean
+    and log σ are 0. [B, continuous size]; None if all agents have all of them."""
 
 
 def in_every_row(log_sigma: Tensor | float, means: Tensor) -> Tensor:
-    """Returns log σ for each of the means, in their shape. log_sigma: one for all, or of shape [C] or [..., C]."""
-    # A sum, where ``expand_as`` or ``full_like`` would be clearer: in an exported model these take their shape from
-    # another tensor while it runs, which Unity's older inference engines cannot follow.
+    """Returns log σ for each of the means, in their shape. log_sigma: one number, or of shape [C] or [..., C]."""
+    # A sum instead of ``expand_as`` or ``full_like``: in an exported model these take their shape from another tensor
+    # at run time, which Unity's older inference engines do not support.
     return means.detach() * 0.0 + log_sigma
 
 
 class ActionDistributions(nn.Module):
-    """Gaussians and a categorical per branch. Continuous actions that an agent lacks are 0, and count nowhere."""
+    """Gaussians, and a categorical per branch. Continuous actions that an agent lacks are 0 and never count."""
 
     offsets: Tensor
     """The index of each branch's first choice among all. int64 [branches]"""
@@ -62,7 +62,7 @@ class ActionDistributions(nn.Module):
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws actions. allowed: bool [B, sum of branches], or None where everything is.
+        """Samples actions. allowed: bool [B, sum of branches], or None if everything is allowed.
 
         Returns continuous actions [B, C] before squashing, choices int64 [B, branches], and the joint
         log-probability of each row [B].
@@ -109,7 +109,7 @@ class ActionDistributions(nn.Module):
         return log_prob
 
     def entropy(self, parameters: ActionParameters, allowed: Tensor | None) -> Tensor:
-        """Mean over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
+        """Mean entropy over the batch, in ML-Agents' scale (see ops.distributions). A scalar."""
         entropy = parameters.mean.new_zeros(())
         if self._is_continuous:
             entropy = entropy + dist.gaussian_entropy(parameters.log_sigma, parameters.has_continuous)
@@ -137,8 +137,8 @@ class ActionDistributions(nn.Module):
     ) -> Tensor | None:
         """The expected squared error of each executed action: E[(a − target)²] = (μ/3 − target)² + (σ/3)².
 
-        As if nothing were clipped, or what lies beyond the limit would never come back. target: [B, C], in [−1, 1].
-        Returns [B, C], or None without continuous actions. Nothing is drawn.
+        Clipping is ignored, since means beyond the limit would have no gradient. target: [B, C], in [−1, 1]. Returns
+        [B, C], or None without continuous actions. Nothing is sampled.
         """
         if not self._is_continuous:
             return None
@@ -151,7 +151,7 @@ class ActionDistributions(nn.Module):
 
 
 class ActionHeads(ActionDistributions):
-    """The layers that parameters come from. A Gaussian's deviation is learned, and depends on nothing."""
+    """The layers that compute the parameters. A Gaussian's deviation is a parameter, independent of observations."""
 
     def __init__(self, features: int, spec: ActionSpec) -> None:
         super().__init__(spec)
@@ -171,7 +171,7 @@ class ActionHeads(ActionDistributions):
 
 
 def set_log_std(policy: nn.Module, log_std: float) -> None:
-    """Sets ln σ of all continuous actions of a policy, σ as the simulator sees it: of actions in [−1, 1]."""
+    """Sets ln σ of all continuous actions of a policy. σ is in units of the simulator's actions in [−1, 1]."""
     for heads in policy.modules():
         if isinstance(heads, ActionHeads) and heads.log_sigma is not None:
             nn.init.constant_(heads.log_sigma, log_std + math.log(SQUASH_LIMIT))

@@ -1,7 +1,7 @@
 """Policy and critic of one behavior.
 
-Modules call each other's ``forward``: no hooks are used, and for a small batch the detour through
-``__call__`` costs as much as a layer's arithmetic.
+Modules call each other's ``forward``: they have no hooks, and for a small batch ``__call__`` costs as much as a
+layer's arithmetic.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from unity_bridge.specs import BehaviorSpec
 class ActorCritic(nn.Module):
     """An actor, and a critic with one value head per reward signal.
 
-    With ``shared_critic`` the value heads sit on the actor's trunk. Where there is memory, each trunk has its own:
-    what an agent remembers is the actor's part, then the critic's. Observations are one tensor [B, *shape] per
-    sensor: floats, vectors normalized already, or uint8 for pictures whose bytes stand for byte/255.
+    With ``shared_critic``, the value heads use the actor's trunk. With memory, each trunk has its own memory: an
+    agent's memory is the actor's part, then the critic's. Observations are one tensor [B, *shape] per sensor: floats,
+    with vectors normalized, or uint8 for pictures in bytes, which stand for byte/255.
     """
 
     def __init__(
         self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int, shared_critic: bool
     ) -> None:
-        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        """Raises ValueError if the networks of the settings do not support a sensor."""
         super().__init__()
         self.actor = Trunk(spec, settings)
         self.critic = None if shared_critic else Trunk(spec, settings, memory_start=self.actor.memory_size)
         self.memory_size = self.actor.memory_size + (self.critic.memory_size if self.critic else 0)
         self.policy_memory_size = self.actor.memory_size
-        """Floats that an agent remembers from step to step, 0 without memory."""
+        """Floats of an agent's memory in the policy; 0 without memory."""
         self.actions = ActionHeads(self.actor.output_size, spec.action_spec)
         self.value = xavier_linear(self.actor.output_size, value_heads)
         self.chunk = rows_at_once(self)
 
     def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
-        """The distribution of each agent's action. sequences: how rows follow each other, with memory."""
+        """Returns the distribution of each agent's action. sequences: the rows' order in time, with memory."""
         features = self.actor.forward(observations_as_floats(observations))
         return self.actions.forward(self.actor.unroll(features, sequences))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns the actions' parameters of one step with memory, and what each agent remembers afterwards.
+        """Returns the actions' parameters of one step with memory, and each agent's next memory.
 
-        memories: [B, memory_size], or the actor's part alone where no values are asked for later.
+        memories: [B, memory_size], or the actor's part only, if no values are needed later.
         """
         observations = observations_as_floats(observations)
         features, next_memories = self.actor.step(observations, memories)
@@ -63,17 +63,17 @@ class ActorCritic(nn.Module):
         return self.actions.forward(features), next_memories
 
     def value_trunk(self) -> Trunk:
-        """The trunk that the value heads sit on."""
+        """The trunk of the value heads."""
         return self.actor if self.critic is None else self.critic
 
     def values(self, observations: Sequence[Tensor]) -> Tensor:
-        """One value per reward signal; without memory. Shape [B, value_heads]."""
+        """Returns one value per reward signal; without memory. Shape [B, value_heads]."""
         return self.value.forward(self.value_trunk().forward(observations_as_floats(observations)))
 
     def policy_and_values(
         self, observations: Sequence[Tensor], sequences: Sequences | None = None
     ) -> tuple[ActionParameters, Tensor]:
-        """Returns both, with a shared trunk computed once. sequences: how rows follow each other, with memory."""
+        """Returns both, and computes a shared trunk once. sequences: the rows' order in time, with memory."""
         observations = observations_as_floats(observations)
         features = critic_features = self.actor.unroll(self.actor.forward(observations), sequences)
         if self.critic is not None:
@@ -87,10 +87,10 @@ def batched_values(
     chunk: int | None = None,
     sequences: Sequences | None = None,
 ) -> Tensor:
-    """Values of any number of observations, without gradients. Shape [N, value_heads].
+    """Returns values of any number of observations, without gradients. Shape [N, value_heads].
 
-    chunk: rows at once; by default as many as keep the widest layer within a few megabytes.
-    sequences: how the rows follow each other, for networks with memory.
+    chunk: rows at once; by default, the widest layer fits into a few megabytes. sequences: the rows' order in time,
+    for networks with memory.
     """
     rows = len(observations[0])
     if chunk is None:

@@ -22,11 +22,11 @@ from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 _NO_SPREAD = -20.0
-"""ln σ of deterministic actions: below rounding."""
+"""ln σ of deterministic actions, so small that rounding removes σ."""
 
 
 class RememberingCritics(Protocol):
-    """Critics, perhaps with memory."""
+    """Critics with optional memory."""
 
     memory_size: int
 
@@ -34,7 +34,7 @@ class RememberingCritics(Protocol):
 
 
 class RecurrentActor(Protocol):
-    """An actor, perhaps with memory."""
+    """An actor with optional memory."""
 
     memory_size: int
     actions: Any
@@ -45,7 +45,7 @@ class RecurrentActor(Protocol):
 
 
 class DirectActions(nn.Module):
-    """Actions from a network's outputs: continuous ones through tanh, discrete ones by logits."""
+    """Actions from a network's outputs: continuous actions by tanh, discrete actions by logits."""
 
     def __init__(self, spec: ActionSpec) -> None:
         super().__init__()
@@ -54,21 +54,21 @@ class DirectActions(nn.Module):
         self.size = spec.continuous_size + spec.mask_size
 
     def forward(self, outputs: Tensor) -> ActionParameters:
-        """Maps [..., C + K] to parameters: means before tanh, and no deviation to speak of."""
-        # Slices and no split: of that, importers of models need not know parts of no size.
+        """Maps [..., C + K] to parameters: means before tanh, and a negligible deviation."""
+        # Slices instead of a split, since importers of models may not support parts of size 0.
         continuous, logits = outputs[..., : self.continuous_size], outputs[..., self.continuous_size :]
         return ActionParameters(continuous, in_every_row(_NO_SPREAD, continuous), logits)
 
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Continuous actions in [−1, 1], likeliest discrete ones int64 [B, branches], and their log-probability [B]."""
+        """Returns continuous actions in [−1, 1], likeliest discrete ones int64 [B, branches], log-probabilities [B]."""
         return self._decided(parameters, self._log_choices(parameters, allowed), None)
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws discrete actions; continuous ones are deterministic."""
+        """Samples discrete actions. Continuous actions are deterministic."""
         return self._decided(parameters, self._log_choices(parameters, allowed), generator)
 
     def squared_error(
@@ -99,7 +99,7 @@ class DeterministicActor(nn.Module):
     """The actor μ(o), for continuous actions."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
-        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        """Raises ValueError if the networks of the settings do not support a sensor."""
         super().__init__()
         self.actor = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
@@ -107,28 +107,28 @@ class DeterministicActor(nn.Module):
         self.output = kaiming_linear(self.actor.output_size, self.actions.size, gain=0.2)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns what each agent does, before tanh, for observations as ActorCritic takes them."""
+        """Returns each agent's action before tanh, for observations as in ActorCritic."""
         return self.decide(self.actor.encode(EncoderInput(observations)))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step, and what each agent remembers next. memories: the actor's part first."""
+        """Returns parameters of one step, and each agent's next memory. memories: the actor's part first."""
         features, next_memories = self.actor.step(observations_as_floats(observations), memories)
         return self.decide(features), next_memories
 
     def forward(self, inputs: EncoderInput) -> Tensor:
-        """Returns what agents do at the steps that are asked about: [B, C] in [−1, 1]."""
+        """Returns the actions at the selected steps: [B, C] in [−1, 1]."""
         return torch.tanh(self.decide(self.actor.encode(inputs)).mean)
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """Parameters of agents' actions, before tanh, from the trunk's features."""
+        """Returns parameters of agents' actions, before tanh, from the trunk's features."""
         return self.actions.forward(self.output.forward(features))
 
 
 class ActionCritic(nn.Module):
     """The critic Q(o, a).
 
-    With memory it sums up what was seen in a trunk, and one more layer joins that with an action, as SoftCritics do.
-    Of all that an agent remembers, the critic's part follows the actor's.
+    With memory, a trunk processes the observations, and one more layer adds an action, as in SoftCritics. In an
+    agent's memory, the critic's part follows the actor's.
     """
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
@@ -146,7 +146,7 @@ class ActionCritic(nn.Module):
         self.value = xavier_linear(settings.hidden_units, 1)
 
     def forward(self, inputs: EncoderInput, actions: Tensor) -> Tensor:
-        """Normalized observations and actions [B, C] to [B]."""
+        """Maps normalized observations and actions [B, C] to [B]."""
         if isinstance(self.encoder, Trunk):
             encoded = self.encoder.encode(inputs)
         else:
@@ -155,30 +155,30 @@ class ActionCritic(nn.Module):
         return self.value.forward(features).squeeze(-1)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
-        """Returns what it remembers after a step, of agents that remember ``memories``. [B, memory_size]"""
+        """Returns agents' next memories in the critic. memories: the present ones. [B, memory_size]"""
         if not isinstance(self.encoder, Trunk):
             return memories[:, :0]
         return self.encoder.step(observations_as_floats(observations), memories)[1]
 
 
 class RememberingActor(nn.Module):
-    """An actor with the memories of its critics, which see what it sees while it acts."""
+    """An actor with the memories of its critics, which get the same observations while it acts."""
 
     def __init__(self, actor: RecurrentActor, critics: RememberingCritics) -> None:
         super().__init__()
         self.actor, self.critics = actor, critics
         self.actions = actor.actions
         self.memory_size = actor.memory_size + critics.memory_size
-        """Floats that an agent remembers: the actor's, then the critics'."""
+        """Floats of an agent's memory: the actor's, then the critics'."""
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns what each agent does, before tanh; without memory."""
+        """Returns each agent's action before tanh; without memory."""
         return self.actor.policy(observations)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step, and what each agent remembers next.
+        """Returns parameters of one step, and each agent's next memory.
 
-        memories: [B, at least memory_size], or the actor's part alone where nothing is learned.
+        memories: [B, at least memory_size], or the actor's part only, if nothing is learned.
         """
         parameters, next_memories = self.actor.step(observations, memories)
         if memories.shape[1] > self.actor.memory_size:

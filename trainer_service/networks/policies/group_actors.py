@@ -1,4 +1,4 @@
-"""The actors of a group: one for all its agents, one for each behavior of a heterogeneous group, or one each."""
+"""The actors of a group: one for all agents, one for each behavior of a heterogeneous group, or one for each agent."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Actor(nn.Module):
         self.actions = ActionHeads(self.trunk.output_size, spec.action_spec)
 
     def forward(self, observations: Sequence[Tensor], sequences: Sequences | None) -> ActionParameters:
-        """[B, …] per sensor to the actions of B agents; sequences say how the rows follow each other."""
+        """Maps [B, …] per sensor to the actions of B agents. sequences: the rows' order in time."""
         features = self.trunk.unroll(self.trunk.forward(observations), sequences)
         return self.actions.forward(features)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns the parameters of one step of B agents, and what they remember."""
+        """Returns the parameters of one step of B agents, and their next memories."""
         features, next_memories = self.trunk.step(observations, memories)
         return self.actions.forward(features), next_memories
 
@@ -52,7 +52,7 @@ class PaddedActions(nn.Module):
         self.discrete = PaddedColumns(view.discrete, padded.mask_size)
 
     def forward(self, own: ActionParameters) -> ActionParameters:
-        """Parameters of the group's actions, 0 where they are not the member's. log σ becomes [B, continuous size]."""
+        """Returns parameters of the group's actions, 0 for other members'. log σ becomes [B, continuous size]."""
         like = torch.cat([own.mean, own.logits], dim=1)
         log_sigma = in_every_row(own.log_sigma, own.mean)
         return ActionParameters(
@@ -63,16 +63,16 @@ class PaddedActions(nn.Module):
 
 
 class GroupActors(nn.Module):
-    """Actors π(a|o) of all agents of a group: one for all, or several, selected by a sensor with agents' ids.
+    """Actors π(a|o) of all agents of a group: one for all, or several that the sensor with agent ids selects.
 
-    In a heterogeneous group, an actor that serves one of them sees its sensors and decides its actions only.
+    In a heterogeneous group, an actor of one member uses only this member's sensors and actions.
     """
 
     has_continuous: Tensor | None
-    """Whether the agent of an index has a continuous action. [n, continuous size]; None where everyone has all."""
+    """Whether the agent of an index has a continuous action. [n, continuous size]; None if all agents have all."""
 
     actor_of_agent: Tensor | None
-    """The actor of each agent index, as one-hot. [n, actors]; None where each has its own."""
+    """The one-hot actor of each agent index. [n, actors]; None if each has its own."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class GroupActors(nn.Module):
         index_sensor: int | None,
         share: Sharing = "full",
     ) -> None:
-        """agent_sensors: what an actor decides from; index_sensor: the sensor with agents' ids, where actors differ."""
+        """agent_sensors: inputs of an actor. index_sensor: the sensor with agent ids, if there are several actors."""
         super().__init__()
         if share == "group" and not spec.members:
             share = "full"
@@ -104,7 +104,7 @@ class GroupActors(nn.Module):
         self.memory_size = self.policy_memory_size = self.actor.memory_size
 
     def keep(self, agents: slice) -> None:
-        """Leaves out the actors of all other agent indices, in a copy that becomes a model of these."""
+        """Removes the actors of all other agent indices, in a copy that becomes a model of these agents."""
         if not self._selects:
             return
         of_agent = torch.eye(len(self.each)) if self.actor_of_agent is None else self.actor_of_agent
@@ -119,16 +119,16 @@ class GroupActors(nn.Module):
 
     @property
     def actor(self) -> Trunk:
-        """The first one's trunk, which all others resemble where agents are alike."""
+        """The first actor's trunk. All trunks have the same shape if agents have the same sensors."""
         return next(iter(self)).trunk
 
     @property
     def actions(self) -> ActionDistributions:
-        """Distributions of everyone's actions, whoever's parameters they are given."""
+        """Distributions of all agents' actions, for the parameters of any actor."""
         return next(iter(self)).actions if self.distributions is None else self.distributions
 
     def policy(self, observations: Sequence[Tensor], sequences: Sequences | None = None) -> ActionParameters:
-        """Returns the parameters of B agents' actions. One tensor [B, …] per sensor, as the normalizer leaves them."""
+        """Returns the parameters of B agents' actions. observations: one normalized tensor [B, …] per sensor."""
         if not self._selects:
             parameters = next(iter(self)).forward(self._seen(0, observations), sequences)
         elif torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
@@ -139,11 +139,11 @@ class GroupActors(nn.Module):
         return self._zero_missing_actions(parameters, observations)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns the parameters of one step with memory, [B, memory_size], and what is remembered next."""
+        """Returns the parameters of one step with memory, [B, memory_size], and the next memories."""
         stepped = [actor.step(self._seen(k, observations), memories) for k, actor in enumerate(self)]
         parameters, next_memories = stepped[0]
         if self._selects:
-            # Everyone computes everything: a step is small, and this is what an exported model does.
+            # Every actor computes every row: a step is small, and exported models do the same.
             weights = self._weights(observations)
             next_memories = cast(
                 Tensor, sum(one * weights[:, k : k + 1] for k, (_, one) in enumerate(stepped))
@@ -152,7 +152,7 @@ class GroupActors(nn.Module):
         return self._zero_missing_actions(parameters, observations), next_memories
 
     def _seen(self, k: int, observations: Sequence[Tensor], rows: Tensor | None = None) -> list[Tensor]:
-        """The observations of one actor. rows: those of its agents; None for all."""
+        """The observations of one actor. rows: of its agents; None for all."""
         selected = [observations[i] for i in self._sensors[k]]
         return observations_as_floats(selected if rows is None else [sensor[rows] for sensor in selected])
 
@@ -162,7 +162,7 @@ class GroupActors(nn.Module):
         return observations[self._index_sensor]
 
     def _weights(self, observations: Sequence[Tensor]) -> Tensor:
-        """1 for the actor of each row's agent, 0 for others. [B, actors]"""
+        """Returns 1 for the actor of each row's agent, 0 for other actors. [B, actors]"""
         ids = self._ids(observations)
         return ids if self.actor_of_agent is None else ids @ self.actor_of_agent
 
@@ -204,7 +204,7 @@ def _parts(
 
 
 def _sequences_of(sequences: Sequences | None, actors: Tensor, k: int) -> Sequences | None:
-    """The sequences of one actor's agents. actors: of each step; all steps of a sequence are of one agent."""
+    """The sequences of one actor's agents. actors: of each step. All steps of a sequence are of one agent."""
     if sequences is None:
         return None
     lengths = sequences.filled.sum(dim=1)
@@ -220,7 +220,7 @@ def _weighted(parts: Sequence[ActionParameters], ids: Tensor) -> ActionParameter
 
 
 def _gathered(parts: Sequence[ActionParameters], join: Callable[[list[Tensor]], Tensor]) -> ActionParameters:
-    """Joins parameters; deviations become [B, C], for they differ by agent."""
+    """Joins parameters. Deviations become [B, C], since they differ between agents."""
     return ActionParameters(
         join([part.mean for part in parts]),
         join([in_every_row(part.log_sigma, part.mean) for part in parts]),

@@ -19,13 +19,13 @@ class Imitator:
     """One actor, from observations to actions; its parts are those of the acting network."""
 
     encode: Callable[[Sequence[Tensor]], Tensor]
-    """Normalized observations, one tensor [B, *sensor shape] per sensor, to features [B, F]."""
+    """Maps normalized observations, one tensor [B, *sensor shape] per sensor, to features [B, F]."""
 
     memory: Memory | None
-    """The memory that features go through; None without."""
+    """The memory after the encoder; None without memory."""
 
     decide: Callable[[Tensor], ActionParameters]
-    """Features, or what is remembered of them, to the parameters of B agents' actions."""
+    """Maps features, or memory outputs, to the parameters of B agents' actions."""
 
     @classmethod
     def of_trunk(cls, trunk: Trunk, decide: Callable[[Tensor], ActionParameters]) -> Imitator:
@@ -35,7 +35,7 @@ class Imitator:
         )
 
     def shown(self, agent_id: int, num_agents: int) -> Imitator:
-        """The actor as one agent of a group uses it, whose id it sees beside all else."""
+        """Returns the actor of one agent of a group, with the agent's id as an additional input."""
 
         def encode(observations: Sequence[Tensor]) -> Tensor:
             ids = torch.zeros((len(observations[0]), num_agents), device=observations[0].device)
@@ -45,5 +45,5 @@ class Imitator:
         return replace(self, encode=encode)
 
     def of_each(self, num_agents: int) -> list[Imitator]:
-        """The actor as each agent of a group uses it, with ids; as it is where there are none (0)."""
+        """Returns the actor of each agent of a group, with ids; the actor itself without ids (0)."""
         return [self.shown(agent, num_agents) for agent in range(num_agents)] or [self]

@@ -18,7 +18,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class GreedyChoices:
-    """The action heads of a network with action values as its logits: nothing is drawn."""
+    """Action heads of a network whose logits are action values. Nothing is sampled."""
 
     def __init__(self, branches: Sequence[int]) -> None:
         self.branches = tuple(branches)
@@ -26,57 +26,57 @@ class GreedyChoices:
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """No numbers [B, 0], the best allowed choices int64 [B, branches], and ln 1 for each row [B]."""
+        """Returns no continuous actions [B, 0], the best allowed choices int64 [B, branches], and ln 1 per row [B]."""
         chosen = masked_argmax(parameters.logits, allowed, self.branches)
         return parameters.mean, chosen, parameters.logits.new_zeros(len(chosen))
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the best allowed choices too: nothing is drawn."""
+        """Returns the best allowed choices too. Nothing is sampled."""
         return self.most_likely(parameters, allowed)
 
 
 class GreedyNetwork(nn.Module, ABC):
-    """A network that decides by the values of discrete actions: the part of a value learner that is exported."""
+    """A network that acts by the values of discrete actions: the exported part of a value learner."""
 
     def __init__(self, branches: Sequence[int], memory_size: int = 0) -> None:
-        """memory_size: floats that an agent carries from one decision to the next."""
+        """memory_size: floats of an agent's memory between decisions."""
         super().__init__()
         self.actions = GreedyChoices(branches)
         self.memory_size = self.policy_memory_size = memory_size
 
     @abstractmethod
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Normalized observations, one tensor [B, …] per sensor, to the value of every choice. [B, K]"""
+        """Maps normalized observations, one tensor [B, …] per sensor, to the value of every choice. [B, K]"""
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns values in the place of logits."""
+        """Returns values as logits."""
         return as_parameters(self.q_values(observations))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns values in the place of logits, and each agent's next memory. memories: [B, memory_size]."""
+        """Returns values as logits, and each agent's next memory. memories: [B, memory_size]."""
         q, next_memories = self.step_q_values(observations, memories)
         return as_parameters(q), next_memories
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """One step with memory, [B, memory_size]: the value of every choice, [B, K], and what is remembered next."""
+        """One step with memory, [B, memory_size]: returns the value of every choice, [B, K], and the next memories."""
         raise ValueError("there is no memory to step on")
 
 
 class QNetwork(GreedyNetwork):
-    """The value of every choice of one agent, from sensors of any kind."""
+    """The value of every choice of one agent, for any kinds of sensors."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, dueling: bool) -> None:
-        """dueling: whether a state's value and its actions' advantages are learned apart.
+        """dueling: whether a state's value and its actions' advantages have separate heads.
 
-        Raises ValueError where a sensor does not fit the networks that the settings ask for.
+        Raises ValueError if the networks of the settings do not support a sensor.
         """
         super().__init__(spec.action_spec.discrete_branches)
         self.trunk = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         features, mask_size = self.trunk.output_size, spec.action_spec.mask_size
-        # Near zero: nothing is known yet, and no choice looks better than another.
+        # Near zero, so that initially no choice is better than another.
         self.q = kaiming_linear(features, mask_size, gain=0.1)
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
@@ -85,7 +85,7 @@ class QNetwork(GreedyNetwork):
         return self.encoded_q_values(EncoderInput(observations))
 
     def encoded_q_values(self, inputs: EncoderInput) -> Tensor:
-        """Returns the value of every choice of the steps that are asked about. [B, K]"""
+        """Returns the value of every choice at the selected steps. [B, K]"""
         return self._values(self.trunk.encode(inputs))
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,7 +94,7 @@ class QNetwork(GreedyNetwork):
         return self._values(features), next_memories
 
     def decide(self, features: Tensor) -> ActionParameters:
-        """Values in the place of logits, from the trunk's features."""
+        """Returns values as logits, from the trunk's features."""
         return as_parameters(self._values(features))
 
     def _values(self, features: Tensor) -> Tensor:
@@ -105,5 +105,5 @@ class QNetwork(GreedyNetwork):
 
 
 def as_parameters(q: Tensor) -> ActionParameters:
-    """Values in the place of logits. [B, K]"""
+    """Returns values as logits. [B, K]"""
     return ActionParameters(q[:, :0], q.new_empty(0), q)

@@ -27,13 +27,14 @@ from trainer_service.ops.soft_actor_critic import Drawn, tanh_correction
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 CRITICS = 2
-"""Two, and the smaller value counts: one alone believes its own errors (Fujimoto et al. 2018, arXiv:1802.09477)."""
+"""Number of critics. The smaller value counts, since a single critic overestimates (Fujimoto et al. 2018,
+arXiv:1802.09477)."""
 
 _LOG_SIGMA_RANGE = (-20.0, 2.0)
 
 
 class SquashedHeads(nn.Module):
-    """The tanh of a Gaussian with a deviation that depends on the observation; a categorical per branch."""
+    """The tanh of a Gaussian whose deviation depends on the observation; a categorical per branch."""
 
     offsets: Tensor
     """The index of each branch's first choice among all. int64 [branches]"""
@@ -61,9 +62,9 @@ class SquashedHeads(nn.Module):
     def draw(
         self, parameters: ActionParameters, allowed: Tensor | None, noise: Callable[[Tensor], Tensor]
     ) -> Drawn:
-        """Continuous actions by reparameterization: the gradient passes through the samples.
+        """Samples continuous actions by reparameterization: the gradient passes through the samples.
 
-        allowed: bool [B, K]; noise: independent draws of deviation 1, in the shape of what it is given.
+        allowed: bool [B, K]. noise: returns independent draws of deviation 1, in the shape of its argument.
         """
         continuous, log_prob = parameters.mean, None
         if self.mean is not None:
@@ -76,7 +77,7 @@ class SquashedHeads(nn.Module):
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Continuous actions in (−1, 1), choices int64 [B, branches], and the log-probability of both together."""
+        """Returns continuous actions in (−1, 1), choices int64 [B, branches], and their joint log-probability."""
         drawn = self.draw(parameters, allowed, partial(dist.standard_normal, generator=generator))
         discrete = torch.empty((len(drawn.continuous), 0), dtype=torch.int64, device=parameters.mean.device)
         if drawn.log_choices is not None:
@@ -121,35 +122,35 @@ class SoftActor(nn.Module):
     """The policy."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
-        """Raises ValueError where a sensor does not fit the networks that the settings ask for."""
+        """Raises ValueError if the networks of the settings do not support a sensor."""
         super().__init__()
         self.actor = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
         self.actions = SquashedHeads(self.actor.output_size, spec.action_spec)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """The distribution of each agent's action, for observations as ActorCritic takes them."""
+        """Returns the distribution of each agent's action, for observations as in ActorCritic."""
         return self.actions.forward(self.actor.forward(observations_as_floats(observations)))
 
     def policy_from(self, inputs: EncoderInput) -> ActionParameters:
-        """Returns the parameters of actions for steps with those before them."""
+        """Returns the parameters of actions at the selected steps, given earlier steps."""
         return self.actions.forward(self.actor.encode(inputs))
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step, and what each agent remembers next. memories: [B, memory size]."""
+        """Returns parameters of one step, and each agent's next memory. memories: [B, memory size]."""
         features, next_memories = self.actor.step(observations_as_floats(observations), memories)
         return self.actions.forward(features), next_memories
 
 
 class SoftCritics(nn.Module):
-    """Two critics Q(s, a), each with its own encoder and body, computed side by side.
+    """Two critics Q(s, a), each with its own encoder and body, computed together.
 
-    Their weights are stacked, so one batched product serves both: with minibatches of some hundred rows, starting
-    an operation costs as much as its arithmetic.
+    Their weights are stacked, so one batched product computes both. With minibatches of some hundred rows, starting an
+    operation costs as much as its arithmetic.
 
-    With memory a critic sums up what was seen in a trunk of its own, and one more layer joins that with an action.
-    So what is remembered does not hang on the action that is asked about, and one pass over a sequence serves for
-    any. Of all that an agent remembers, the critics' part follows the actor's.
+    With memory, each critic has its own trunk for observations, and one more layer adds an action. So the memory does
+    not depend on the evaluated action, and one pass over a sequence suffices for all actions. In an agent's memory,
+    the critics' part follows the actor's.
     """
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int) -> None:
@@ -181,30 +182,30 @@ class SoftCritics(nn.Module):
         self._activation = settings.activation
 
     def forward(self, inputs: EncoderInput, continuous: Tensor) -> Tensor:
-        """Normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
+        """Maps normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
         return self.values(self.encode(inputs), continuous)
 
     def encode(self, inputs: EncoderInput) -> list[Tensor]:
-        """Returns critics' features before actions are given: [B, F] of each, or one for both."""
+        """Returns the critics' features without actions: [B, F] of each, or one for both."""
         if not self.memory_size:
             observations = observations_as_floats(inputs.observations)
             return [cast(ObservationEncoder, each).forward(observations) for each in self.encoders]
         return [trunk.encode(inputs) for trunk in self._trunks()]
 
     def values(self, features: list[Tensor], continuous: Tensor) -> Tensor:
-        """Returns values from what ``encode`` gave and [B, C]: [critics, B, value heads, choices or 1]."""
+        """Maps the features of ``encode`` and actions [B, C] to values [critics, B, value heads, choices or 1]."""
         inputs = [torch.cat([each, continuous], dim=-1) for each in features]
         return self._outputs(inputs).view(CRITICS, -1, *self._values)
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
-        """Returns the critics' memories after a step from ``memories``. [B, memory_size]"""
+        """Returns the critics' memories after one more step. [B, memory_size]"""
         observations = observations_as_floats(observations)
         return torch.cat([trunk.step(observations, memories)[1] for trunk in self._trunks()], dim=1)
 
     def heads_from(
         self, state: Mapping[str, Tensor], heads: Sequence[int | None], known: int
     ) -> dict[str, Tensor]:
-        """Our last layer with value heads taken from another's state; None keeps ours. known: how many it has."""
+        """Returns the last layer with value heads of another state; None keeps the own head. known: its heads."""
         mixed = {}
         for name, own in self.q.state_dict(prefix="q.").items():
             mine, theirs = (
@@ -227,7 +228,7 @@ class SoftCritics(nn.Module):
             features = [cast(ConditionalBody, body).forward(each) for body, each in bodies]
             return self.q.forward(torch.stack(features))
         if is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
-            # Large products need no company, and what lies between them stays in the cache.
+            # Large products gain nothing from batching, and their intermediate results stay in the cache.
             for layer in cast(Iterable[TwinLinear], self.body):
                 own = layer.apart(own, self._activation)
             return torch.stack(self.q.apart(own))
@@ -238,20 +239,20 @@ class SoftCritics(nn.Module):
 
 
 def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:
-    """Makes an encoder for each critic, or one for both where there is nothing to learn; trunks for memory."""
+    """Makes an encoder for each critic, or one for both if it has no parameters; with memory, trunks."""
     if settings.memory is not None:
         size = settings.memory.memory_size
         return nn.ModuleList(
             Trunk(spec, settings, memory_start=size * (1 + critic)) for critic in range(CRITICS)
         )
     encoders = [ObservationEncoder(spec.observation_specs, settings) for _ in range(CRITICS)]
-    # Vectors pass an encoder unchanged: then one will do.
+    # An encoder does not change vectors, so one is enough.
     learned = any(True for _ in encoders[0].parameters())
     return nn.ModuleList(encoders if learned else encoders[:1])
 
 
 class TwinLinear(nn.Module):
-    """N linear layers of one shape, each on its own input, as one batched product."""
+    """N linear layers of one shape, each with its own input, as one batched product."""
 
     def __init__(self, layers: Sequence[nn.Linear]) -> None:
         super().__init__()
@@ -263,6 +264,6 @@ class TwinLinear(nn.Module):
         return torch.baddbmm(self.bias, features, self.weight)
 
     def apart(self, features: Sequence[Tensor], activation: Activation | None = None) -> list[Tensor]:
-        """The same one after the other: N times [B, inputs] to [B, outputs]."""
+        """Computes the same layer by layer: N times [B, inputs] to [B, outputs]."""
         layers = zip(features, self.weight.unbind(), self.bias.unbind(), strict=True)
         return [linear(each, weight.t(), bias.squeeze(0), activation) for each, weight, bias in layers]

@@ -15,17 +15,17 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 
 class UniformHeads:
-    """Continuous actions uniform in [−1, 1], discrete ones uniform among the allowed choices."""
+    """Continuous actions uniform in [−1, 1], discrete actions uniform among the allowed choices."""
 
     def __init__(self, spec: ActionSpec, stream: torch.Generator) -> None:
-        """stream: draws the likeliest actions, since no action is likelier than another."""
+        """stream: for sampling the likeliest actions, since all actions are equally likely."""
         self.branches = spec.discrete_branches
         self._stream = stream
 
     def sample(
         self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Continuous actions [B, C], discrete ones int64 [B, branches], and the joint log-density of each row [B]."""
+        """Returns continuous actions [B, C], discrete ones int64 [B, branches], and joint log-densities [B]."""
         logits = parameters.logits
         if allowed is None:
             allowed = torch.ones_like(logits, dtype=torch.bool)
@@ -41,12 +41,12 @@ class UniformHeads:
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draws: no action is likelier than another."""
+        """Samples too, since all actions are equally likely."""
         return self.sample(parameters, allowed, self._stream)
 
 
 class UniformNetwork(nn.Module):
-    """A network without weights: it knows the sizes of actions alone."""
+    """A network without weights, which only stores the sizes of actions."""
 
     memory_size = policy_memory_size = 0
 
@@ -58,12 +58,13 @@ class UniformNetwork(nn.Module):
         self._sizes = (spec.action_spec.continuous_size, spec.action_spec.mask_size)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Zeros for every agent. observations: one tensor [B, …] per sensor."""
-        # Made from what was seen, so that a traced model has as many rows; in operators that every engine knows.
+        """Returns zeros for every agent. observations: one tensor [B, …] per sensor."""
+        # Computed from the observations, so that a traced model has the same rows, with operators that every engine
+        # supports.
         nothing = observations[0].reshape(-1, self._seen)[:, :1].float() * 0.0
         mean, logits = (nothing @ nothing.new_zeros((1, size)) for size in self._sizes)
         return ActionParameters(mean, mean.new_zeros(mean.shape[1]), logits)
 
     def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """There is no memory to step on."""
+        """Raises ValueError: the policy has no memory."""
         raise ValueError("there is no memory to step on")

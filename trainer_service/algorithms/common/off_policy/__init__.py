@@ -1,1 +1,1 @@
-"""Parts of algorithms that learn from a replay buffer."""
+"""Shared parts of algorithms with a replay buffer."""

@@ -1,4 +1,4 @@
-"""The parts of learners of a deterministic policy by a critic, for continuous actions."""
+"""Shared parts of learners with a deterministic policy and a critic, for continuous actions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trainer_service.networks.random_streams import seeded
 from unity_bridge.specs import BehaviorSpec
 
 Critic = ActionCritic | SoftCritics
-"""Q, or more of them, from what was seen and actions [B, C] to values [..., B]."""
+"""One or more Q functions, from observations and actions [B, C] to values [..., B]."""
 
 
 class PolicyAndCritic(NamedTuple):
@@ -44,7 +44,7 @@ class PolicyAndCritic(NamedTuple):
     critic_optimizer: FlatOptimizer
 
     def update_targets(self, tau: float) -> None:
-        """Moves both targets towards their networks by a share ``tau``."""
+        """Moves both targets towards their networks by the share ``tau``."""
         self.target_policy.soft_update(self.policy_optimizer.parameters, tau)
         self.target_critic.soft_update(self.critic_optimizer.parameters, tau)
 
@@ -55,9 +55,9 @@ def deterministic_parts(
     compute: Compute,
     make_critic: Callable[[BehaviorSpec, NetworkSettings], Critic],
 ) -> tuple[PolicyAndCritic, dict[str, Any]]:
-    """Networks and their optimizers, and what ReplayLearner is given.
+    """Makes networks and their optimizers, and the arguments of ReplayLearner.
 
-    Raises ValueError where the behavior has sensors or actions that do not fit.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, DDPGSettings)
     require_continuous(settings.trainer_type, spec.action_spec)

@@ -1,7 +1,7 @@
-"""Learners of a group's action values, from a replay of its joint steps.
+"""Learners of a group's action values, with a replay buffer of joint steps.
 
-Top to bottom: act ε-greedily, remember joint steps, and for every few steps one gradient step towards targets from
-the next joint steps. A method says in its own file which network, mixer and consensus it is made of.
+In order: act ε-greedily, store joint steps, and for every few steps make one gradient step towards targets from the
+next joint steps. An algorithm's own file defines its network, mixer and consensus.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class GroupNetworks(nn.Module):
-    """All networks that learn: the agents' action values, and the mixer of them if there is one."""
+    """All learned networks: the agents' action values, and their mixer if there is one."""
 
     def __init__(self, network: GroupQNetwork, mixer: nn.Module | None) -> None:
         super().__init__()
@@ -56,16 +56,17 @@ class GroupNetworks(nn.Module):
 
 
 class TargetValues(NamedTuple):
-    """What the target network makes of B joint steps themselves; zeros for absent agents. Shapes [B, n]."""
+    """The target network's values of B joint steps; zeros for absent agents. Shapes [B, n]."""
 
     best: Tensor
     chosen: Tensor
 
 
 class GroupQLearner(ReplayLearner[JointMinibatch]):
-    """A learner of action values for agents that come in groups, with its networks, targets and replay buffer.
+    """A learner of action values for groups of agents, with its networks, targets and replay buffer.
 
-    By default each agent learns for itself, from their own rewards or from everyone's; with a mixer the group learns.
+    Without a mixer, each agent learns independently, from its own rewards or from all agents'. With a mixer, the group
+    learns.
     """
 
     def __init__(
@@ -81,18 +82,17 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
     ) -> None:
         """
         Args:
-            spec: as the learner sees it: with agents' ids last, where there are some.
+            spec: as the learner observes it, with agent ids last, if any.
             settings: of the behavior.
             compute: device, seed and part of the work.
-            make_network: makes what gives each agent the values of its choices; None for one network for all, or one
-                each.
-            make_mixer: makes the mixer of values [B, n] and a state to the group's [B]; None where each agent learns
-                for itself.
-            mixer_state: the state of the mixer; None where it needs none.
-            consensus_every: joint steps after which agents average their value heads; None never does.
+            make_network: makes the network of all agents' values; None for one shared network, or one per agent.
+            make_mixer: makes the mixer of values [B, n] and a state to the group's value [B]; None for independent
+                agents.
+            mixer_state: the state of the mixer; None if it needs none.
+            consensus_every: joint steps between averages of the value heads; None for no averaging.
 
         Raises:
-            ValueError: the behavior has sensors or actions that do not fit.
+            ValueError: The behavior's sensors or actions are not supported.
         """
         hyper = require_settings(settings, GroupQSettings)
         require_discrete(settings.trainer_type, spec.action_spec)
@@ -111,7 +111,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         self._hyper = hyper
         self._branches = spec.action_spec.discrete_branches
         normalizer = view.make_normalizer(settings).to(device)
-        # Communicated observations must be of the same joint step, whichever rewards are learned from.
+        # Communicated observations must be of the same joint step, for any kind of rewards.
         follow_agents = hyper.reward_mode == "individual" and not hyper.communicates
         super().__init__(
             settings,
@@ -143,7 +143,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         )
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that were earned: values move towards what the target networks say comes next."""
+        """Makes the gradient steps that are due: values move towards the target networks' targets."""
         updates, consensus = self.begin_update(step), self._consensus
         if consensus is not None:
             consensus.begin(self.replay.schedule.due)
@@ -167,7 +167,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         return updates.metrics({**updates.means(), **self.replay.metrics(), **consensus.metrics()})
 
     def td_errors(self, batch: JointMinibatch) -> TDErrors:
-        """TD errors of each agent, or of the group where there is a mixer."""
+        """TD errors of each agent, or of the group with a mixer."""
         q = self._online.network.group_q_values(*batch.inputs)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
@@ -194,7 +194,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
     def _agent_errors(
         self, batch: JointMinibatch, values: Tensor, next_values: Tensor, now: TargetValues | None
     ) -> TDErrors:
-        """Errors against y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'), or with the team's rewards for r_i."""
+        """Errors against y_i = r_i + γ (1 − terminated_i) Q_i'(o_i'), or all agents' rewards for r_i."""
         rewards = batch.rewards
         if self._hyper.reward_mode == "team_sum":
             rewards = batch.summed_rewards.unsqueeze(1)
@@ -207,7 +207,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         squared = errors.square()
         if batch.weights is not None:
             squared = squared * batch.weights.unsqueeze(1)
-        # Every agent's own mean, so that how much one is there does not change how fast the others learn.
+        # The mean of each agent, so that the presence of one agent does not change how fast other agents learn.
         decisions = batch.decisions
         counts = decisions.clamp(min=batch.share)
         loss = (squared.sum(dim=0) / counts).sum()
@@ -224,7 +224,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
     def _group_errors(
         self, batch: JointMinibatch, values: Tensor, next_values: Tensor, now: TargetValues | None
     ) -> TDErrors:
-        """Errors against y = Σ r + γ Q_tot'(o'), the mixer's value; Q_tot' is 0 where no agent is left."""
+        """Errors against y = Σ r + γ Q_tot'(o') with the mixer's Q_tot'. It is 0 if no agent is left."""
         mixer, target_mixer = self._online.mixer, self._target.network.mixer
         if mixer is None or target_mixer is None:
             raise ValueError("there is no mixer of the agents' values")
@@ -253,12 +253,12 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer, with how far averaging of value heads has come."""
+        """The whole state except the replay buffer, with the progress of averaging."""
         state = {**super().state_dict(), "joint_steps": self.replay.rows}
         return state if self._consensus is None else {**state, "agreed": self._consensus.checked_at}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``."""
+        """Restores the state with an empty buffer. Learning continues after ``buffer_init_steps``."""
         super().load_state_dict(state)
         self.replay.rows = state["joint_steps"]
         if self._consensus is not None:
@@ -266,7 +266,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
 
 
 def agents_network(view: GroupView, settings: TrainerSettings, hyper: GroupQSettings) -> GroupQNetwork:
-    """A network that gives each agent values of what it sees itself: one for all, one for each kind, or one each."""
+    """Makes a network of agents' values from their own observations: one for all, one per kind, or one each."""
     spec, network_settings, share = view.agent_spec, settings.network_settings, hyper.sharing
     if spec.members and share != "full":
         return MemberQNetworks(

@@ -1,4 +1,4 @@
-"""The parts of learners of groups from a replay buffer: sensors, normalizer, and the replay of joint steps."""
+"""Shared parts of group learners with a replay buffer: sensors, normalizer, and the replay of joint steps."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from unity_bridge.specs import BehaviorSpec
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A behavior as learners of groups from a replay buffer use it."""
+    """A behavior's parts for group learners with a replay buffer."""
 
     spec: BehaviorSpec
-    """As the learner sees it: with agents' ids last, where there are some."""
+    """As the learner observes it, with agent ids last, if any."""
 
     kept: list[int]
-    """Sensors that the replay holds, by their number in the spec."""
+    """Numbers of the replay buffer's sensors in the spec."""
 
     agent_sensors: list[int]
-    """Those of them that an agent's own network sees."""
+    """Numbers of these for an agent's own network."""
 
     agent_spec: BehaviorSpec
-    """What an agent sees itself, and what it can do."""
+    """An agent's own sensors and actions."""
 
     num_agents: int
-    """Most agents of a group, n."""
+    """The most agents of a group, n."""
 
     @classmethod
     def of(cls, spec: BehaviorSpec, num_agents: int) -> GroupView:
-        """The view of a learner of groups with at most so many agents."""
+        """Makes the view of a group learner with at most ``num_agents`` agents."""
         kept = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.TEAM_OBSERVATIONS})
         states = sensors_of(spec, SensorRole.GLOBAL_STATE)
         own = [number for number in kept if number not in states]
         return cls(spec, kept, own, with_sensors(spec, own), num_agents)
 
     def make_normalizer(self, settings: TrainerSettings) -> ObservationNormalizer:
-        """A normalizer; with one scale for an agent's own observations and for those that others send it."""
+        """Makes a normalizer, with one scale for an agent's own and for communicated observations."""
         make = GroupNormalizer if settings.hyperparameters.communicates else ObservationNormalizer
         return make(
             self.spec.observation_specs,
@@ -72,10 +72,10 @@ def joint_parts(
     *,
     follow_agents: bool = False,
 ) -> ReplayParts[JointMinibatch]:
-    """Replay buffer, rewards and minibatches of a learner of groups.
+    """Makes replay buffer, rewards and minibatches of a group learner.
 
-    memory_size: floats that the networks remember. follow_agents: whether what comes next is each agent's own next
-    decision, or the group's next joint step.
+    memory_size: floats of the networks' memories. follow_agents: whether the next observation is of each agent's own
+    next decision, or of the group's next joint step.
     """
     hyper = require_settings(settings, GroupOffPolicySettings)
     memory, team = settings.network_settings.memory, hyper.reward_mode == "team_sum"

@@ -1,4 +1,4 @@
-"""Layout of what agents of groups saw as sequences: each agent's own decisions, and what it saw after the last."""
+"""Layout of group observations as sequences: each agent's own decisions, and its final observation."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from unity_bridge.arrays import Bools, Floats32, Rows
 
 
 class JointLayout(NamedTuple):
-    """Q sequences of agents in B joint steps of groups with n agents; P places, one more for each sequence.
+    """Q sequences of agents in B joint steps of groups with n agents. P places, one additional for each sequence.
 
-    A sequence has an agent's decisions of one trajectory, so an agent that comes in the middle begins one of its own,
-    and ticks at which it does not decide are none of it. Sequences lie by agent, one after the other.
+    A sequence has an agent's decisions of one trajectory. So an agent that joins later starts its own sequence, and
+    ticks without its decision are not part of it. Sequences are sorted by agent.
     """
 
     rows: Rows
-    """The joint step of each place; for what was seen after a sequence, B and then a number in ``follows``. [P]"""
+    """The joint step of each place; after a sequence, B plus an index of ``follows``. [P]"""
 
     agents: Rows
     """The index of each place's agent. [P]"""
@@ -27,20 +27,20 @@ class JointLayout(NamedTuple):
     """The joint steps after which sequences end, each once. [R]"""
 
     filled: Bools
-    """Places that are there, when every sequence gets a row as long as the longest. [Q, longest]"""
+    """Whether a place exists, if every sequence gets a row of the longest length. [Q, longest]"""
 
     memories: Floats32
-    """What agents remembered before their sequences. [Q, memory size]"""
+    """Agents' memories before their sequences. [Q, memory size]"""
 
     selected: Rows
-    """The place of each decision; of absent agents the first. [B, n]"""
+    """The place of each decision; for absent agents the first place. [B, n]"""
 
     next_selected: Rows
-    """The place of each next observation; the first where there is none. [B, n]"""
+    """The place of each next observation; the first place if there is none. [B, n]"""
 
 
 def joint_layout(sequences: JointSequences, present: Bools) -> JointLayout:
-    """The layout of a sample. present: whether agents decide, [B, n]."""
+    """Returns the layout of a sample. present: whether agents decide, [B, n]."""
     size, num_agents = present.shape
     group_trajectory = np.repeat(np.arange(len(sequences.lengths)), sequences.lengths)
     agents, rows = np.nonzero(present.T)

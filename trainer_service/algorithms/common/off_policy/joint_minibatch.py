@@ -1,4 +1,4 @@
-"""Minibatches of learners of groups: joint steps from the replay buffer as tensors."""
+"""Minibatches of group learners: joint steps of the replay buffer as tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JointMinibatch(NamedTuple):
     next_observations: list[Tensor]
 
     state: Tensor | None
-    """The simulator's global state as each agent got it, where there is one. [B, n, S]"""
+    """The simulator's global state for each agent, if any. [B, n, S]"""
 
     next_state: Tensor | None
 
@@ -51,7 +51,7 @@ class JointMinibatch(NamedTuple):
     next_allowed: Tensor | None
 
     rewards: Tensor
-    """Rewards times the strength of their signal, as all rewards here. [B, n]"""
+    """Rewards times their strengths, like all rewards here. [B, n]"""
 
     summed_rewards: Tensor
     """[B]"""
@@ -66,13 +66,13 @@ class JointMinibatch(NamedTuple):
     """[B]"""
 
     share: float = 1.0
-    """The share of the minibatch that these rows are, where learner ranks divide it."""
+    """The share of these rows in the minibatch, which learner ranks divide."""
 
     present_in_all: Tensor | None = None
-    """``present`` of the whole minibatch; None where these rows are all of it."""
+    """``present`` of the whole minibatch; None if these rows are all of it."""
 
     recurrent: tuple[GroupInput, GroupInput] | None = None
-    """With memory, inputs of the decisions and of the next ones with all before them."""
+    """With memory, inputs of the decisions and of the next ones, with all earlier observations."""
 
     @property
     def inputs(self) -> GroupInput:
@@ -86,7 +86,7 @@ class JointMinibatch(NamedTuple):
 
     @property
     def decisions(self) -> Tensor:
-        """How often each agent decides: of the whole minibatch, times the share. [n]"""
+        """Number of each agent's decisions in the whole minibatch, times the share. [n]"""
         if self.present_in_all is None:
             return self.present.float().sum(dim=0)
         return self.present_in_all.float().sum(dim=0) * self.share
@@ -96,16 +96,16 @@ class TDErrors(NamedTuple):
     """Temporal-difference errors of a minibatch of B joint steps."""
 
     loss: Tensor
-    """The loss that is minimized."""
+    """The minimized loss."""
 
     squared: Tensor
-    """δ², the mean."""
+    """The mean of δ²."""
 
     squared_by_agent: Tensor
-    """Mean δ² of each agent of the group. [n]; [0] where only the group's error is known."""
+    """Mean δ² of each agent of the group. [n]; [0] if there is only an error of the group."""
 
     absolute: Tensor
-    """|δ|, over agents the mean. [B]"""
+    """|δ|, averaged over agents. [B]"""
 
     value: Tensor
     """Mean value of the actions taken."""
@@ -115,7 +115,7 @@ class TDErrors(NamedTuple):
 
 
 class JointMinibatchBuilder:
-    """Builder of minibatches, with normalizer and rewards as they are now."""
+    """Makes minibatches with the present normalizer and rewards."""
 
     def __init__(
         self,
@@ -128,9 +128,10 @@ class JointMinibatchBuilder:
         *,
         team: bool,
     ) -> None:
-        """kept_sensors: those of the learner that a sample has; agent_sensors: those that an agent's network sees.
+        """kept_sensors: numbers of a sample's sensors. agent_sensors: numbers of the sensors of an agent's network.
 
-        At most one is kept that is not seen: the global state. team: whether all agents learn from everyone's rewards.
+        At most one kept sensor is not an agent's: the global state. team: whether all agents learn from the sum of
+        rewards.
         """
         self._normalizer = normalizer
         self._kept_sensors = kept_sensors
@@ -142,15 +143,14 @@ class JointMinibatchBuilder:
         self._team = team
 
     def newest(self, sample: JointSample) -> JointMinibatch:
-        """The minibatch of the newest sample, with what the reward models pay now; of several learner ranks, this one's
-        part of it."""
+        """Makes the newest sample's minibatch with current model rewards; with several ranks, this rank's part."""
         if self._world == 1:
             batch = self.build(sample)
         else:
             batch = self.build(sample, self._replay.undivided, self._replay.part.share)
         if not self._rewards.models:
             return batch
-        # To each agent itself, as the task's own rewards.
+        # Each agent gets its own reward, like the task's rewards.
         rewards = self._rewards.of_models(self._replay, sample.rows, *batch.rewards.shape)
         if self._team:
             return batch._replace(summed_rewards=batch.summed_rewards + rewards.sum(dim=1))
@@ -159,9 +159,9 @@ class JointMinibatchBuilder:
     def build(
         self, sample: JointSample, undivided: JointSample | None = None, share: float = 1.0
     ) -> JointMinibatch:
-        """The minibatch of a sample, with the task's rewards.
+        """Makes the minibatch of a sample, with the task's rewards.
 
-        undivided: the sample of which it is a share; None where it is all.
+        undivided: the whole sample, if this is a share of it; otherwise None.
         """
         device, strength = self._device, self._rewards.task_strength
         present, next_present = (to_tensor(mask, device) for mask in (sample.present, sample.next_present))
@@ -189,7 +189,7 @@ class JointMinibatchBuilder:
         )
 
     def _recurrent(self, sample: JointSample, observations: list[Tensor]) -> tuple[GroupInput, GroupInput]:
-        """Inputs with all before them. observations: of the sample, normalized."""
+        """Inputs with all earlier observations. observations: of the sample, normalized."""
         if sample.sequences is None:
             raise ValueError("the joint steps of this sample do not follow each other")
         device, layout = self._device, joint_layout(sample.sequences, sample.present)
@@ -212,9 +212,9 @@ class JointMinibatchBuilder:
     def _split(
         self, observations: Sequence[Observation], present: Tensor
     ) -> tuple[list[Tensor], Tensor | None]:
-        """The agents' own observations, and the global state."""
+        """Returns the agents' own observations, and the global state."""
         tensors = observations_as_floats([to_tensor(sensor, self._device) for sensor in observations])
-        # The normalizer would shift the zeros of absent agents away from zero.
+        # The normalizer would change the zeros of absent agents.
         inputs = [
             torch.where(present.view(*present.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
             for sensor in self._normalizer.some(self._kept_sensors, tensors)

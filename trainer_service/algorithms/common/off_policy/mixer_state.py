@@ -1,4 +1,4 @@
-"""The state of a mixer: the simulator's, or what all agents see side by side."""
+"""The state of a mixer: the simulator's global state, or all agents' concatenated observations."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trainer_service.rollout.sensor_roles import SensorRole
 
 
 class MixerState:
-    """The state of B joint steps, [B, size], from a minibatch of them."""
+    """Returns the state of B joint steps, [B, size], from their minibatch."""
 
     def __init__(self, view: GroupView, kind: Literal["joint", "environment"], device: torch.device) -> None:
         """kind: ``joint`` for all agents' observations, ``environment`` for the simulator's ``global_state``.
 
-        Raises ValueError where a sensor is no vector.
+        Raises ValueError if a sensor is not a vector.
         """
         self._columns: Tensor | None = None
-        """What is not padding of all members' observations side by side; None where all is."""
+        """Columns of all members' concatenated observations that are not padding; None for all."""
         self._shown: Tensor | None = None
-        """Whether the agent of an index is shown the global state. [n]; None where everyone is."""
+        """Whether the agent of an index has the global state. [n]; None if all agents have it."""
         self.size = (
             self._environment_size(view, device) if kind == "environment" else self._joint_size(view, device)
         )
@@ -51,11 +51,11 @@ class MixerState:
         return len(columns)
 
     def now(self, batch: JointMinibatch) -> Tensor:
-        """The state in which the group decides."""
+        """The state of the group's decision."""
         return self._of(batch.observations, batch.state, batch.present)
 
     def next(self, batch: JointMinibatch) -> Tensor:
-        """The state in which it decides next."""
+        """The state of its next decision."""
         return self._of(batch.next_observations, batch.next_state, batch.next_present)
 
     def _of(self, seen: Sequence[Tensor], state: Tensor | None, present: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class MixerState:
         if state is None:
             joint = torch.cat(list(seen), dim=2).flatten(1)
             return joint if self._columns is None else joint[:, self._columns]
-        # All present agents that are shown a state were shown one and the same.
+        # All present agents with a global state have the same one.
         shown = present if self._shown is None else present & self._shown
         first = shown.to(torch.uint8).argmax(dim=1)
         return state[torch.arange(len(state), device=state.device), first]

@@ -1,4 +1,4 @@
-"""The base of all learners from a replay buffer: recording, the minibatches of an update, checkpoints."""
+"""The base of all learners with a replay buffer: recording, the minibatches of an update, checkpoints."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from trainer_service.rollout.trajectories import Trajectories
 _HORIZON = 8
 
 BatchT = TypeVar("BatchT")
-"""Minibatches as an algorithm takes them."""
+"""Type of an algorithm's minibatches."""
 
 
 class ReplayParts(NamedTuple, Generic[BatchT]):
-    """The parts of a learner that have to do with its replay buffer."""
+    """The parts of a learner that depend on its replay buffer."""
 
     replay: ReplaySampler[Any]
     """The empty buffer and its schedules."""
 
     rewards: ReplayRewards
-    """What pays for replayed steps."""
+    """Rewards of replayed steps."""
 
     minibatch: Callable[[Any], BatchT]
-    """Makes tensors of the newest sample."""
+    """Makes a minibatch of tensors from the newest sample."""
 
 
 class ReplayLearner(Learner, Generic[BatchT]):
-    """An actor, a replay buffer and networks that learn from it; an algorithm makes them, and has ``update``.
+    """An actor, a replay buffer and networks that learn from it. An algorithm makes them, and defines ``update``.
 
-    Top to bottom as in Mnih et al. 2015: act, remember, and for every few steps one gradient step on a minibatch.
+    In the order of Mnih et al. 2015: act, store steps, and for every few steps make one gradient step on a minibatch.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class ReplayLearner(Learner, Generic[BatchT]):
         Args:
             settings: of the behavior.
             compute: device, seed and part of the work.
-            actor: decides, with its exploration.
-            parts: what has to do with the replay buffer.
-            cloning: learning from demonstrations beside all else; None without.
+            actor: with its exploration.
+            parts: the parts that depend on the replay buffer.
+            cloning: the behavioral cloning; None without it.
             networks: all networks and targets, by their keys in checkpoints.
             optimizers: by their keys in checkpoints.
             streams: random streams of the updates, by their keys in checkpoints.
@@ -84,31 +84,31 @@ class ReplayLearner(Learner, Generic[BatchT]):
         self._streams = {"acting": actor.stream, **(streams or {})}
 
     def prepare(self, step: int) -> None:
-        """Begins to explore and to learn. Reads demonstrations in use. Raises UserError where they are no good."""
+        """Starts exploration and learning. Reads demonstrations in use. Raises UserError if they are invalid."""
         super().prepare(step)
         reward_models.read_demonstrations(self.rewards.sources, self.cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
-        """Remembers experience, and lets the normalizer see it."""
+        """Stores experience, and updates the normalizer."""
         self.actor.update_normalizer(trajectories)
         self.rewards.record(trajectories)
         self.replay.record(trajectories)
         self.actor.exploration.record(trajectories)
 
     def ready(self) -> bool:
-        """Whether an update was earned, of the policy or of the reward models."""
+        """Whether an update of the policy or the reward models is due."""
         return self.replay.schedule.due > 0 or bool(self.rewards.models and self.replay.reward_schedule.due)
 
     def collected(self) -> tuple[int, int] | None:
-        """Steps recorded, of those before the first update."""
+        """Recorded steps, and the steps needed for the first update."""
         return self.replay.schedule.collected
 
     def begin_update(self, step: int) -> ReplayUpdate[BatchT]:
-        """The gradient steps that were earned since the last call, for ``update``."""
+        """Returns the gradient steps that became due since the last call, for ``update``."""
         return ReplayUpdate(self, step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the replay buffer: see ``replay_state``."""
+        """The whole state except the replay buffer, see ``replay_state``."""
         return {
             **{key: network.state_dict() for key, network in self.networks.items()},
             **{key: optimizer.rule.state_dict() for key, optimizer in self.optimizers.items()},
@@ -120,9 +120,9 @@ class ReplayLearner(Learner, Generic[BatchT]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer: learning goes on after ``buffer_init_steps``.
+        """Restores the state with an empty buffer. Learning continues after ``buffer_init_steps``.
 
-        Raises ValueError for other rewards.
+        Raises ValueError for other reward signals.
         """
         reward_models.require_same_signals(self.rewards.sources, state)
         self.load_weights(state)
@@ -134,23 +134,23 @@ class ReplayLearner(Learner, Generic[BatchT]):
         self.replay.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks, targets and normalizer. Raises KeyError or RuntimeError where they do not fit."""
+        """Loads networks, targets and normalizer. Raises KeyError or RuntimeError if they do not fit."""
         for key, network in self.networks.items():
             network.load_state_dict(state[key])
         self.actor.normalizer.load_state_dict(state["normalizer"])
         reward_models.load_weights(self.rewards.sources, state)
 
     def replay_state(self) -> dict[str, NDArray[Any]] | None:
-        """The replay buffer and how far learning from it has come, if they shall be saved."""
+        """The replay buffer and the progress of learning from it, if they are saved."""
         return self.replay.replay_state()
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer."""
+        """Restores the replay buffer."""
         self.replay.load_replay_state(state)
 
 
 class ReplayUpdate(Generic[BatchT]):
-    """One call of ``update``: its minibatches, steps against gradients, and the means of what is reported of them."""
+    """One call of ``update``: its minibatches, gradient steps, and means of reported statistics."""
 
     def __init__(self, learner: ReplayLearner[BatchT], step: int) -> None:
         settings = learner.settings
@@ -163,10 +163,10 @@ class ReplayUpdate(Generic[BatchT]):
         self._cloned: Metrics = {}
         self._rng = learner.replay.rng()
         self._reports: dict[tuple[str, ...], tuple[list[int], list[Tensor]]] = {}
-        """How many numbers there are under each tag of a report, and what gradient steps reported; by the tags."""
+        """Numbers per tag of a report, and the reported values of gradient steps, by the tags."""
 
     def minibatches(self) -> Iterator[BatchT]:
-        """A minibatch for each gradient step that is due; a step of cloning follows each. ``report`` ends a step."""
+        """Yields a minibatch for each due gradient step. A step of cloning follows each. ``report`` ends a step."""
         for sample in self._replay.minibatches(self._rng):
             yield self._learner.minibatch(sample)
             if self._learner.cloning is not None:
@@ -182,19 +182,19 @@ class ReplayUpdate(Generic[BatchT]):
         return self._learner.shard.normal(like, self._replay.part, generator)
 
     def exponential(self, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Draws of an exponential distribution with mean 1, as those of ``normal``. Shape kept."""
+        """Draws of an exponential distribution with mean 1, like ``normal``. Shape kept."""
         return self._learner.shard.exponential(like, self._replay.part, generator)
 
     def minimize(self, optimizer: FlatOptimizer, loss: Tensor) -> None:
-        """Makes one step against the gradient of a mean over the rows of the newest minibatch."""
+        """Makes one step with the gradient of a mean over the rows of the newest minibatch."""
         optimizer.minimize(loss, self.rate, self._max_norm, self.share)
 
     @torch.no_grad()
     def report(self, values: Mapping[str, Tensor], errors: Tensor | None = None) -> None:
-        """Ends a gradient step where errors are given, and notes means over the newest minibatch by tag.
+        """Records means over the newest minibatch by tag. With errors, ends a gradient step.
 
-        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]: they
-        set priorities, and the step is counted, which the update of targets depends on.
+        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]. They
+        set priorities, and the step is counted for the update of targets.
         """
         tags = tuple(values)
         if tags not in self._reports:
@@ -205,7 +205,7 @@ class ReplayUpdate(Generic[BatchT]):
             self._replay.finish_update(errors)
 
     def means(self) -> dict[str, float]:
-        """Means over gradient steps of what was reported, by tag."""
+        """Means of reported values over gradient steps, by tag."""
         found: dict[str, float] = {}
         for tags, (counts, reports) in self._reports.items():
             names = [tag.format(k) for tag, count in zip(tags, counts, strict=True) for k in range(count)]
@@ -214,9 +214,9 @@ class ReplayUpdate(Generic[BatchT]):
         return found
 
     def metrics(self, own: Metrics | None = None) -> Metrics:
-        """Makes the updates of the reward models that are due. Returns the metrics of everything.
+        """Makes the due updates of the reward models. Returns all metrics.
 
-        own: those of the method; None for the means of what was reported, and the replay's.
+        own: metrics of the algorithm; None for the means of reported values, with the replay's metrics.
         """
         learner = self._learner
         found: dict[str, float] = {"Policy/Learning Rate": self.rate, **learner.actor.exploration.metrics()}
@@ -232,8 +232,8 @@ def bounded_actor(
     model: Callable[[ObservationNormalizer, Any], PolicyNetwork],
     **others: Any,
 ) -> Actor:
-    """An actor whose policy keeps continuous actions in [−1, 1] itself. All arguments as ``Actor`` has them."""
-    # It draws from a stream of its own: updates do not depend on how often it decided.
+    """Makes an actor whose policy keeps continuous actions in [−1, 1]. All arguments as in ``Actor``."""
+    # It has a separate random stream, so that updates do not depend on the number of decisions.
     stream = random_stream(compute.seed + 1)
     return Actor(
         network, normalizer, stream, compute.device, env_actions=bounded_actions, model=model, **others
@@ -241,13 +241,14 @@ def bounded_actor(
 
 
 def _horizon_of(settings: TrainerSettings) -> int:
-    """Steps of a trajectory at most."""
+    """Returns the most steps of a trajectory."""
     hyper, memory = require_settings(settings, ReplayHyperparameters), settings.network_settings.memory
     if memory is not None:
-        # A trajectory is a sequence: whatever time_horizon says, none is longer, and none shorter but at the end.
+        # A trajectory is one sequence, for any time_horizon. It is never longer, and shorter only at the end.
         return memory.sequence_length
     if hyper.relabels_goals:
-        return settings.time_horizon  # goals are replaced by later ones of the same trajectory
-    # The observation after a segment is stored a second time, so with 1 pictures would take twice the memory;
-    # with hundreds, learning would lag behind. A segment's last targets look less far ahead: they shall be few.
+        return settings.time_horizon  # a goal is replaced by a later one of the same trajectory
+    # The observation after a segment is stored a second time, so a length of 1 would take twice the memory for
+    # pictures. With hundreds, learning would lag behind. The last targets of a segment have fewer steps, so they should
+    # be few.
     return min(settings.time_horizon, max(_HORIZON, 4 * hyper.target_steps))

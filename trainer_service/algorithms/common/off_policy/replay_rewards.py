@@ -1,4 +1,4 @@
-"""Rewards of replayed steps as their sources see them now, and the updates of reward models."""
+"""Current rewards of replayed steps, and the updates of reward models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from unity_bridge.steps import Observation
 
 
 class ReplayedSteps(Protocol):
-    """B steps of agents in arrays, each with what its agent saw next: a sample of transitions, or single steps."""
+    """Arrays of B steps with their next observations: a sample of transitions, or single steps."""
 
     @property
     def observations(self) -> tuple[Observation, ...]: ...
@@ -49,7 +49,7 @@ class ReplayedSteps(Protocol):
 def as_transitions(
     steps: ReplayedSteps, device: torch.device, sensors: Sequence[int] | None = None
 ) -> Transitions:
-    """Steps as reward sources take them. sensors: numbers of those that the sources look at; None for all."""
+    """Converts steps for reward sources. sensors: numbers of the sensors that the sources use; None for all."""
     seen, following = (
         [to_tensor(each, device) for each in (every if sensors is None else [every[i] for i in sensors])]
         for every in (steps.observations, steps.next_observations)
@@ -67,10 +67,10 @@ def as_transitions(
 
 
 def discounted_sums(rewards: Tensor, places: Sequence[Tensor], shape: Sequence[int], gamma: float) -> Tensor:
-    """Σ_k γᵏ r_k of each row: what the steps that its target looks at pay.
+    """Σ_k γᵏ r_k of each row: the discounted rewards of its target's steps.
 
-    rewards: of single steps, [M]; places: theirs in the table [n_step, …] of that ``shape``, see SingleSteps; places
-    without a step pay nothing. Returns [...], the table's shape without its first dimension.
+    rewards: of single steps, [M]. places: of these steps in the table [n_step, …] of this ``shape``, see SingleSteps.
+    Places without a step have the reward 0. Returns [...], the table's shape without its first dimension.
     """
     table = rewards.new_zeros(tuple(shape))
     table[tuple(places)] = rewards
@@ -80,7 +80,7 @@ def discounted_sums(rewards: Tensor, places: Sequence[Tensor], shape: Sequence[i
 
 
 class ReplayRewards:
-    """The reward sources of a learner from a replay buffer: what they pay for replayed steps, and what they learn."""
+    """The reward sources of a learner with a replay buffer: their rewards of replayed steps, and their updates."""
 
     def __init__(
         self,
@@ -92,28 +92,28 @@ class ReplayRewards:
         sensors: Sequence[int] | None = None,
         kept: Sequence[int] | None = None,
     ) -> None:
-        """target_steps: rewards that a target adds up; sensors: those of the learner's that the sources look at, and
-        kept: those that the replay holds; None for all."""
+        """target_steps: number of rewards in a target. sensors: numbers of the sources' sensors. kept: numbers of the
+        sensors in the replay buffer; None for all."""
         signals = settings.reward_signals
         self.sources = sources
         self.models = [source for source in sources if source.learns]
-        """Those that learn."""
+        """The sources that learn."""
         self.gamma = signals[leading_signal(signals)].gamma
         """γ of a learner with one value for all signals."""
         task = signals.get("extrinsic")
         self.task_strength = 0.0 if task is None else task.strength
-        """Factor of the task's rewards; 0 where they do not count."""
+        """Strength of the task's rewards; 0 without them."""
         self.device = compute.device
-        """Where rewards are computed."""
+        """Device of the rewards."""
         self._shard = compute.shard
         self._target_steps = target_steps
         self._sensors = sensors
         self._places = None if sensors is None or kept is None else [kept.index(sensor) for sensor in sensors]
         self._means: dict[str, list[Tensor]] = defaultdict(list)
-        """Mean rewards of minibatches since the last report, by tag; of several learner ranks, this one's addends."""
+        """Mean rewards of minibatches since the last report, by tag; with several ranks, this rank's addends."""
 
     def record(self, trajectories: Trajectories) -> None:
-        """Lets the models see new experience."""
+        """Updates the models' statistics with new experience."""
         if not self.models:
             return
         if self._sensors is not None:
@@ -127,13 +127,13 @@ class ReplayRewards:
             source.update_statistics(experience)
 
     def of_sources(self, transitions: Transitions) -> Tensor:
-        """What each source pays now for B transitions, times its strength. [B, S]"""
+        """Returns the current reward of each source for B transitions, times its strength. [B, S]"""
         return torch.stack([source.strength * source.rewards(transitions) for source in self.sources], dim=-1)
 
     def of_models(self, replay: ReplaySampler[Any], rows: Rows, *shape: int) -> Tensor:
-        """What the models pay as of now for all steps that the targets of B rows look at, discounted sums.
+        """Returns discounted sums of the models' current rewards, over the steps of B rows' targets.
 
-        rows: of the newest minibatch; shape: of what is returned, [B] for agents alone, [B, n] for those of groups.
+        rows: of the newest minibatch. shape: of the result, [B] for single agents, [B, n] for groups.
         """
         steps = replay.buffer.single_steps(rows, self._target_steps)
         transitions = as_transitions(steps, self.device, self._places)
@@ -142,7 +142,7 @@ class ReplayRewards:
         counts = torch.bincount(places[1], minlength=shape[0]).clamp(min=1)
         for source in self.sources:
             rewards = source.strength * source.rewards(transitions)
-            # A mean over rows of each row's mean, for rows are what learner ranks divide.
+            # The mean over rows of each row's mean, since learner ranks divide rows.
             mean = torch.bincount(places[1], weights=rewards, minlength=shape[0]).div(counts).mean()
             addend = self._shard.weighted(mean, replay.part.share)
             self._means[f"Policy/{source.name.capitalize()} Reward"].append(addend)
@@ -151,14 +151,14 @@ class ReplayRewards:
         return discounted_sums(total, places, (self._target_steps, *shape), self.gamma)
 
     def metrics(self) -> dict[str, float]:
-        """Mean reward of a step by source since the last call, by tag; none where nothing was asked for."""
+        """Mean reward of a step by source since the last call, by tag; empty without rewards."""
         means, self._means = self._means, defaultdict(list)
         return {tag: float(self._shard.add_up(torch.stack(values).mean())) for tag, values in means.items()}
 
     def learn(self, replay: ReplaySampler[Any], rng: np.random.Generator) -> dict[str, float]:
-        """Makes the updates of the models that are due. rng: the stream of the gradient steps before.
+        """Makes the due updates of the models. rng: the random stream of the preceding gradient steps.
 
-        Returns the means of what they report, by tag.
+        Returns means of their statistics, by tag.
         """
         if not self.models:
             return {}

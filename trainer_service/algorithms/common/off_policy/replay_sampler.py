@@ -1,4 +1,4 @@
-"""Sampler of minibatches: the replay buffer of a learner, and how far learning from it has come."""
+"""Sampling of minibatches: a learner's replay buffer, with its progress of learning."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RecordT = TypeVar("RecordT", bound=Sample | JointSample | JointSequences)
 
 
 class ReplaySampler(Generic[SampleT]):
-    """A replay buffer, and how far learning from it has come.
+    """A replay buffer with the progress of learning from it.
 
-    Samples depend on the seed and on the number of updates, so a resumed run draws what it would have drawn.
+    Samples depend on the seed and on the number of updates, so a resumed run draws the same samples.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class ReplaySampler(Generic[SampleT]):
         one_stream: bool = False,
         shard: Shard = SINGLE_RANK,
     ) -> None:
-        """schedules: of gradient steps, and of reward models where some learn from the buffer.
+        """schedules: of gradient steps, and of reward models that learn from the buffer.
 
         sample_size: rows or sequences of a minibatch; None for ``batch_size``. one_stream: whether minibatches of
-        reward models are drawn and counted with all others. shard: what samples are cut to.
+        reward models use the same stream and count as others. shard: this rank's part of samples.
         """
         self.buffer = buffer
         self.updates = 0
-        """Gradient steps over the whole run; with sac, updates of the reward models too."""
+        """Gradient steps in the whole run; with sac, including updates of the reward models."""
         self.reward_updates = 0
-        """Updates of the reward models over the whole run; not counted with sac."""
+        """Updates of the reward models in the whole run; not counted with sac."""
         self.rows = 0
-        """Rows recorded over the whole run."""
+        """Rows recorded in the whole run."""
         self.schedule = schedules[0]
         self.reward_schedule = schedules[-1]
         self._schedules = schedules
@@ -71,11 +71,11 @@ class ReplaySampler(Generic[SampleT]):
 
     @property
     def beta(self) -> float:
-        """How far importance weights correct for priorities now."""
+        """The present exponent of importance weights."""
         return scheduled("linear", self._settings.beta, 1.0, self.updates, self._settings.beta_updates)
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of prioritized replay; none of a uniform one."""
+        """Metrics of prioritized replay; empty for uniform replay."""
         largest = self.buffer.largest_priority
         return {} if largest is None else {"Replay/Beta": self.beta, "Replay/Largest Priority": largest}
 
@@ -88,17 +88,20 @@ class ReplaySampler(Generic[SampleT]):
         return rows
 
     def rng(self) -> np.random.Generator:
-        """The random stream of the updates that are due now."""
+        """The random stream of the present updates."""
         return np.random.default_rng([self._seed, self.updates])
 
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
-        """A minibatch for each gradient step that was earned; ``finish_update`` belongs between two of them."""
+        """Yields a minibatch for each due gradient step. Call ``finish_update`` after each."""
         for _ in range(self.schedule.due):
             yield self.sample(rng)
 
     def reward_minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
-        """A minibatch for each update of the reward models that is due, from a stream of their own: gradient steps
-        are the same without them. rng: the stream of the gradient steps before, for ``one_stream``."""
+        """Yields a minibatch for each due update of the reward models.
+
+        It uses a separate stream, so that gradient steps are the same without these updates. rng: the stream of the
+        preceding gradient steps, for ``one_stream``.
+        """
         own = np.random.default_rng([self._seed, self.updates, self.reward_updates])
         for _ in range(self.reward_schedule.due):
             yield self.sample(rng if self._one_stream else own)
@@ -109,7 +112,7 @@ class ReplaySampler(Generic[SampleT]):
                 self.reward_updates += 1
 
     def sample(self, rng: np.random.Generator) -> SampleT:
-        """One minibatch; of several learner ranks, this one's part of it."""
+        """Draws one minibatch; with several learner ranks, this rank's part of it."""
         sample = self.buffer.sample(self._sample_size, rng, beta=self.beta)
         self._undivided = sample
         if self._shard.world == 1:
@@ -119,14 +122,14 @@ class ReplaySampler(Generic[SampleT]):
 
     @property
     def undivided(self) -> SampleT:
-        """The newest sample with the rows of all learner ranks. Raises ValueError before there is one."""
+        """The newest sample with the rows of all learner ranks. Raises ValueError before the first sample."""
         if self._undivided is None:
             raise ValueError("nothing was sampled yet")
         return self._undivided
 
     @property
     def part_of_steps(self) -> Part:
-        """Which of the newest minibatch's single steps are this rank's: a joint step has one of each agent there."""
+        """This rank's part of the newest minibatch's single steps. A joint step has one for each present agent."""
         part, whole = self.part, self.undivided
         if not isinstance(whole, JointSample):
             return part
@@ -147,7 +150,7 @@ class ReplaySampler(Generic[SampleT]):
         self.updates += 1
 
     def state_dict(self) -> dict[str, int]:
-        """Everything but the buffer: see ``replay_state``."""
+        """The whole state except the buffer, see ``replay_state``."""
         return {
             "sampling_seed": self._seed,
             "updates": self.updates,
@@ -155,21 +158,21 @@ class ReplaySampler(Generic[SampleT]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from there with an empty buffer. Raises KeyError where something is missing."""
+        """Restores the state with an empty buffer. Raises KeyError if an entry is missing."""
         self._seed, self.updates = state["sampling_seed"], state["updates"]
         self.reward_updates = state.get("reward_updates", 0)
 
     def replay_state(self) -> Arrays | None:
-        """The buffer and how far each schedule has come, if they shall be saved."""
+        """The buffer and the progress of each schedule, if they are saved."""
         if not self._saves:
             return None
         counts = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
         return {**self.buffer.state(), "schedules": np.array(counts, np.int64)}
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continues with that buffer. Raises KeyError or ValueError where it does not fit."""
+        """Restores the buffer. Raises KeyError or ValueError if it does not fit."""
         self.buffer.load_state(state)
-        # Files of earlier versions call them paces.
+        # Files of earlier versions use the name paces.
         counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates
@@ -184,7 +187,7 @@ def make_sampler(
     learns_rewards: bool,
     one_stream: bool = False,
 ) -> ReplaySampler[SampleT]:
-    """The sampler of a learner. memory: its networks', with which minibatches are of whole sequences."""
+    """Makes the sampler of a learner. memory: of its networks. With memory, minibatches are whole sequences."""
     schedules = [UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)]
     if learns_rewards:
         schedules.append(UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update))
@@ -195,7 +198,7 @@ def make_sampler(
 
 
 def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:
-    """A learner rank's rows of a sample, or its sequences, and where they stand in it."""
+    """Returns a learner rank's rows or sequences of a sample, and their part."""
     sequences = getattr(sample, "sequences", None)
     if sequences is None:
         part = shard.part(len(sample.rows))
@@ -210,7 +213,7 @@ def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:
 
 
 def _rows_of(sample: RecordT, rows: slice | Rows, **others: Any) -> RecordT:
-    """Some rows of a record: of each of its arrays, and of those in tuples. others: fields that are not."""
+    """Selects rows of all arrays in a record, also in tuples. others: new values of other fields."""
     taken: dict[str, Any] = others
     for field in fields(sample):
         value = getattr(sample, field.name)

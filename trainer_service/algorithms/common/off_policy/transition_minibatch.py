@@ -1,4 +1,4 @@
-"""Minibatches of learners for agents that decide alone: transitions or sequences from the replay buffer as tensors."""
+"""Minibatches of learners for single agents: transitions or sequences of the replay buffer as tensors."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class TransitionMinibatch(NamedTuple):
     """B transitions."""
 
     inputs: EncoderInput
-    """Inputs of the networks for the decisions, with those before them where networks remember."""
+    """Inputs of the networks for the decisions, with memory also earlier observations."""
 
     next_inputs: EncoderInput
-    """The same of the next decisions."""
+    """The same for the next decisions."""
 
     continuous_actions: Tensor
     """[B, C]"""
@@ -49,18 +49,18 @@ class TransitionMinibatch(NamedTuple):
     """int64 [B, branches]"""
 
     allowed: Tensor
-    """Whether a choice is allowed. bool [B, K]"""
+    """Action mask. bool [B, K]"""
 
     allowed_or_none: Tensor | None
-    """``allowed``, or None where everything is."""
+    """``allowed``, or None if everything is allowed."""
 
     next_allowed_or_none: Tensor | None
 
     task_rewards: Tensor
-    """The task's rewards, times the strength of their signal. [B]"""
+    """The task's rewards times their strength. [B]"""
 
     rewards: Tensor
-    """Rewards as the sources see them now, times their strengths: of all together [B], or of each [B, S]."""
+    """Current rewards of the sources times their strengths: the sum [B], or each source's [B, S]."""
 
     terminated: Tensor
     """[B]"""
@@ -69,7 +69,7 @@ class TransitionMinibatch(NamedTuple):
     """Discounts of the next observations' values: γ, or γᵏ after k steps, [B]."""
 
     weights: Tensor | None
-    """Importance weights of prioritized rows; None where all were equally likely. [B]"""
+    """Importance weights of prioritized rows; None for uniform sampling. [B]"""
 
 
 def transition_minibatch(
@@ -81,7 +81,7 @@ def transition_minibatch(
     n_step: int,
     value_heads: bool,
 ) -> TransitionMinibatch:
-    """The minibatch of the newest sample, with normalizer and rewards as they are now. See ``transition_parts``."""
+    """Makes the newest sample's minibatch with the present normalizer and rewards. See ``transition_parts``."""
     device = rewards.device
     steps = as_transitions(sample, device)
     inputs, next_inputs = encoder_inputs(
@@ -119,10 +119,10 @@ def encoder_inputs(
     sequences: SequencesOfSample | None,
     n_step: int = 1,
 ) -> tuple[EncoderInput, EncoderInput]:
-    """Inputs of B decisions, and of what was seen ``n_step`` decisions later.
+    """Returns the inputs of B decisions, and of the observations ``n_step`` decisions later.
 
-    normalize: from sensors [B, …] to the networks' inputs. With sequences every step is computed once for both: what
-    follows a step is a later step of its sequence, or what was seen after the last one.
+    normalize: maps sensors [B, …] to the networks' inputs. With sequences, every step is computed once for both: the
+    next observation of a step is that of a later step, or the sequence's final one.
     """
     if sequences is None:
         return EncoderInput(normalize(observations)), EncoderInput(normalize(next_observations))
@@ -144,23 +144,23 @@ def encoder_inputs(
 
 
 class Layout(NamedTuple):
-    """N sequences of B steps, laid end to end with one more place after each for what was seen after it."""
+    """N concatenated sequences of B steps, each followed by one place for its final observation."""
 
     order: NDArray[np.int64]
-    """What lies at each position: a step's number, or B + n for what was seen after sequence n. Shape [B + N]."""
+    """The entry at each position: a step's number, or B + n for the final observation of sequence n. Shape [B + N]."""
 
     steps: NDArray[np.int64]
-    """Where each step lies. Shape [B]."""
+    """Position of each step. Shape [B]."""
 
     following: NDArray[np.int64]
-    """Where that lies which was seen some steps later, or after the sequence. Shape [B]."""
+    """Position of the observation some steps later, or of the sequence's final one. Shape [B]."""
 
     filled: NDArray[np.bool_]
-    """Positions that are there, when every sequence gets a row as long as the longest. Shape [N, longest + 1]."""
+    """Whether a position exists, if every sequence gets a row of the longest length. Shape [N, longest + 1]."""
 
     @classmethod
     def of(cls, lengths: NDArray[np.int64], n_step: int = 1) -> Layout:
-        """lengths: steps of each. Shape [N]. n_step: how many steps later."""
+        """Makes the layout. lengths: steps of each sequence, [N]. n_step: steps to the following observation."""
         ends = np.cumsum(lengths)
         sequences, steps = len(lengths), int(ends[-1])
         positions = np.arange(steps) + np.repeat(np.arange(sequences), lengths)
@@ -182,9 +182,9 @@ def transition_parts(
     *,
     value_heads: bool = False,
 ) -> ReplayParts[TransitionMinibatch]:
-    """Replay buffer, rewards and minibatches of a learner for agents that decide alone.
+    """Makes replay buffer, rewards and minibatches of a learner for single agents.
 
-    memory_size: floats that the networks remember; value_heads: whether each signal has a value of its own.
+    memory_size: floats of the networks' memories. value_heads: whether each signal has its own value.
     """
     hyper = require_settings(settings, ReplayHyperparameters)
     steps = hyper.target_steps
@@ -194,7 +194,7 @@ def transition_parts(
         hyper,
         settings.network_settings.memory,
         compute,
-        # Saved buffers of learners with a value for each signal have always had both schedules and one stream.
+        # Saved buffers of learners with one value per signal have always had both schedules and one stream.
         learns_rewards=value_heads or bool(rewards.models),
         one_stream=value_heads,
     )
@@ -217,7 +217,7 @@ def _make_replay(
     gamma: float,
     goal_task: GoalTask | None,
 ) -> TransitionReplay:
-    """An empty replay of transitions, or of sequences where networks remember so many floats."""
+    """Makes an empty replay of transitions, or of sequences for networks with memory."""
     capacity, alpha, replay = hyper.buffer_size, hyper.replay.priority_exponent, hyper.replay
     if hyper.relabels_goals:
         number, strategy = replay.n_sampled_goal, replay.goal_selection_strategy

@@ -6,9 +6,9 @@ from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperpara
 
 
 class UpdateSchedule:
-    """A schedule of one update for every so many recorded steps, once there are enough to sample from.
+    """A schedule of one update for a number of recorded steps, after enough steps for sampling.
 
-    Steps before the start earn nothing, so that learning never begins with a burst of updates from little data.
+    Earlier steps do not count, so that learning never begins with a burst of updates from little data.
     """
 
     def __init__(self, start: int, steps_per_update: float) -> None:
@@ -21,18 +21,18 @@ class UpdateSchedule:
 
     @property
     def collected(self) -> tuple[int, int] | None:
-        """Steps recorded of those before the first update; None once updates have begun."""
+        """Recorded steps, and the steps needed for the first update; None after the first update is due."""
         return (self.steps, self._start) if self.steps < self._start else None
 
     @property
     def due(self) -> int:
-        """Updates that were earned and not made yet."""
+        """Number of due updates."""
         earned = int(max(self.steps - self._start, 0) / self._steps_per_update)
         return max(earned - self.updates, 0)
 
 
 def target_tau(hyper: OffPolicyHyperparameters, updates: int) -> float:
-    """Share of the networks that moves into their targets after so many updates: 1 is a copy, 0 nothing."""
+    """Polyak coefficient of the targets after this number of updates: 1 copies, 0 changes nothing."""
     if hyper.target_update is None:
         return hyper.tau
     return 0.0 if updates % hyper.target_update else 1.0

@@ -1,1 +1,1 @@
-"""Parts of algorithms that learn from rollouts of the current policy."""
+"""Shared parts of algorithms with rollouts of the current policy."""

@@ -1,4 +1,4 @@
-"""The central critic of MAPPO and HAPPO: values of each agent by what all of its group see."""
+"""The central critic of MAPPO and HAPPO: each agent's value from the observations of its whole group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHUNK = 4096
 def central_critic_parts(
     spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, hyper: MAPPOSettings
 ) -> tuple[GroupActors, CentralCritic, Parts]:
-    """The actors, the central critic and all other parts of a learner of groups."""
+    """Makes the actors, the central critic and all other parts of a group learner."""
     make_critic = partial(make_joint_critic, spec, settings.network_settings, hyper)
     actors, critic, parts = group_parts(spec, settings, compute, make_critic)
     return actors, CentralCritic(critic, parts.rewards, hyper, compute.shard), parts
@@ -51,7 +51,7 @@ def central_critic_parts(
 def make_joint_critic(
     spec: BehaviorSpec, network: NetworkSettings, hyper: MAPPOSettings, signals: int
 ) -> JointCritic:
-    """The network of a central critic. signals: how many reward signals there are."""
+    """Makes the network of a central critic. signals: number of reward signals."""
     if hyper.state == "environment":
         state_sensors = sensors_of(spec, SensorRole.GLOBAL_STATE)
     else:
@@ -69,21 +69,21 @@ def make_joint_critic(
 
 
 class CentralCritic:
-    """What a joint critic makes of a rollout: advantages, targets, and its loss on these."""
+    """Advantages, targets and loss of a joint critic on a rollout."""
 
     def __init__(
         self, network: JointCritic, sources: Sequence[RewardSource], hyper: MAPPOSettings, shard: Shard
     ) -> None:
-        """sources: in the order of the network's values; shard: the part of each minibatch that is computed here."""
+        """sources: in the order of the network's values. shard: this rank's part of each minibatch."""
         self._network = network
         self._sources = sources
         self._hyper = hyper
         self._shard = shard
 
     def estimate(self, rollout: GroupRollout, clip_epsilon: float) -> CriticTargets:
-        """Advantages by the critic as it is now, and what it shall learn.
+        """Returns advantages by the present critic, and its targets.
 
-        clip_epsilon: how far values may move from the present ones.
+        clip_epsilon: the clip range of values.
         """
         old = self._values(rollout)
         values = self._network.value.raw(old).cpu().numpy()
@@ -100,9 +100,9 @@ class CentralCritic:
         )
 
     def loss(self, rollout: GroupRollout, targets: CriticTargets, batch: JointStepBatch) -> Tensor:
-        """The loss on some joint steps; of several learner ranks, this one's addend of it. A scalar."""
+        """Returns the loss on some joint steps; with several learner ranks, this rank's addend of it. A scalar."""
         network, hyper = self._network, self._hyper
-        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once: with a GPU that is waited for
+        learned = targets.mask[batch.indices].nonzero(as_tuple=True)  # once, since it waits for a GPU
         returns = targets.returns(batch.indices)
         network.value.update(returns if batch.undivided else targets.returns(batch.all_indices))
         members = rollout.members[batch.indices]
@@ -135,7 +135,7 @@ class CentralCritic:
         return torch.cat(chunks).clone()
 
     def _normalized(self, rollout: GroupRollout, estimate: AdvantageEstimate) -> NDArray[np.float32]:
-        """One advantage per step: signals add up first, so that their strengths decide how they weigh."""
+        """Returns one advantage per step. Signals are summed first, so that their strengths are their weights."""
         advantages: NDArray[np.float32] = estimate.advantages.sum(axis=1).astype(np.float32)
         if self._hyper.advantage_normalization == "global":
             return standardize(advantages).astype(np.float32)

@@ -23,13 +23,13 @@ from unity_bridge.arrays import AnyFloats
 
 
 class CriticTargets(NamedTuple):
-    """Advantages and targets that the critic made of a rollout."""
+    """Advantages and targets of a critic for a rollout."""
 
     advantages: Tensor
     """[S]"""
 
     targets: Tensor
-    """Returns that the critic shall learn. Shape: see the method."""
+    """Returns for the critic to learn. Shape: see the algorithm."""
 
     mask: Tensor
     """Whether there is a target. bool"""
@@ -38,21 +38,21 @@ class CriticTargets(NamedTuple):
     """Values before the update."""
 
     clip_range: Tensor
-    """How far values may move from the old ones, by signal. [signals]"""
+    """Clip range of values, by signal. [signals]"""
 
     metrics: Mapping[str, float]
 
     actions: Tensor | None = None
-    """Actions that the old values depend on, for a critic of actions: one-hot, [S + P, A]."""
+    """One-hot actions of the old values, for a critic of actions: [S + P, A]."""
 
     def returns(self, indices: Tensor) -> Tensor:
-        """The returns to learn at some joint steps, one for each agent with a target, end to end. [targets, signals]"""
+        """Returns of some joint steps, one for each agent with a target, concatenated. [targets, signals]"""
         mask = self.mask[indices]
         return self.targets[indices].expand(*mask.shape, -1)[mask]
 
 
 class AdvantageEstimate(NamedTuple):
-    """Advantages, and the returns that they and the values add up to."""
+    """Advantages and the critic's returns."""
 
     advantages: AnyFloats
     """[S, signals]"""
@@ -67,7 +67,7 @@ class AdvantageEstimate(NamedTuple):
 def individual_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """Every agent's own advantages (``agent_advantages``), by a critic of all.
+    """Every agent's own advantages (``agent_advantages``), by a central critic.
 
     values: of every joint step and agent, [F, n, signals].
     """
@@ -75,7 +75,7 @@ def individual_advantages(
     step_values = values[joint_steps.of_step, joint_steps.agent_of_step]
     next_values = values[joint_steps.of_final, joint_steps.agent_of_segment]
     next_values[joint_steps.of_final < 0] = 0.0
-    # Nothing was seen after the end; what was seen before it stands for that.
+    # There is no observation after the end, so the last observation before it is used.
     goes_on = np.array([source.ignores_end for source in sources])
     last_values = step_values[np.cumsum(trajectories.lengths) - 1]
     next_values = np.where(trajectories.terminated[:, None] & goes_on, last_values, next_values)
@@ -88,10 +88,10 @@ def individual_advantages(
 def group_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """The group's advantages, equal for all agents that decided at a joint step: all rewards count for all agents.
+    """The group's advantages. All rewards count for all agents, so those of a joint step have equal advantages.
 
-    A reward of the group counts once, however many agents it came to. An agent that died early is credited for what
-    the others earn after that. values: of every joint step, [F, 1, signals].
+    A group reward counts once for any number of agents. An agent that died early is credited for later rewards of the
+    other agents. values: of every joint step, [F, 1, signals].
     """
     joint_steps = rollout.joint_steps
     in_time = joint_steps.in_time()
@@ -119,7 +119,7 @@ def group_advantages(
 
 
 def _sum_rewards(joint_steps: JointSteps, rewards: AnyFloats, group: AnyFloats) -> AnyFloats:
-    """Rewards of the group at each joint step: all agents' own, and once what all of them got. [S] and [S] to [F]"""
+    """Rewards of the group at each joint step: all agents' own, plus the group reward once. [S] and [S] to [F]"""
 
     def total(column: AnyFloats) -> AnyFloats:
         summed = np.bincount(joint_steps.of_step, weights=column, minlength=len(joint_steps))
@@ -132,26 +132,26 @@ class JointStepBatch(NamedTuple):
     """Some joint steps of a rollout, for one gradient step of a critic."""
 
     indices: Tensor
-    """Which joint steps; of several learner ranks, those of this one. int64 [B]"""
+    """The joint steps; with several learner ranks, this rank's. int64 [B]"""
 
     filled: Tensor | None
-    """Whole group trajectories for a critic with memory: True where there is a joint step. bool [Q, L]"""
+    """Whole group trajectories for a critic with memory: True for existing joint steps. bool [Q, L]"""
 
     all_indices: Tensor
     """The joint steps of all ranks. int64"""
 
     copies: int = 1
-    """Ranks that have the same joint steps, where these were too few to be divided; else 1."""
+    """Number of ranks with the same joint steps, if these were too few to be divided; otherwise 1."""
 
     @property
     def undivided(self) -> bool:
-        """Whether all its joint steps are those of this rank."""
+        """Whether this rank has all its joint steps."""
         return self.indices is self.all_indices
 
     def share(self, mask: Tensor | None = None) -> float:
-        """The weight of a mean over this rank's numbers in that over all ranks'.
+        """The weight of a mean over this rank's numbers in the mean over all ranks.
 
-        mask: the numbers of each joint step that count, [F, …]; None for one number of each.
+        mask: whether each number of a joint step counts, [F, …]; None for one number per joint step.
         """
         if self.undivided:
             return 1.0 / self.copies
@@ -165,7 +165,7 @@ def joint_step_batches(
 ) -> list[JointStepBatch]:
     """One epoch over all joint steps with decisions, in random order; with memory whole group trajectories.
 
-    They are in about as many parts as the sampler makes of the steps.
+    Their number is about the sampler's number of minibatches.
     """
     count, device, shard = (
         len(minibatch_slices(sampler.steps, sampler.batch_size)),
@@ -189,7 +189,7 @@ def joint_step_batches(
 
 
 def all_joint_steps(joint_steps: JointSteps, device: torch.device) -> JointStepBatch:
-    """All joint steps as one batch, those too that only follow a group trajectory."""
+    """All joint steps as one batch, including joint steps that only follow a group trajectory."""
     lengths = np.diff(np.append(joint_steps.first, len(joint_steps)))
     return group_trajectory_batch(joint_steps, np.arange(len(lengths)), lengths, device)
 
@@ -201,7 +201,7 @@ def group_trajectory_batch(
     device: torch.device,
     shard: Shard = SINGLE_RANK,
 ) -> JointStepBatch:
-    """The first joint steps of some group trajectories, as many as ``lengths`` says."""
+    """The first joint steps of some group trajectories. lengths: their number in each."""
     part = shard.part(len(chosen))
     whole = _first_joint_steps(joint_steps, chosen, lengths, device)
     if shard.world == 1 or part.copies > 1:
@@ -220,7 +220,7 @@ def _first_joint_steps(
 
 
 def referenced_observations(observations: Sequence[Tensor], members: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Observations that these joint steps refer to, renumbered, so that nothing else is encoded."""
+    """Returns the observations of these joint steps, and their new numbers, so that no others are encoded."""
     numbers = members.flatten()
     present = numbers >= 0
     new_numbers = torch.full_like(numbers, -1)

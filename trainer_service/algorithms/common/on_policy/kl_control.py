@@ -1,7 +1,7 @@
 """Control of an update by the KL divergence of the policy from the policy before the update.
 
 The divergence has a closed form for all action distributions here. It is computed after each epoch, over the whole
-rollout, in one forward pass without gradients: so it does not depend on how gradients are computed.
+rollout, in one forward pass without gradients. So it does not depend on the computation of gradients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLERANCE = 1.5
 
 
 class _Epochs(NamedTuple):
-    """Epochs of one policy on the same steps, and the divergence after them."""
+    """Epochs of one policy on the same steps, and the final divergence."""
 
     number: int = 0
     divergence: float = 0.0
@@ -38,8 +38,8 @@ class _Epochs(NamedTuple):
 class KLControl:
     """Adapts the learning rate, and ends the epochs of an update, by the policy's KL divergence.
 
-    The rule of the learning rate is rsl_rl's (Rudin et al. 2022, arXiv:2109.11978), applied after each epoch in place
-    of each minibatch; that of epochs is Stable-Baselines3's, likewise.
+    The rule of the learning rate is rsl_rl's (Rudin et al. 2022, arXiv:2109.11978), the rule of epochs is
+    Stable-Baselines3's. Both are applied after each epoch instead of each minibatch.
     """
 
     def __init__(self, hyper: OnPolicyHyperparameters, policy: ActingNetwork) -> None:
@@ -47,26 +47,26 @@ class KLControl:
         self._policy = policy
         self._adapted = hyper.learning_rate
         self.sampler: MinibatchSampler | None = None
-        """Draws the minibatches that the policy learns from; None between updates."""
+        """Samples the policy's minibatches; None between updates."""
         self._rollout: Rollout
         self._steps: Tensor | None
         self._old: list[ActionParameters]
         self._epochs: list[_Epochs] = []
 
     def begin(self, rollout: Rollout, sampler: MinibatchSampler, steps: Tensor | None = None) -> None:
-        """Remembers the policy's action distributions before its epochs on some steps of a rollout.
+        """Stores the policy's action distributions before its epochs on some steps of a rollout.
 
-        sampler: of these steps; steps: which of the rollout they are, int64; None for all.
+        sampler: of these steps. steps: their numbers in the rollout, int64; None for all.
         """
         self._rollout, self.sampler, self._steps = rollout, sampler, steps
-        # log σ is a parameter: its values change in place.
+        # log σ is a parameter, whose values change in place.
         self._old = [
             each._replace(log_sigma=each.log_sigma.clone()) for each, _ in self._distributions(sampler)
         ]
         self._epochs.append(_Epochs())
 
     def learning_rate(self, scheduled: float) -> float:
-        """The adapted learning rate, or the scheduled one where the rate follows a schedule."""
+        """The adapted learning rate, or the scheduled one."""
         return scheduled if self._hyper.adapted_kl is None else self._adapted
 
     @property
@@ -75,7 +75,7 @@ class KLControl:
         return self._epochs[-1].ended
 
     def end_epoch(self) -> None:
-        """Measures the divergence after an epoch, and decides by it. All learner ranks decide alike."""
+        """Measures the divergence after an epoch, and applies the rules. All learner ranks get the same result."""
         divergence, target, desired = self._divergence(), self._hyper.target_kl, self._hyper.adapted_kl
         ended = target is not None and divergence > _TOLERANCE * target
         self._epochs[-1] = _Epochs(self._epochs[-1].number + 1, divergence, ended)
@@ -85,9 +85,9 @@ class KLControl:
             self._adapted = min(self._adapted * _FACTOR, MAX_ADAPTED_RATE)
 
     def finish(self, scheduled: float) -> dict[str, float]:
-        """Ends an update, and returns its metrics by tag; means where several policies learned in turn.
+        """Ends an update. Returns its metrics by tag, averaged if several policies learned in turn.
 
-        The divergence is that after the last epoch, an adapted learning rate that of the next update.
+        The divergence is measured after the last epoch. An adapted learning rate is for the next update.
         """
         epochs, self._epochs, self._old, self.sampler = self._epochs, [], [], None
         return {
@@ -101,7 +101,7 @@ class KLControl:
         return {"learning_rate": self._adapted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues with the adapted learning rate."""
+        """Restores the adapted learning rate."""
         self._adapted = float(state["learning_rate"])
 
     def _divergence(self) -> float:
@@ -113,11 +113,11 @@ class KLControl:
                 self._policy.actions.kl_divergence(old, new, allowed)
                 for old, (new, allowed) in zip(self._old, self._distributions(self.sampler), strict=True)
             ]
-        # Every rank computes all steps. The mean over ranks is one number, whatever their rounding.
+        # Every rank computes all steps. The mean over ranks is equal on all ranks, despite their rounding.
         return float(shard.add_up(torch.cat(divergences).mean() / shard.world))
 
     def _distributions(self, sampler: MinibatchSampler) -> Iterator[tuple[ActionParameters, Tensor]]:
-        """Action distributions of the policy as it is now, with allowed actions, in chunks of the steps."""
+        """Yields action distributions of the present policy, with action masks, in chunks of the steps."""
         rollout, rows = self._rollout, rows_at_once(self._policy)
         for part, sequences in parts_in_order(sampler.steps, sampler.sequences, rows):
             steps = part if self._steps is None else self._steps[part]

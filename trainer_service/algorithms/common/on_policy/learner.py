@@ -1,6 +1,6 @@
-"""The base of every learner on policy: collecting a rollout, updating reward models, saving.
+"""The base of every on-policy learner: collecting a rollout, updating reward models, saving.
 
-An algorithm says what it is made of (``parts``), and in ``update`` what is learned from a rollout.
+An algorithm defines its ``parts``, and in ``update`` the learning from a rollout.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from trainer_service.rollout.trajectories import OPTIONAL, GroupIndex, OnPolicyB
 
 
 class OnPolicyLearner(Learner):
-    """One behavior's parts, the buffer that fills up between updates, and what is saved of both."""
+    """One behavior's parts, the buffer of experience between updates, and their checkpoints."""
 
     _hyper: OnPolicyHyperparameters
 
     def __init__(self, settings: TrainerSettings, compute: Compute, parts: Parts) -> None:
-        """Raises ValueError where rollouts may be of an older policy and the algorithm does not correct for that."""
+        """Raises ValueError if rollouts may be of an older policy and the algorithm cannot correct for that."""
         self._hyper = require_settings(settings, OnPolicyHyperparameters)
         if compute.decoupled and not self._hyper.supports_stale_rollouts:
             raise ValueError(
@@ -56,18 +56,18 @@ class OnPolicyLearner(Learner):
         self.optimizers = parts.optimizers
         """Every optimizer, by its key in checkpoints."""
         self.buffer = OnPolicyBuffer()
-        """What was collected for the next update."""
+        """Trajectories for the next update."""
         self.horizon = settings.time_horizon
         self._settings = settings
         self._device = compute.device
         self._progress = compute.progress
         self._decoupled = compute.decoupled
         self._shard = compute.shard
-        # Not the stream of decisions, so that neither depends on how often the other was drawn from.
+        # A separate stream, so that minibatches and actions do not affect each other's random numbers.
         self._shuffling = random_stream(compute.seed + 2)
         self._episode_rewards = EpisodeRewards(self.rewards)
         self._kl_control: KLControl | None = None
-        """Present where the KL divergence decides about the learning rate or the epochs."""
+        """Set if the KL divergence controls the learning rate or the epochs."""
         if self._hyper.measures_kl:
             self._kl_control = KLControl(self._hyper, cast(ActingNetwork, parts.actor.network))
         self.cloning = parts.cloning
@@ -75,21 +75,21 @@ class OnPolicyLearner(Learner):
 
     @abstractmethod
     def update(self, step: int) -> Metrics:
-        """Learns from everything collected, which is then thrown away."""
+        """Makes an update from all collected experience, which is then discarded."""
 
     def prepare(self, step: int) -> None:
-        """Begins to learn, and reads demonstrations in use. Raises UserError where they are no good."""
+        """Starts learning, and reads demonstrations in use. Raises UserError if they are invalid."""
         super().prepare(step)
         reward_models.read_demonstrations(self.rewards, self.cloning, step)
 
     def record(self, trajectories: Trajectories) -> None:
-        """Adds experience for the next update, and lets the normalizer see it."""
+        """Adds experience for the next update, and updates the normalizer."""
         self.buffer.add(trajectories)
         self.actor.update_normalizer(trajectories)
         self.actor.exploration.record(trajectories)
 
     def ready(self) -> bool:
-        """Whether ``buffer_size`` agent steps are there."""
+        """Whether ``buffer_size`` agent steps are collected."""
         return len(self.buffer) >= self._hyper.buffer_size
 
     def collected(self) -> tuple[int, int]:
@@ -97,16 +97,16 @@ class OnPolicyLearner(Learner):
         return len(self.buffer), self._hyper.buffer_size
 
     def sampler(self, trajectories: Trajectories) -> MinibatchSampler:
-        """Minibatches of these trajectories: of steps, or of sequences for policies with memory."""
+        """Makes minibatches of these trajectories: of steps, or of sequences for policies with memory."""
         memory, batch_size = self._settings.network_settings.memory, self._hyper.batch_size
         if memory is None:
             return MinibatchSampler(len(trajectories), batch_size, self._device, self._shard)
         return SequenceSampler(trajectories, memory.sequence_length, batch_size, self._device, self._shard)
 
     def begin_group_update(self, step: int, actors: GroupActors, num_agents: int | None) -> GroupEpochs:
-        """The rollout of all that was collected, and the epochs that learn from it.
+        """Makes the rollout of all collected experience, and the epochs that learn from it.
 
-        num_agents: of a group; None for as many as the largest has.
+        num_agents: of a group; None for the size of the largest group.
         """
         hyper, most = self._hyper, self._settings.max_steps
         rollout = make_group_rollout(
@@ -129,9 +129,9 @@ class OnPolicyLearner(Learner):
         )
 
     def finish_update(self, rollout: Rollout, scheduled: Scheduled, step: int) -> dict[str, float]:
-        """Lets reward models learn, then the policy clone. Returns the metrics that all learners on policy have.
+        """Updates reward models, then behavioral cloning. Returns the common metrics of on-policy learners.
 
-        Reward models learn ``num_epoch`` times, from minibatches as large as the policy's.
+        Reward models learn for ``num_epoch`` epochs, with minibatches of the policy's size.
         """
         metrics = {
             "Policy/Learning Rate": scheduled.learning_rate,
@@ -159,7 +159,7 @@ class OnPolicyLearner(Learner):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Networks, normalizer, optimizers, random streams and what was collected for the next update."""
+        """Networks, normalizer, optimizers, random streams and the collected experience."""
         collected = self.buffer.peek()
         return {
             **{key: network.state_dict() for key, network in self.networks.items()},
@@ -174,14 +174,14 @@ class OnPolicyLearner(Learner):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from ``state_dict``'s result. Raises ValueError for other rewards."""
+        """Restores ``state_dict``'s result. Raises ValueError for other reward signals."""
         reward_models.require_same_signals(self.rewards, state)
         self.load_weights(state)
         reward_models.load_state_dict(self.rewards, self.cloning, state)
         for key, optimizer in self.optimizers.items():
             optimizer.rule.load_state_dict(state[key])
         restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
-        if "episode_rewards" in state:  # those of earlier versions have none
+        if "episode_rewards" in state:  # missing in states of earlier versions
             self._episode_rewards.load_state_dict(state["episode_rewards"])
         if self._kl_control is not None and "kl_control" in state:
             self._kl_control.load_state_dict(state["kl_control"])
@@ -190,9 +190,9 @@ class OnPolicyLearner(Learner):
             self.buffer.add(from_tensors(state["collected"]))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Takes networks and normalizer; reward models that the state does not know begin anew.
+        """Loads networks and normalizer. Reward models that are not in the state start anew.
 
-        Raises KeyError or RuntimeError where they do not fit.
+        Raises KeyError or RuntimeError if they do not fit.
         """
         for key, network in self.networks.items():
             network.load_state_dict(state[key])
@@ -201,7 +201,7 @@ class OnPolicyLearner(Learner):
 
 
 def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
-    """Trajectories for a checkpoint: every field under its name, one tensor, or a list of one per sensor."""
+    """Converts trajectories for a checkpoint: every field by name, one tensor, or a list of one per sensor."""
     packed: dict[str, Any] = {}
     for field in fields(Trajectories):
         value = getattr(trajectories, field.name)
@@ -219,7 +219,7 @@ def to_tensors(trajectories: Trajectories) -> dict[str, Any]:
 
 
 def from_tensors(packed: Mapping[str, Any]) -> Trajectories:
-    """The trajectories that ``to_tensors`` packed. Raises KeyError where a field is missing."""
+    """Restores the trajectories of ``to_tensors``. Raises KeyError if a field is missing."""
     unpacked: dict[str, Any] = {}
     for field in fields(Trajectories):
         if field.name in OPTIONAL and field.name not in packed:

@@ -15,10 +15,10 @@ from trainer_service.rollout.trajectories import StepRanges, Trajectories, split
 
 
 def minibatch_slices(rows: int, batch_size: int) -> list[slice]:
-    """Slices of ``batch_size`` that cover all rows; what is left over is a minibatch of its own from half of that on.
+    """Slices of ``batch_size`` that cover all rows. A remainder of at least half that size is a separate minibatch.
 
-    Less is added to the last minibatch. Adam makes its step as long whatever the gradient's size, so one or two rows
-    would move all weights as far as a full minibatch does, by what is mostly noise.
+    A smaller remainder is added to the last minibatch. Adam's steps do not depend on the gradient's size. So a noisy
+    gradient of one or two rows would move all weights as far as a full minibatch.
     """
     starts = list(range(0, rows, batch_size))
     if len(starts) > 1 and 2 * (rows - starts[-1]) < batch_size:
@@ -36,14 +36,14 @@ class MinibatchSampler:
     """The final observations as sequences of one step; None without memory."""
 
     def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = SINGLE_RANK) -> None:
-        """device: where the steps are; shard: the part of each minibatch that is drawn."""
+        """device: of the steps. shard: this rank's part of each minibatch."""
         self.steps = steps
         self.batch_size = batch_size
         self.device = device
         self.shard = shard
 
     def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
-        """One epoch: all steps in random order, and which of these are each minibatch: ``batch_size`` at a time."""
+        """One epoch: all steps in random order, and the minibatches of ``batch_size`` steps in this order."""
         order = torch.randperm(self.steps, generator=generator).to(self.device)
         minibatches = []
         for whole in minibatch_slices(self.steps, self.batch_size):
@@ -55,9 +55,9 @@ class MinibatchSampler:
 
 
 class SequenceSampler(MinibatchSampler):
-    """Random minibatches of whole sequences, each of which starts from what its agent remembered there.
+    """Random minibatches of whole sequences. Each starts with the agent's memory at its first step.
 
-    What was remembered is the work of the policy that acted, and stays so in later epochs.
+    These memories were computed by the acting policy, and stay the same in later epochs.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SequenceSampler(MinibatchSampler):
         device: torch.device,
         shard: Shard = SINGLE_RANK,
     ) -> None:
-        """A minibatch is as many sequences as fill ``batch_size`` if none is short, at least one."""
+        """A minibatch has as many sequences as fill ``batch_size`` at full length, at least one."""
         super().__init__(len(trajectories), batch_size, device, shard)
         self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
         self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
@@ -78,7 +78,7 @@ class SequenceSampler(MinibatchSampler):
         self.final_sequences = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
 
     def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
-        """One epoch: sequences in random order, their steps in the order of time; of these only those of this rank."""
+        """One epoch: sequences in random order, each in time order; only this rank's sequences."""
         order = torch.randperm(len(self._ranges), generator=generator)
         ranges = self._ranges.select(order.numpy())
         minibatches, steps = [], []

@@ -1,4 +1,4 @@
-"""What learners on policy are made of, built in the order in which random weights are drawn."""
+"""The parts of on-policy learners, built in the order of their random initialization."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Critic = TypeVar("Critic", bound=nn.Module)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Parts:
-    """What every learner on policy has, whatever its update is."""
+    """The parts of every on-policy learner, for any update."""
 
     actor: Actor
 
@@ -51,7 +51,7 @@ class Parts:
     """The reward sources, in the order of the value heads."""
 
     reward_sensors: Sequence[int] = ()
-    """Numbers of the sensors that reward sources look at, where agents come in groups."""
+    """Numbers of the sensors that reward sources use, for groups."""
 
     networks: Mapping[str, nn.Module]
     """Every network, by its key in checkpoints."""
@@ -60,15 +60,15 @@ class Parts:
     """Every optimizer, by its key in checkpoints."""
 
     cloning: BehavioralCloning | None = None
-    """Learning from demonstrations beside rewards."""
+    """The behavioral cloning; None without it."""
 
 
 def agent_parts(
     spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, make_policy: Callable[[], ActorCritic]
 ) -> tuple[ActorCritic, Parts]:
-    """The parts of a learner whose agents learn alone: one network that decides and has the value heads.
+    """Makes the parts of a learner for single agents: one network with action and value heads.
 
-    Returns that network, and the parts.
+    Returns this network and the parts.
     """
     with seeded(compute.seed):
         policy = _started(make_policy(), settings, compute.device)
@@ -97,9 +97,9 @@ def group_parts(
     make_critic: Callable[[int], Critic],
     exploration: Exploration | None = None,
 ) -> tuple[GroupActors, Critic, Parts]:
-    """The parts of a learner of groups: actors that decide alone, and a critic that sees the group.
+    """Makes the parts of a group learner: decentralized actors, and a critic of the whole group.
 
-    make_critic: of a number of reward signals. Returns actors, critic and the parts.
+    make_critic: makes the critic for a number of reward signals. Returns actors, critic and the parts.
     """
     hyper = require_settings(settings, GroupOnPolicySettings)
     own_sensors = sensors_except(spec, {SensorRole.AGENT_ID, SensorRole.GLOBAL_STATE})
@@ -121,9 +121,9 @@ def group_parts(
         normalize=settings.network_settings.normalize,
         has_sensor=sensors_of_agents(spec),
     ).to(compute.device)
-    # ε as MAPPO's authors have it.
+    # ε of MAPPO's authors.
     optimizers = [_optimizer(network, settings, compute, epsilon=1e-5) for network in (actors, critic)]
-    # An actor for all with ids learns for each of them, and actors of one each learn alike.
+    # A shared actor with ids learns for each id, and separate actors learn from the same demonstrations.
     shown = hyper.num_agents if hyper.agent_ids and hyper.sharing != "none" else 0
     parts = Parts(
         actor=_actor(actors, normalizer, optimizers[0], compute, exploration),
@@ -150,7 +150,7 @@ def group_parts(
 
 
 def _started(policy: Policy, settings: TrainerSettings, device: torch.device) -> Policy:
-    """The policy on its device, with the first deviations that the settings ask for."""
+    """Returns the policy on its device, with the initial deviations of the settings."""
     policy = policy.to(device)
     log_std = require_settings(settings, OnPolicyHyperparameters).log_std_init
     if log_std is not None:
@@ -171,6 +171,6 @@ def _actor(
     compute: Compute,
     exploration: Exploration | None = None,
 ) -> Actor:
-    # It draws from a stream of its own: shuffling does not depend on how often it decided.
+    # It has a separate random stream, so that minibatches do not depend on the number of decisions.
     stream, parameters = random_stream(compute.seed + 1), optimizer.parameters
     return Actor(policy, normalizer, stream, compute.device, exploration=exploration, parameters=parameters)

@@ -1,4 +1,4 @@
-"""The rollout that one update on policy learns from: S steps of P trajectories."""
+"""The rollout for one on-policy update: S steps of P trajectories."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from unity_bridge.arrays import AnyFloats
 from unity_bridge.steps import join_observations
 
 ActingNetwork = ActorCritic | GroupActors
-"""A network that decides, of an agent alone or of a group's agents."""
+"""A policy network, of single agents or of a group's agents."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rollout:
-    """What an update learns from, on its device: tensors that stay as they are over all its epochs."""
+    """The data of an update, as tensors on its device that stay constant over all epochs."""
 
     trajectories: Trajectories
 
     experience: Experience
-    """The same steps as reward models see them."""
+    """The same steps for reward models."""
 
     rewards: Sequence[NDArray[np.float32]]
     """Rewards of each source, its strength included. Shapes [S]."""
@@ -60,16 +60,16 @@ class Rollout:
     sampler: MinibatchSampler
 
     weights: Tensor | None = None
-    """Importance weights of the steps, [S], where an older policy may have acted."""
+    """Importance weights of the steps, [S], if an older policy may have acted."""
 
     def weighted(self, advantages: Tensor) -> Tensor:
-        """Advantages times importance weights, where there are any. All [S]."""
+        """Multiplies advantages by importance weights, if there are any. All [S]."""
         return advantages if self.weights is None else self.weights * advantages
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GroupRollout(Rollout):
-    """A rollout of groups: the same steps once more as joint steps."""
+    """A rollout of groups: the same steps, also as joint steps."""
 
     joint_steps: JointSteps
 
@@ -77,10 +77,10 @@ class GroupRollout(Rollout):
     """``JointSteps.members``. int64 [F, n]"""
 
     joint_observations: Sequence[Tensor]
-    """Normalized: of all steps, then of all trajectories' ends; one per sensor. Shapes [S + P, …]."""
+    """Normalized, of all steps, then of all trajectories' ends, one per sensor. Shapes [S + P, …]."""
 
     group_rewards: Sequence[NDArray[np.float32]]
-    """The part of ``rewards`` that every member of the group got, and that the group got once. Shapes [S]."""
+    """The group rewards in ``rewards``, which every member received. Shapes [S]."""
 
 
 def make_rollout(
@@ -89,7 +89,7 @@ def make_rollout(
     normalizer: ObservationNormalizer,
     make_sampler: Callable[[Trajectories], MinibatchSampler],
 ) -> Rollout:
-    """The rollout of agents that learn alone. Reward sources take the trajectories in."""
+    """Makes the rollout of single agents. Updates the reward sources with the trajectories."""
     columns = _columns(trajectories, trajectories, sources, make_sampler(trajectories))
     device = columns["sampler"].device
     seen, final = (
@@ -108,10 +108,10 @@ def make_group_rollout(
     reward_sensors: Sequence[int],
     num_agents: int | None,
 ) -> GroupRollout:
-    """The rollout of agents that come in groups.
+    """Makes the rollout of groups.
 
-    reward_sensors: numbers of the sensors that reward sources look at; num_agents: of a group; None for those of the
-    largest that came.
+    reward_sensors: numbers of the sensors that reward sources use. num_agents: of a group; None for the size of the
+    largest group.
     """
     steps, group_index = len(trajectories), trajectories.group_index
     if num_agents is None:
@@ -148,7 +148,7 @@ def _columns(
     sources: Sequence[RewardSource],
     sampler: MinibatchSampler,
 ) -> dict[str, Any]:
-    """What a rollout has beside observations. shown: the trajectories with the sensors that reward sources see."""
+    """Columns of a rollout besides observations. shown: the trajectories with the reward sources' sensors."""
     device = sampler.device
     experience = Experience(shown, device, clip_actions)
     return {
@@ -167,13 +167,13 @@ AnyRollout = TypeVar("AnyRollout", bound=Rollout)
 
 
 def decouple(rollout: AnyRollout, policy: ActingNetwork) -> AnyRollout:
-    """The rollout with the present policy as its old one, and weights for what an older one did in it.
+    """Returns the rollout with the present policy as its old policy, and importance weights of the acting policy.
 
     The present policy is π_prox of the decoupled objective (``ops.losses.importance_weights``): one forward pass over
-    the whole rollout, without gradients. In a group a weight is of the agent's own action, as the surrogate's ratio is:
-    the others of its group are part of its environment. The product over the group would be exact for HAPPO, but
-    truncated it learns less from old rollouts (two agents, eight updates late: 89 % instead of 98 % right choices in
-    test_stale_rollouts.py).
+    the whole rollout, without gradients. In a group, a weight is of the agent's own action, like the surrogate's ratio,
+    since the other agents are part of its environment. For HAPPO the product over the group would be exact, but with
+    truncation it learns less from old rollouts: 89 % instead of 98 % right choices in test_stale_rollouts.py, with two
+    agents and rollouts eight updates old.
     """
     steps, sequences = len(rollout.trajectories), rollout.sampler.sequences
     with torch.no_grad():
@@ -190,7 +190,7 @@ def decouple(rollout: AnyRollout, policy: ActingNetwork) -> AnyRollout:
 def log_prob_and_entropy(
     policy: ActingNetwork, rollout: Rollout, steps: slice | Tensor, sequences: Sequences | None
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of what was done at these steps by the policy as it is now, [B], and its mean entropy."""
+    """Returns log-probabilities of taken actions at these steps under the present policy, [B], and mean entropy."""
     parameters = policy.policy([sensor[steps] for sensor in rollout.observations], sequences)
     allowed = rollout.allowed_actions[steps]
     log_prob = policy.actions.log_prob(
@@ -202,7 +202,7 @@ def log_prob_and_entropy(
 def parts_in_order(
     steps: int, sequences: Sequences | None, rows: int
 ) -> Iterator[tuple[slice, Sequences | None]]:
-    """All steps in the order of time, about ``rows`` at once; with memory whole sequences, at least one."""
+    """Yields all steps in time order, about ``rows`` at once; with memory, whole sequences, at least one."""
     if sequences is None:
         yield from ((part, None) for part in in_chunks(steps, rows))
         return
@@ -214,7 +214,7 @@ def parts_in_order(
 
 
 def weight_metrics(weights: Tensor) -> dict[str, float]:
-    """Mean importance weight, and the share of those that were truncated, by tag. weights: [S]."""
+    """Returns the mean importance weight, and the share of truncated weights, by tag. weights: [S]."""
     return {
         "Policy/Importance Weight": float(weights.mean()),
         "Policy/Clipped Weights": float((weights == MAX_WEIGHT).float().mean()),
@@ -231,7 +231,7 @@ def agent_advantages(
 ) -> AnyFloats:
     """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438). Shape [S, signals].
 
-    values: of every step, [S, signals]; next_values: after each trajectory, 0 where all was over, [P, signals].
+    values: of every step, [S, signals]. next_values: after each trajectory, 0 after the end, [P, signals].
     """
     advantages = np.empty_like(values)
     for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
@@ -247,16 +247,16 @@ def agent_advantages(
 
 
 class EpisodeRewards:
-    """Sums of what each reward source paid an agent in its episode, in however many rollouts that lies."""
+    """Sums of each reward source's rewards over an agent's episode, across rollouts."""
 
     def __init__(self, sources: Sequence[RewardSource]) -> None:
         self._names = [source.name for source in sources]
         self._sums = EpisodeValues(len(sources))
 
     def metrics(self, trajectories: Trajectories, rewards: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """Adds a rollout, and returns each source's mean sum over the episodes that ended in it, by ML-Agents' tag.
+        """Adds a rollout. Returns each source's mean sum over the episodes that ended in it, by ML-Agents' tag.
 
-        Nothing where none ended. rewards: of each source, its strength included, at every step. Shapes [S].
+        Empty if no episode ended. rewards: of each source at every step, including its strength. Shapes [S].
         """
         runs = EpisodeRuns.of(trajectories)
         starts = np.cumsum(runs.lengths) - runs.lengths
@@ -272,9 +272,9 @@ class EpisodeRewards:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The sums of episodes that go on."""
+        """The sums of unfinished episodes."""
         return self._sums.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there."""
+        """Restores the state."""
         self._sums.load_state_dict(state)

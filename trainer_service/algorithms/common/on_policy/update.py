@@ -1,6 +1,6 @@
-"""Epochs of gradient steps of actors that decide alone, and of a critic of their group.
+"""Epochs of gradient steps of decentralized actors, and of a critic of their group.
 
-An epoch is a loop over minibatches: what is learned from one of them is the algorithm's, handed over as a loss.
+An epoch is a loop over minibatches. The algorithm passes the loss of a minibatch as a function.
 """
 
 from __future__ import annotations
@@ -25,48 +25,48 @@ from trainer_service.ops.losses import clipped_surrogate_loss
 _T = TypeVar("_T")
 
 Evaluation = Callable[[GroupRollout, Tensor, Sequences | None], tuple[Tensor, Tensor]]
-"""Log-probabilities of what was done at some steps by the policy as it is now, [B], and its mean entropy."""
+"""Returns log-probabilities of taken actions at some steps under the present policy, [B], and its mean entropy."""
 
 ActorLoss = Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]]
-"""Of a minibatch's steps, int64 [B], and how they follow each other: its loss, and without gradients a report: policy
+"""Returns the loss of a minibatch's steps, int64 [B], and their order in time; and a report without gradients: policy
 loss, entropy, fraction of clipped ratios and approximate KL divergence, [4]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupEpochs:
-    """The epochs of one update, and the means of what their gradient steps report."""
+    """The epochs of one update, with means of the statistics of their gradient steps."""
 
     rollout: GroupRollout
     scheduled: Scheduled
     critic_learning_rate: float
 
     optimizers: Mapping[str, FlatOptimizer]
-    """Of actors and critic, as ``group_parts`` makes them."""
+    """Optimizers of actors and critic, from ``group_parts``."""
 
     max_grad_norm: float | None
 
     generator: torch.Generator
-    """Minibatches are drawn from it."""
+    """Random stream of the minibatches."""
 
     progress: Callable[[int, int], None]
-    """As ``Compute`` has it."""
+    """As in ``Compute``."""
 
     kl_control: KLControl | None = None
-    """Of the actors' learning rate and epochs, where these depend on the KL divergence. The critic's do not."""
+    """Control of the actors' learning rate and epochs by the KL divergence. The critic's are not controlled."""
 
     reports: list[Tensor] = field(default_factory=list)
-    """Of each gradient step of the actors."""
+    """Reports of the actors' gradient steps."""
 
     losses: list[Tensor] = field(default_factory=list)
-    """Of each gradient step of the critic."""
+    """Losses of the critic's gradient steps."""
 
     def actors(
         self, loss: ActorLoss, epoch: int, of: int, sampler: MinibatchSampler, rows: Tensor | None = None
     ) -> None:
-        """One gradient step of the actors for each minibatch, in an epoch of so many.
+        """Makes one gradient step of the actors for each minibatch, in epoch ``epoch`` of ``of``.
 
-        rows: which steps of the rollout the sampler's are; None where they are all. Nothing where their KL divergence
-        has ended the epochs.
+        rows: numbers of the sampler's steps in the rollout; None for all. Does nothing after the KL divergence ended
+        the epochs.
         """
         control, rate = self.kl_control, self.scheduled.learning_rate
         if control is not None:
@@ -85,9 +85,9 @@ class GroupEpochs:
             control.end_epoch()
 
     def critic(self, loss: Callable[[JointStepBatch], Tensor], epoch: int, of: int) -> None:
-        """One gradient step of the critic for each minibatch of joint steps.
+        """Makes one gradient step of the critic for each minibatch of joint steps.
 
-        loss: of several learner ranks, this one's addend of it.
+        loss: with several learner ranks, returns this rank's addend.
         """
         rollout, rate = self.rollout, self.critic_learning_rate
         batches = joint_step_batches(rollout.joint_steps, rollout.sampler, self.generator)
@@ -99,7 +99,7 @@ class GroupEpochs:
     def one_after_the_other(
         self, loss: ActorLoss, value_loss: Callable[[JointStepBatch], Tensor], num_epoch: int
     ) -> None:
-        """All epochs of the actors, then as many of the critic."""
+        """Makes all epochs of the actors, then as many of the critic."""
         for epoch in range(num_epoch):
             self.actors(loss, epoch, 2 * num_epoch, self.rollout.sampler)
         for epoch in range(num_epoch, 2 * num_epoch):
@@ -131,9 +131,9 @@ def surrogate(
     clip_epsilon: float | None,
     beta: float,
 ) -> ActorLoss:
-    """The loss −L − β H of actors without a critic: L^CLIP of PPO, or the plain policy gradient's E[A ln π].
+    """Makes the loss −L − β H of actors without a critic: L^CLIP of PPO, or the policy gradient's E[A ln π].
 
-    advantages: of every step, [S]; clip_epsilon: how far from 1 a ratio may move; None for the plain gradient.
+    advantages: of every step, [S]. clip_epsilon: clip range of ratios; None for the plain policy gradient.
     """
 
     def loss(steps: Tensor, sequences: Sequences | None) -> tuple[Tensor, Tensor]:
