@@ -50,6 +50,16 @@ def test_docstrings_of_functions_classes_and_attributes_are_listed() -> None:
     assert found == [(1, FIRST_LINE), (5, SENTENCE)]
 
 
+def test_a_drawing_in_a_docstring_is_not_prose() -> None:
+    drawing = f'"""The parts.\n\n        {LONG}\n        {LONG}\n    """'
+    assert list(findings_in_module(MODULE, f"class Parts:\n    {drawing}\n")) == []
+
+
+def test_the_entries_of_arguments_in_a_docstring_are_prose() -> None:
+    source = f'def f(x):\n    """Acts.\n\n    Args:\n        x: {LONG}\n    """\n'
+    assert [finding.kind for finding in findings_in_module(MODULE, source)] == [SENTENCE]
+
+
 @pytest.mark.parametrize(
     "sentence",
     [
