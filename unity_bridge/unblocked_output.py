@@ -50,7 +50,7 @@ class OutputQueue(io.RawIOBase):
         self._capacity = capacity
         self._waiting: deque[bytes] = deque()
         self._size = 0
-        """Bytes that wait, those that the thread is writing included."""
+        """Waiting bytes, including the bytes that the thread is writing."""
         self._dropped_lines = 0
         self._dropping_since_s: float | None = None
         self._progress_s = 0.0

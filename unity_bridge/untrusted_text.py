@@ -16,7 +16,7 @@ LONGEST_LINE = 2000
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
 
 _REORDERING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Line separators, and marks that turn the direction of what follows."""
+"""Line separators, and marks that change the direction of the text after them."""
 
 _SURROGATES = range(0xD800, 0xE000)
 """Halves of characters: how Python reads bytes of a name that are no text. No file and no terminal takes them."""

@@ -114,7 +114,7 @@ class StepDecoder:
 
     @property
     def counts_unusable(self) -> bool:
-        """Whether values were replaced lately, so that those which follow must be counted."""
+        """Whether values were replaced recently, so that the values of the next messages must be counted."""
         return self._unusable.is_counting
 
     def decode(self, rows: Sequence[Row]) -> StepBatch:
@@ -173,7 +173,7 @@ class StepDecoder:
         return columns.with_arrays(self._shaped(columns))
 
     def _read(self, rows: Sequence[Row]) -> Columns[SensorColumn]:
-        """Reads the rows into columns, those that share a layout at once, the rest one by one."""
+        """Reads the rows into columns: rows with a common layout at once, all other rows one by one."""
         lengths = list(map(len, rows))
         different = set(lengths)
         if different and min(different) < self._fewest_bytes:
@@ -247,7 +247,7 @@ class StepDecoder:
         layout: RowLayout,
         indices: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """Reads the rows that have the layout, piece by piece; returns the indices of those that have not."""
+        """Reads the rows that have the layout, chunk by chunk. Returns the indices of the other rows."""
         most = max(1, PIECE_BYTES // layout.size)
         if len(indices) <= most:
             return self._read_piece(columns, rows, layout, indices)

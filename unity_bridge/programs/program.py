@@ -51,12 +51,12 @@ class Program(ChildProcess):
         """Starts the process.
 
         Args:
-            command: what to start.
+            command: the program and its arguments.
             worker: the simulator's number; names its log.
-            port: where it shall connect.
-            log_folder: an existing folder for what it prints.
+            port: the port to connect to.
+            log_folder: an existing folder for the log of its output.
             on_exit: called once, in another thread, when the process is gone.
-            keep_log: append to what a predecessor printed.
+            keep_log: append to the log of a predecessor.
 
         Raises:
             LaunchError: the system refuses to start it.

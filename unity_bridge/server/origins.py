@@ -22,10 +22,10 @@ class Failure:
     was_killed: bool = False
 
     log_tail: str = ""
-    """The end of what the program printed."""
+    """The last lines of the program's output."""
 
     news: str = ""
-    """What follows; empty where nothing does."""
+    """Text about the restart; empty if the simulator is not started again."""
 
 
 class Origin(ABC):

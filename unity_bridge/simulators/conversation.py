@@ -209,7 +209,7 @@ def read_actions(
 
 
 def _for_all(given: Actions, asked: Steps, behaviors: Mapping[str, BehaviorSpec]) -> Actions:
-    """The actions for every behavior that asked; zeros for those that the trainer left out."""
+    """Returns the actions for every behavior that asked, zeros for behaviors that the trainer left out."""
     return {
         behavior: given[behavior]
         if behavior in given

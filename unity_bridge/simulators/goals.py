@@ -148,7 +148,7 @@ def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
 
 
 def _steps(env: gymnasium.Env[Any, Any]) -> tuple[NDArray[Any], NDArray[Any], Floats]:
-    """Goals that were achieved by a few random steps, those that were desired, and what the steps paid."""
+    """Returns the achieved goals, the desired goals and the rewards of a few random steps."""
     env.action_space.seed(0)
     seed, has_ended = 0, True
     achieved, desired, paid = [], [], []

@@ -132,7 +132,7 @@ class AgentListEnvironment:
             self._env.seed(seed)
 
     def _step(self, actions: list[Any]) -> list[AgentStep]:
-        """Acts for all agents, those that are done included. Raises TypeError for an unknown form of outcome."""
+        """Acts for all agents, done ones included. Raises TypeError for an unknown form of outcome."""
         returned = self._env.step(actions)
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
             raise TypeError(

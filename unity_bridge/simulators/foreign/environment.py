@@ -71,7 +71,7 @@ def copied(value: Any) -> Any:
 
 
 def as_number(value: Any) -> float:
-    """A number, which may come as an array of one. Raises TypeError or ValueError for what is none."""
+    """Converts a number or an array of one number. Raises TypeError or ValueError for any other value."""
     return float(value.item() if isinstance(value, np.ndarray) else value)
 
 
@@ -108,16 +108,16 @@ class Environment(Protocol):
         """
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        """Acts for all agents that were to act. Returns the steps of those that ended, and of those to act now.
+        """Acts for all waiting agents. Returns the steps of agents that ended, and of agents to act now.
 
-        What the environment raises passes through; the scene, which calls it, names the environment.
+        Errors of the environment pass through; the calling scene adds the environment's name.
 
         Raises:
-            SceneError: it does not say what became of an agent.
+            SceneError: the environment does not report the outcome of an agent.
         """
 
     def seen(self) -> Mapping[Agent, Any]:
-        """The last observation of each agent that is there, and of those that left in the last step. Copied."""
+        """Returns a copy of the last observation of each present agent, and of each that left in the last step."""
 
     def state(self) -> Any:
         """The state of the whole environment, copied. Raises NotImplementedError where it has none."""

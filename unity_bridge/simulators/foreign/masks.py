@@ -123,7 +123,7 @@ def _is_binary(space: Any, size: int) -> bool:
 
 
 class MaskReader:
-    """Reads the masks of a behavior's agents, from their observations or from what came beside these."""
+    """Reads the action masks of a behavior's agents, from their observations or from their infos."""
 
     def __init__(self, behavior: str, actuator: Actuator, member: str | None, code: ForeignCode) -> None:
         """member: the member of observations that is the mask; None where masks come beside observations."""

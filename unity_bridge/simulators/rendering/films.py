@@ -36,7 +36,7 @@ class Film(Protocol):
         """Completes the file. Raises OSError."""
 
     def abandon(self) -> None:
-        """Lets go of the file, whatever is in it; nothing to do after ``finish``."""
+        """Closes the file, complete or not. Does nothing after ``finish``."""
 
 
 class Gif:

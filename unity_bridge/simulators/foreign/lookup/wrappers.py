@@ -137,7 +137,7 @@ def _arguments(where: str, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _value(node: ast.expr) -> Any:
-    """A value as written. Lists are tuples, as wrappers want shapes. Raises ValueError for what is none."""
+    """Evaluates a literal. Lists become tuples, because wrappers expect shapes. Raises ValueError for other code."""
     if isinstance(node, ast.Name):
         return _CONSTANTS.get(node.id.lower(), node.id)
     if isinstance(node, (ast.List, ast.Tuple)):
