@@ -200,7 +200,7 @@ class CallbackList:
     """The callbacks of a run, called in their order. After the first that fails none is called any more."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Raises UserError for what is no callback, or has a method that looks like one that runs call, and is none."""
+        """Raises UserError for an object that is no callback, and for a misspelled callback method."""
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise UserError(

@@ -1,4 +1,4 @@
-"""What a run's folder tells of it: its curves, its configuration and how far it came."""
+"""The record of a run, read from its folder: curves, configuration and progress."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
 
 
 def _matches(text: str, results_dir: Path) -> list[str]:
-    """What fits a pattern: shells of Windows leave that to programs. The text itself where nothing does."""
+    """Expands a pattern, because shells of Windows leave that to programs. Returns the text itself without a match."""
     if not glob.has_magic(text):
         return _runs_with_seeds(text, results_dir) or [text]
     patterns = (str(results_dir / text), text)

@@ -1,4 +1,4 @@
-"""The flags of every command, with hints at the nearest one for those that are unknown."""
+"""The flags of every command, with a hint at the nearest flag for an unknown one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNS = "the folder of all runs (default results)"
 _DEVICE = "cpu, cuda, cuda:0 … (default cpu)"
 
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
-"""What argparse says of a value that is no number."""
+"""Argparse's message about a value that is no number."""
 
 _REMOVED = {
     "--cpu": ("in ML-Agents 0.24", "write --torch-device cpu instead"),
@@ -56,8 +56,7 @@ def removed_flag(unknown: Sequence[str]) -> str:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
 
-    Flags of ``learn`` that are absent are absent in what it returns, so that only those that were given win
-    over a file.
+    Absent flags of ``learn`` are absent in the parsed arguments, so that only given flags override a file.
     """
     parser = _Parser(
         prog="mlagents-style",

@@ -37,7 +37,7 @@ class Match:
         return any(games.interrupted < len(games.results) for games in self.sides.values())
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of what ``--json`` prints."""
+        """Returns an entry of the output of ``--json``."""
         return {
             "player": self.player.name.text,
             "step": self.player.step,
