@@ -223,9 +223,10 @@ class TorchSettings(Section):
     device: Annotated[
         Text | None, BeforeValidator(_unless_auto), Argument("DEVICE", flag="--torch-device")
     ] = None
-    """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides by the work of each behavior: a GPU, if there is one,
-    for pictures and where ``batch_size`` times the weights of the policy is 2^27 or more (256 rows of two layers of
-    1,024 units, or of an LSTM of 512), else the CPU. Learner ranks take a GPU each if there is one."""
+    """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides for each behavior. A GPU, if there is one, computes
+    behaviors with pictures, and policies for which ``batch_size`` times the number of weights is 2^27 or more. That is
+    256 rows of two layers of 1,024 units, or of an LSTM of 512. The CPU computes the others. Learner ranks take a GPU
+    each if there is one."""
 
     precision: Precision = "float32"
     """``bfloat16`` encodes pictures with half the bits, in updates and in acting: faster where the processor has

@@ -33,10 +33,10 @@ class Remark(NamedTuple):
     """Path of the key below the section that says so."""
 
     text: str
-    """What is expected, or the effect of the key, if any, and the reason."""
+    """The expected value, or the effect of the key, if any, and the reason."""
 
     def below(self, *above: str) -> Remark:
-        """The remark as a section says it that has this one at some keys."""
+        """Returns the remark for a section that has this section at the keys ``above``."""
         return Remark((*above, *self.location), self.text)
 
 
@@ -54,7 +54,7 @@ OF_STABLE_BASELINES = {
     "net_arch": "network_settings.hidden_units and num_layers",
     "activation_fn": "network_settings.activation",
 }
-"""What its users write, and the key or argument for it."""
+"""Arguments of Stable-Baselines3, and the key or argument here for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,9 @@ def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "
 
 
 def name_in(group: PluginGroup, built_in: Sequence[str]) -> Callable[[Any], str]:
-    """A validator of names: those of ``built_in``, and those that plugins of the group offer.
+    """Returns a validator of names, which accepts the names in ``built_in`` and the plugins of the group.
 
-    A plugin's is known by its distribution's metadata: nothing is imported.
+    It reads the names of plugins from the metadata of their distributions and imports nothing.
     """
 
     def require(value: Any) -> str:
@@ -228,7 +228,7 @@ def nested_errors(error: ValidationError, under: Location = ()) -> list[InitErro
 
 
 def root_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Returns the mistakes inside ``error``, without those that merely follow from another one."""
+    """Returns the mistakes inside ``error``, without the ones that merely follow from another one."""
     return [
         details
         for details in error.errors(include_url=False)

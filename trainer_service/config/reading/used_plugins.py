@@ -1,4 +1,4 @@
-"""The plugins that a configuration names, with the distributions that they are of; and those that are missing."""
+"""The plugins that a configuration names, with their distributions; and the missing plugins."""
 
 from __future__ import annotations
 
