@@ -1,4 +1,4 @@
-"""What a node of a Ray cluster tells about itself. It is sent there as code, for this package may be missing there."""
+"""A node's report about itself in a Ray cluster. Sent to the node as code, because it may lack this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of what other distributions offer: each plugin is loaded, as a run that names it would."""
+"""Checks of plugins: each is loaded, as in a run that names it."""
 
 from __future__ import annotations
 

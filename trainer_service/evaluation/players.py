@@ -32,7 +32,7 @@ class Player:
     """By behavior name; empty for ``random`` and ``expert``."""
 
     seed: int = 0
-    """Of what is drawn at random."""
+    """The seed of random actions."""
 
     own_actors: PolicyActors | None = None
     """Actors of a player that is no policy, such as a person."""

@@ -161,7 +161,7 @@ class Population:
     """
 
     def __init__(self, folder: Path, plan: Plan, generations: list[Generation] | None = None) -> None:
-        """generations: those that a population has trained; None for a new one."""
+        """generations: the trained generations of a population; None for a new population."""
         self.folder = folder
         self.plan = plan
         self.generations = generations or [first_generation(plan.parameters, plan.members, plan.seed)]
@@ -408,7 +408,7 @@ def segment_score(objective: Objective, run: RunRecord, *, after: int) -> float 
 
 
 def _settings_of(options: RunOptions) -> list[TrainerSettings]:
-    """Settings of all behaviors, and those that unlisted ones get."""
+    """Returns the settings of all listed behaviors, and the default settings of unlisted ones."""
     defaults = [] if options.default_settings is None else [options.default_settings]
     return [*options.behaviors.values(), *defaults]
 

@@ -278,7 +278,7 @@ class _Sweep:
         return TrialRuns(self.files, trial, tuple(range(first, first + self.settings.seeds)))
 
     def _look(self) -> None:
-        """Reports new values of trials, and prunes those that are worse than others."""
+        """Reports new values of trials, and prunes the worse trials."""
         for name, trial in self._running.items():
             run = trial.watch.news()
             if run is None or trial.pruned:

@@ -96,11 +96,11 @@ class DemonstrationStore:
         return self._content
 
     def replace(self, content: Demonstrations) -> None:
-        """Holds other steps from now on, such as a part of those that were read."""
+        """Replaces the steps, for example by a part of them."""
         self._content = content
 
     def share(self, other: DemonstrationStore) -> bool:
-        """Takes what the other has read, if that is what this one would read. Returns whether it is."""
+        """Takes over the steps of another store of the same files and behavior. Returns whether it is such a store."""
         if (self._path, self._spec) != (other._path, other._spec):
             return False
         self._content = other.read()

@@ -101,7 +101,7 @@ def largest_difference(
 ) -> str | None:
     """Describes the output with the largest error, as ``model_mismatch`` does; None within the tolerance.
 
-    repeated: the policy's outputs in a second run; those that differ are sampled, and not compared.
+    repeated: the policy's outputs in a second run. Outputs that differ are sampled, and not compared.
     """
     worst, where = 0.0, ""
     for name, wanted in expected.items():
