@@ -40,7 +40,7 @@ _SMALLEST, _LARGEST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.
 """The range in which a float32 has all of its digits."""
 
 _NO_JSON = "expected one JSON object"
-"""What is wrong with a line that is torn, or no JSON at all."""
+"""The error message about a line that is torn or no JSON."""
 
 _logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _COLUMNS = 120
-"""Width of what is drawn, in characters; a narrow page scrolls."""
+"""Width of the output in characters; a narrow page scrolls."""
 _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
 
 

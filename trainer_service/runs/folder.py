@@ -127,9 +127,9 @@ class RunFolder(RunLayout):
                 raise SaveError(path, error) from error
 
     def set_aside(self, paths: Iterable[Path]) -> Path:
-        """Moves files of the run into a folder where nothing reads, overwrites or prunes them. Returns it.
+        """Moves files of the run into a folder where nothing reads, overwrites or prunes them. Returns that folder.
 
-        A copy of what the run has said so far goes with them. Raises SaveError.
+        The folder also gets a copy of the metrics and evaluations so far. Raises SaveError.
         """
         self._require_writable()
         aside = self.next_set_aside()
@@ -145,7 +145,7 @@ class RunFolder(RunLayout):
         return aside
 
     def close(self) -> None:
-        """Lets others write."""
+        """Releases the lock, so that other processes can write."""
         if self._lock is not None:
             self._lock.release()
 

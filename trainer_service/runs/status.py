@@ -59,7 +59,7 @@ class BehaviorStatus:
     """The saved policies of one behavior."""
 
     checkpoints: tuple[CheckpointRecord, ...] = ()
-    """Oldest first; those that still exist."""
+    """The existing checkpoints, oldest first."""
 
     final_checkpoint: CheckpointRecord | None = None
     elo: float | None = None

@@ -1,8 +1,7 @@
-"""The rules: which settings suit which features of an environment.
+"""Rules that suggest settings for the features of an environment.
 
-Each function takes features and returns choices with their reasons. No rule knows a task, and none depends on the
-machine, so a suggestion is the same everywhere. The values are those that the bundled configurations of environments
-with such features have in common.
+Each function takes features and returns choices with their reasons. No rule knows a task or depends on the machine, so
+a suggestion is the same everywhere. The values come from the bundled configurations of environments with such features.
 """
 
 from __future__ import annotations

@@ -109,11 +109,11 @@ def seed_of(seed: int, behavior: str) -> int:
 
 
 def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
-    """One thread where all minibatches are small, all cores where one is large.
+    """Returns the number of threads: one if all minibatches are small, all cores if one is large.
 
     Args:
-        behaviors: that share this process.
-        cores: those that this process may use if None.
+        behaviors: the behaviors of this process.
+        cores: the number of cores; None for all that this process may use.
     """
     if max(map(_widest_layer, behaviors)) < WORTH_A_SECOND_CORE:
         return 1

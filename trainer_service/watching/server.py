@@ -31,7 +31,7 @@ _HEADERS = {
 
 
 class Access:
-    """Who may see the page: the browser that came first with the token, by a cookie."""
+    """Access to the page, for the first browser with the token. A cookie identifies that browser."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)

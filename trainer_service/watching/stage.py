@@ -45,7 +45,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Properties of what is shown, that do not change."""
+    """Fixed properties of the watched environment and policy."""
 
     keys: tuple[tuple[str, str], ...] = ()
     """Each key's name in the browser, and a line on it."""
