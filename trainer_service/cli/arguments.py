@@ -733,12 +733,12 @@ def _add_export(commands: Any) -> None:
 def _add_import(commands: Any) -> None:
     imports = _command(
         commands, "import-checkpoint", help="make a run from a results folder of ML-Agents",
-        description="Makes a run from what mlagents-learn 1.1.0 left, to evaluate, export or resume.",
+        description="Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume.",
     )  # fmt: skip
     imports.add_argument(
         "results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents"
     )
-    imports.add_argument("--run-id", required=True, metavar="ID", help="of the run that is made")
+    imports.add_argument("--run-id", required=True, metavar="ID", help="the id of the new run")
     imports.add_argument(
         "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )
