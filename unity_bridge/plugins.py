@@ -54,7 +54,7 @@ class Plugin:
         return f"{self.kind} '{self.name}' of {self.source}"
 
     def load(self) -> Any:
-        """Imports what the entry point names. Raises PluginError."""
+        """Imports the object of the entry point. Raises PluginError."""
         if self.refusal:
             raise PluginError(f"{self}: {self.refusal}")
         try:

@@ -19,7 +19,7 @@ class ThrottledLogger:
     """A logger that logs each kind of message a few times, then only counts it."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        """``logger`` gets the messages, as warnings unless another level is asked for."""
+        """``logger`` gets the messages, as warnings unless ``log`` gets another level."""
         self._logger = logger
         self._counts: Counter[Hashable] = Counter()
 

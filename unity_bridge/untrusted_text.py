@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an error says, in one line that may be printed; its type where it says nothing."""
+    """Returns an error's message as one printable line; its type where it says nothing."""
     return printable((str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST_REASON])
 
 

@@ -245,7 +245,7 @@ def _finals(runs: Iterable[RunScore]) -> Floats:
 
 
 def _median(values: Iterable[float | None]) -> float:
-    """The median, in which what was never reached comes last."""
+    """Returns the median, in which runs that never reached the threshold come last."""
     return median(np.inf if value is None else float(value) for value in values)
 
 

@@ -12,7 +12,7 @@ Content: TypeAlias = Element | str
 
 _HEAD = '<!doctype html>\n<html lang="en">\n'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content-Security-Policy: the page has no script, and asks nobody for anything."""
+"""Content-Security-Policy: the page has no script, and loads nothing."""
 
 
 def element(name: str, /, *contents: Content, **attributes: str) -> Element:

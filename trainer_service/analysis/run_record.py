@@ -188,7 +188,7 @@ class _Point(NamedTuple):
 
 
 def _curves(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> Curves:
-    """The curves in the lines of metrics.jsonl or evaluations.jsonl; what is no number in them is passed over."""
+    """The curves in the lines of metrics.jsonl or evaluations.jsonl; values that are no numbers are ignored."""
     points: dict[str, dict[str, list[_Point]]] = {}
     for row, seconds in _on_one_clock(rows):
         behavior, step = row.get("behavior"), row.get("step")
@@ -203,7 +203,7 @@ def _curves(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> Curves:
 
 
 def _on_one_clock(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], float]]:
-    """The rows with their seconds on a clock that goes on where ``wall_s`` begins anew, as it does in every process."""
+    """Yields the rows with continuous seconds, although ``wall_s`` starts at 0 in every process."""
     before = past = 0.0
     for row in rows:
         told = row.get("wall_s")

@@ -56,7 +56,7 @@ def train(
     It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
     terminal that closed or a callback asked it to stop; what was learned is saved then, and ``Outcome.interrupted`` is
     true. It raises KeyboardInterrupt for a second interrupt in a notebook or an interactive Python, and where the
-    environment or a callback raises it; what was learned is saved then too. Outside the main thread it hears no
+    environment or a callback raises it; what was learned is saved then too. Outside the main thread it handles no
     signals. In a process that torchrun started, other than the first, it only computes its part of the updates.
 
     Args:

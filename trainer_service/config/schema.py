@@ -123,7 +123,7 @@ def _of_plugins(
 def _choose_by_sibling(
     section: dict[str, Any], kind_key: str, key: str, references: Mapping[str, dict[str, str]]
 ) -> None:
-    """Makes the schema of ``key`` depend on the value of ``kind_key`` beside it.
+    """Makes the schema of ``key`` depend on the value of the neighboring ``kind_key``.
 
     Without that value, which may come from default_settings, any of the models is allowed.
     """

@@ -72,7 +72,7 @@ class Argument:
 
 
 class Section(BaseModel):
-    """A mapping with known keys. An unknown key is a mistake, reported beside all the others."""
+    """A mapping with known keys. An unknown key is a mistake, reported with all others."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -203,7 +203,7 @@ def names_or_mapping(value: Any, what: str, name: str, default: Any) -> dict[Any
 
 
 def names_or_mapping_schema(least: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of at least so many names, or of a mapping from names to values of a schema."""
+    """Returns the JSON Schema of a list with a minimum number of names, or of a mapping from names to values."""
     names = {"type": "array", "items": {"type": "string"}, "minItems": least, "uniqueItems": True}
     mapping = {"type": "object", "additionalProperties": values, "minProperties": least}
     return {"anyOf": [names, mapping]}

@@ -48,7 +48,7 @@ def _port_error() -> str:
 
 
 def _find_env(env: str) -> tuple[bool, str]:
-    """Whether the environment is there, with its file or what is wrong."""
+    """Whether the environment exists, with its file or the problem."""
     try:
         from unity_bridge.errors import BridgeError
         from unity_bridge.programs.executables import resolve_program

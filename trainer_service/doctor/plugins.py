@@ -64,4 +64,4 @@ _LOADERS: Mapping[str, Callable[[Plugin], object]] = {
         REWARD_SIGNAL_PLUGINS, plugin.name, RewardSignalPlugin, RewardSignalSettings
     ),
 }
-"""How to load what is more than one object, by group."""
+"""Loaders of plugins with more than one object, by group."""

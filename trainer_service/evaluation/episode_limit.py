@@ -104,7 +104,7 @@ class EpisodeLimit:
     def _cut(
         self, simulator: int, rows: Rows, groups: NDArray[np.int64], new: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Cuts what has reached the limit. Tells which waiting rows are left out, and which are cut now. Shapes [M]."""
+        """Cuts the episodes that have reached the limit. Returns the left-out and the cut waiting rows. Shapes [M]."""
         was_cut = self._is_cut[rows]
         if self.max_steps is None:
             return was_cut, was_cut

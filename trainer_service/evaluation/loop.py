@@ -80,7 +80,7 @@ class Actors(Protocol):
     """Policies or experts that act for agents and keep their state."""
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew."""
+        """Drops the state of a simulator's agents, which is reset."""
         ...
 
 
@@ -103,7 +103,7 @@ class Play(ABC):
         return bool(reported) and all(reported)
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that begins anew."""
+        """Drops the state of a simulator that is reset."""
         for actors in self._actors:
             actors.drop(simulator)
         for tally in self.tallies:

@@ -153,10 +153,10 @@ class Seat:
         """The player's actions for all who wait of a behavior id.
 
         Raises:
-            UserError: the expert shall act, and the simulator has not said what it would do.
+            UserError: the expert shall act, and the simulator did not send the expert's actions.
         """
         return self._actors.act_as(tick, behavior_id)
 
     def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of a simulator that begins anew."""
+        """Drops the memory of policies for a simulator that is reset."""
         self._actors.drop(simulator)

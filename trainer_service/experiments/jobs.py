@@ -84,7 +84,7 @@ class Place(Protocol):
         """
 
     def close(self) -> None:
-        """Frees what the place holds, after all jobs have ended."""
+        """Releases the resources of the place, after all jobs have ended."""
 
 
 class LocalProcesses:

@@ -49,7 +49,7 @@ BEST = "best"
 _TRIES = 3
 """How often a segment is trained whose process a signal ended."""
 _SIGNALLED = 128
-"""Exit codes from here on are of processes that a signal ended."""
+"""The lowest exit code of processes that a signal ended."""
 _WAIT_S = 0.1
 
 _logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Runs of one configuration that differ in their seeds: their ids, and what is left of each to do."""
+"""Runs of one configuration that differ in their seeds: their ids and their remaining tasks."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def _record(frozen: Any) -> TrialRecord:
 
 
 def _storage(journal: Path) -> Any:
-    """The storage in a file. What a killed process left, half a line or a lock, is removed."""
+    """The storage in a file. The remains of a killed process, half a line or a lock, are removed."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 

@@ -83,7 +83,7 @@ class DemonstrationStore:
         self._content: Demonstrations | None = None
 
     def read(self) -> Demonstrations:
-        """Returns what the files hold; they are read once.
+        """Returns the steps of the files; they are read once.
 
         Raises:
             UserError: a file is missing, damaged, without steps, or of other sensors or actions than the behavior's.

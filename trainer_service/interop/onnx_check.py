@@ -131,7 +131,7 @@ def _error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
 
 
 def _regret(chosen: NDArray[Any], logits: NDArray[Any], branches: tuple[int, ...]) -> float:
-    """Returns how far the chosen logits are below the best: two may be equal but for rounding."""
+    """Returns how far the chosen logits are below the best: two may be equal except for rounding."""
     worst, start = 0.0, 0
     for branch, size in enumerate(branches):
         part = logits[:, start : start + size]

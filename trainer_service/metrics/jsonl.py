@@ -55,7 +55,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._has_lines = False
-        """Whether this writer put lines into the file, which is then there unless somebody removes it."""
+        """Whether this writer put lines into the file. Then the file exists, unless it was removed."""
         lines = _lines(path)
         if lines and str(_parsed(lines[-1])).startswith(_NO_JSON):
             self._replace(lines[:-1])
@@ -180,7 +180,7 @@ def _usable(path: Path, lines: list[bytes]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | str:
-    """The object of a line; or what is wrong with it, in words."""
+    """The object of a line; or an error message."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):  # bytes that are no text are a ValueError, too

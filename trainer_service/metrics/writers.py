@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SummaryWriter:
-    """A base of whatever keeps or shows what a run reports. Overwrite what you need; only ``write`` must be.
+    """The base class of writers, which store or show a run's summaries. Only ``write`` must be overwritten.
 
     All methods are called one after the other. Those of a run's own files raise SaveError where they cannot write.
     """

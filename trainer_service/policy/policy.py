@@ -173,7 +173,7 @@ class Policy:
 
         Args:
             observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
-            memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
+            memories: the memory that the step before returned, [M, memory_size]; None if all episodes begin.
             episode_starts: True for agents at the first step of an episode; their memories start from zero,
                 whatever ``memories`` holds. bool [M]
 
@@ -230,7 +230,7 @@ class Policy:
         of a Dict and the layout of pictures. So stepping the environment by hand gives the results of ``evaluate``.
 
         Args:
-            env: an environment, or a vector environment, which is asked for its spaces only; or one of PettingZoo.
+            env: an environment, or a vector environment, of which only the spaces are used; or one of PettingZoo.
             agents: with PettingZoo, the agents of the policy, if the environment does not determine their behavior.
 
         Raises:

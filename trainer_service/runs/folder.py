@@ -46,7 +46,7 @@ class RunFolder(RunLayout):
         """Opens the folder as the flags of the same names ask. Changes nothing before everything is checked.
 
         ``resume`` goes on with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
-        ``force`` removes what a run of the same id left: files that a run writes, no others.
+        ``force`` removes the files of a run of the same id: files that a run writes, no others.
         ``inference`` opens the folder to be read only; it need not exist.
 
         Raises:
@@ -113,7 +113,7 @@ class RunFolder(RunLayout):
         self._write(self.timers, text)
 
     def read_status(self, *, torch_version: str) -> TrainingStatus:
-        """Returns what the run has saved so far; see ``trainer_service.runs.status.read_status``."""
+        """Returns the saved status of the run; see ``trainer_service.runs.status.read_status``."""
         return read_status(self.status, torch_version=torch_version)
 
     def remove(self, name: str, file_names: Iterable[str]) -> None:
@@ -205,7 +205,7 @@ def _locked(layout: RunLayout, run_id: str) -> FileLock:
 
 
 def _remove_run(layout: RunLayout) -> None:
-    """Removes what an earlier run wrote, and folders that are empty then."""
+    """Removes the files of an earlier run, and the folders that are empty then."""
     files = list(layout.files())
     for file in files:
         file.unlink()

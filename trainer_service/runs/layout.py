@@ -232,7 +232,7 @@ class RunLayout:
         return [self.path, *_subfolders(self.path)]
 
     def files(self) -> Iterator[Path]:
-        """Yields the files that only runs of this trainer or of ML-Agents write, none that a user put beside them."""
+        """Yields the files that only runs of this trainer or of ML-Agents write, and no files of users."""
         folders = _subfolders(self.path)
         models = (glob.escape(f"{folder.name}.onnx") for folder in folders)
         yield from _present(self.path, (*_ROOT_FILES, *models))

@@ -45,7 +45,7 @@ class Loan:
         capacity: int,
         written: int,
     ) -> None:
-        """kind: what the rows are, in a word that begins the names of the columns in files.
+        """kind: the kind of rows, a word that begins the names of the columns in files.
 
         size: rows that there are. head, capacity: of the ring, which writes its rows in turn. written: how many rows
         were ever written; of two loans of a ring it tells what was written in between.
@@ -75,7 +75,7 @@ class Loan:
         return {**lent}
 
     def changed_since(self, written: int) -> list[Block]:
-        """The blocks with rows that were written since so many had been."""
+        """Returns the blocks with rows that were written after the first ``written`` rows."""
         return [block for block in self.blocks if self._age(block) < self.written - written]
 
     def _age(self, block: Block) -> int:

@@ -299,7 +299,7 @@ def time_horizon(behavior: BehaviorFeatures) -> Choice:
 
 
 def rollout_size(behavior: BehaviorFeatures, *, least: int) -> int:
-    """The agent steps of one rollout: a trajectory of each agent, and at least so many steps."""
+    """The agent steps of one rollout: a trajectory of each agent, and a minimum number of steps."""
     horizon: int = (
         time_horizon(behavior).value if behavior.survival else min(128, time_horizon(behavior).value)
     )

@@ -35,7 +35,7 @@ class _Agent:
 
 
 class Tally:
-    """Counts what happens to the agents of one behavior, over all of its team ids."""
+    """Statistics of the agents of one behavior, over all of its team ids."""
 
     def __init__(self, name: str, spec: BehaviorSpec) -> None:
         self._name = name

@@ -164,7 +164,7 @@ def memory_for(behavior: str, settings: TrainerSettings) -> Iterator[None]:
 def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemory | None:
     """An error message for users, if an error means too little memory; None for every other error.
 
-    The traceback goes to the debug log, and what it held in memory is given back, so that saving finds room.
+    The traceback goes to the debug log, and its memory is freed, so that saving has enough memory.
     """
     if not _means_memory(error):
         return None

@@ -75,7 +75,7 @@ class Recorder:
 
         Args:
             outputs: destinations.
-            status: what the run had saved before: nothing, unless it is resumed.
+            status: the earlier saves of the run: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
             autosave_s: how often the newest checkpoint is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
@@ -116,7 +116,7 @@ class Recorder:
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
     def forget(self, behavior: Behavior) -> None:
-        """Stops to record a behavior that is gone without experience, and removes what was written of it."""
+        """Stops recording a behavior that is gone without experience, and removes its files."""
         name = behavior.name
         if self._saving.is_saving(name):
             self.wait()

@@ -80,7 +80,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """A source of experience for the behaviors of a run, which delivers to them what it collects."""
+    """A source of experience. It delivers collected samples to the behaviors of a run."""
 
     def collect(self) -> None:
         """Waits for experience, though not for long."""
@@ -91,7 +91,7 @@ class Source(Protocol):
         ...
 
     def restart(self) -> None:
-        """Lets all episodes begin anew."""
+        """Resets all episodes."""
         ...
 
     def act(self) -> None:
@@ -161,7 +161,7 @@ class Run:
     """Code of users."""
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Saves what was learned, for the last time. Raises SaveError or NotFiniteError, as the recorder does.
+        """Saves the run for the last time. Raises SaveError or NotFiniteError, as the recorder does.
 
         error: what ended the run, if it was one.
         """

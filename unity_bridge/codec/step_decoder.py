@@ -123,7 +123,7 @@ class StepDecoder:
         An agent may own a terminal row and, after it, a deciding row. Simulators can also end an episode
         right after its agent asked for a decision. Then the deciding row comes first, and its action is
         going to be executed in the next episode: here that row becomes the first of the next episode, and
-        what it earned moves to the terminal row, so nothing is lost or counted twice. If the same agent
+        its rewards move to the terminal row, so nothing is lost or counted twice. If the same agent
         owned yet another terminal row before both, the episode between them saw no action at all, and its
         terminal row is dropped.
 
@@ -292,7 +292,7 @@ class StepDecoder:
         return layout
 
     def _move_to_front(self, layout: RowLayout) -> None:
-        """Tries the layout before all others of its length from now on, and forgets what is tried too late."""
+        """Moves the layout to the front of the layouts of its length, and drops the last ones beyond the limit."""
         others = [other for other in self._layouts.get(layout.size, ()) if other is not layout]
         self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
 

@@ -1,4 +1,4 @@
-"""The rows of a recording as arrays: each is an observation of the demonstrator, and an action beside it."""
+"""The rows of a recording as arrays: each holds an observation of the demonstrator and an action."""
 
 from __future__ import annotations
 

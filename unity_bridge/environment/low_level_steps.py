@@ -51,7 +51,7 @@ def no_steps(spec: base_env.BehaviorSpec) -> LowLevelSteps:
 def action_batch(
     action: base_env.ActionTuple, agents: int, spec: base_env.ActionSpec, behavior: str
 ) -> ActionBatch:
-    """The actions of so many agents, copied: the caller may reuse its arrays.
+    """Copies the actions of all waiting agents: the caller may reuse its arrays.
 
     Raises:
         UnityActionException: an array is missing or has another shape than (agents, size).

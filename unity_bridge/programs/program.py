@@ -158,6 +158,6 @@ def _start_hint(error: OSError) -> str:
 
 
 def _keep_previous_log(log: Path) -> None:
-    """Player-0.log becomes Player-0-prev.log, as Unity calls what came before."""
+    """Player-0.log becomes Player-0-prev.log, as Unity names earlier logs."""
     with suppress(FileNotFoundError):
         log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))

@@ -108,7 +108,7 @@ class _GoalFunction:
         return np.array([value.item() for value in values], np.float64)
 
     def try_batches(self, achieved: NDArray[Any], desired: NDArray[Any]) -> None:
-        """Finds out whether one call for all steps returns what a call for each returns."""
+        """Checks whether one call for all steps returns the same rewards as a call for each step."""
         expected = self.one_by_one(achieved, desired)
         try:
             values = self._batch(achieved, desired)

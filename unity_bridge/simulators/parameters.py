@@ -17,7 +17,7 @@ from unity_bridge.side_channels import (
 )
 
 Sampler = Callable[[int], Floats]
-"""A function that draws so many values independently."""
+"""A function that draws a number of values independently."""
 
 
 class EnvironmentParameters:

@@ -32,7 +32,7 @@ class ForeignCode:
 
         Args:
             what: the function, for messages.
-            function, args, kwargs: foreign code, and what it is given.
+            function, args, kwargs: foreign code, and its arguments.
 
         Raises:
             SceneError: it raised something.

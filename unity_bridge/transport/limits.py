@@ -14,7 +14,7 @@ CALLS_PER_CONNECTION = 16
 """Calls of one connection at once; a simulator makes one. gRPC refuses more without waking a thread of ours."""
 
 SILENT_CALL_S = 30.0
-"""How long a call that was begun may take to bring its message; time in which nobody reads does not count."""
+"""Maximum seconds from a call's beginning to its message. Time in which the trainer does not read does not count."""
 
 MOST_SILENT_CALLS = 256
 """Calls of one port that have not brought their message yet. One more takes the place of the oldest, never of one that

@@ -75,7 +75,7 @@ def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
 
 
 def missing_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields what is missing of the plugins that a configuration says it was used with, or the run that it resumes."""
+    """Yields the missing plugins among the plugins that a configuration or the resumed run lists."""
     for key, text in missing_plugins(_remembered(raw)).items():
         yield Problem(("plugins", key), text)
 

@@ -1,4 +1,4 @@
-"""Trackers of experiments as summary writers: what they are told of a run, and how they are made by name."""
+"""Trackers of experiments as summary writers: their view of a run, and their factories by name."""
 
 from __future__ import annotations
 

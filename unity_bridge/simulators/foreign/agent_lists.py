@@ -168,7 +168,7 @@ class AgentListEnvironment:
         ]
 
     def _cut_off(self, steps: list[AgentStep]) -> list[AgentStep]:
-        """Truncates all that wait, but for agents that ended before others did."""
+        """Truncates all waiting agents, except agents that ended before others."""
         everybody_is_done = all(step.terminated for step in steps)
         return [
             step._replace(terminated=False, truncated=True)

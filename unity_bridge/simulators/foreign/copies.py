@@ -57,7 +57,7 @@ class Copies(Protocol):
         """The picture of copy 0: the end of its episode if it ended in the last step."""
 
     def close(self) -> None:
-        """Frees what the copies hold."""
+        """Closes the copies."""
 
 
 class SerialCopies:

@@ -36,7 +36,7 @@ def agent_step(
     truncated: Any = False,
     group_reward: Any = 0.0,
 ) -> AgentStep:
-    """Copies what an environment returned for an agent. To be called before any other call into the environment.
+    """Copies an environment's return value for an agent. To be called before any other call into the environment.
 
     An environment owns the arrays that it returned, and may write its next observation into them. An agent that is
     both terminated and truncated is terminated. Raises TypeError or ValueError for a reward that is no number.
@@ -126,4 +126,4 @@ class Environment(Protocol):
         """A picture of the environment."""
 
     def close(self) -> None:
-        """Frees what the environment holds."""
+        """Closes the environment."""

@@ -168,7 +168,7 @@ class _Wrapped:
 
 
 def _asynchronous(code: ForeignCode, make: _Wrapped, count: int) -> Copies:
-    """Copies in processes of their own. While one begins anew, which may take long, the others take a step."""
+    """Copies in processes of their own. While one copy is reset, which may take long, the others take a step."""
 
     def start() -> VectorEnv[Any, Any, Any]:
         functions = [make] * count

@@ -20,7 +20,7 @@ from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
 _MOST_KINDS = 3
-"""Names of behaviors list so many kinds of agents."""
+"""Maximum number of kinds of agents in the name of a behavior."""
 
 
 @dataclass(frozen=True, slots=True)

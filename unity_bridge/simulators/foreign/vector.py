@@ -152,7 +152,7 @@ class VectorCopies:
         return *self._seen(observations, info), earned, *ends, final
 
     def _seen(self, observations: Any, info: Mapping[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The observations and masks of all copies, copied before the environment is asked for anything else."""
+        """The observations and masks of all copies, copied before the next call of the environment."""
         each = self._each(copied(observations))
         key = mask_key(info, self._code)
         if key is not None:

@@ -42,7 +42,7 @@ _COLORS: tuple[Color, ...] = (
 
 
 class Spread(ArrayScene):
-    """C copies of N agents and N landmarks in a plane: simple_spread of mpe2 1.1.1, equal to it but for rounding.
+    """C copies of N agents and N landmarks in a plane: simple_spread of mpe2 1.1.1, equal to it except for rounding.
 
     An episode begins with agents and landmarks anywhere in (−1, 1)², at rest, and is cut off after ``steps``
     decisions; it never ends by itself. Each copy is a group. Physics: ``spread_world``.

@@ -141,7 +141,7 @@ class GridWorld(SingleBehaviorScene):
         return allowed
 
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
-        """A board, in a frame of the colour that is asked for."""
+        """Draws a board, in a frame of the goal's colour."""
         frame, end, color = _FRAME, PIXELS + 2 * _FRAME - 1, _COLORS[int(self._wanted[copy])]
         canvas.rectangle((left, top), (left + end, top + end), fill=_WHITE, outline=_WHITE)
         canvas.rectangle((left + 2, top + 2), (left + end - 2, top + end - 2), fill=color, outline=color)
