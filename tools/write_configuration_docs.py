@@ -199,7 +199,7 @@ class SimulatorArguments(TypedDict, total=False):
 SETTINGS_HEAD = '''
 
 class RunArguments(TypedDict, total=False):
-    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is. What they mean stands in
+    """Settings that ``train`` takes besides a configuration; None leaves a setting as it is. Their meaning is in
     docs/configuration.md, under the same names."""
 
 '''
