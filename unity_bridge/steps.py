@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from unity_bridge.specs import ActionSpec
 
 Observation = NDArray[np.float32] | NDArray[np.uint8]
-"""What one sensor saw. Bytes are pictures that came compressed, and stand for byte/255: they stay bytes, a quarter
-of the memory, until a network looks at them. A sensor may send bytes in one message and floats in the next."""
+"""The observation of one sensor. Bytes are pictures that came compressed, and stand for byte/255. They stay bytes, a
+quarter of the memory, until a network reads them. A sensor may send bytes in one message and floats in the next."""
 
 
 Steps = Mapping[str, "StepBatch"]

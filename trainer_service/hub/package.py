@@ -90,9 +90,9 @@ def write_package(
 def shared_options(
     options: RunOptions, run_id: str, checkpoints: Mapping[str, Checkpoint] | None = None
 ) -> RunOptions:
-    """The options of a run as others may know them: without paths, machines, ports and arguments of simulators.
+    """Returns a run's options for publication: without paths, machines, ports and arguments of simulators.
 
-    checkpoints: by behavior; those that the options do not list are added, as readers look for them by name.
+    checkpoints: by behavior; behaviors that the options do not list are added, as readers look for them by name.
     """
     env = options.env_settings.env_path
     plain = _without_paths(options.model_dump(mode="json"))

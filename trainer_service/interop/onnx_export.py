@@ -95,7 +95,7 @@ def export_run(
         folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
             the run's final model.
         step: the policies of that step instead, each beside its checkpoint.
-        checkpoint: that file instead, the model beside it.
+        checkpoint: that file instead; the model goes into its folder.
         output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
 
     Returns:

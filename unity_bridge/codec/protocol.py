@@ -13,4 +13,4 @@ STOP = 400
 """Header status of the last message of either side."""
 
 LARGEST_HANDSHAKE = 4 * 2**20
-"""Bytes of each of the two messages before the first reset: what the trainer of ML-Agents takes at any time."""
+"""Bytes of each of the two messages before the first reset: the values that ML-Agents' trainer accepts at any time."""

@@ -170,7 +170,7 @@ def _full_layout(spec: BehaviorSpec, masked: bool, widths: tuple[tuple[str, int]
 
 
 def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Column]) -> bytes:
-    """Writes the rows' lengths, and cuts out of every row what it leaves out."""
+    """Writes the rows' lengths, and removes the left-out fields from every row."""
     head = layout.values[LENGTH]
     lengths = np.full(len(table), layout.size - head.stop)
     gaps = [gap.after(layout.values[column.name].start) for column in columns for gap in column.gaps]

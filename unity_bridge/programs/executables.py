@@ -75,7 +75,7 @@ def resolve_program(
         system: as ``platform.system()`` says; that of this machine if None.
 
     Raises:
-        LaunchError: nothing there can be started. Names what was tried.
+        LaunchError: nothing there can be started. Names the tried paths.
     """
     scheme, _, name = env.partition(":")
     if scheme == PROGRAM_SCHEME:

@@ -60,10 +60,10 @@ def is_isolated(command: Command, count: int, isolate: Isolate) -> bool:
 
 
 class HostedSimulator:
-    """A simulator in the place of an endpoint. It runs when the reader of the inbox comes for the next message.
+    """A simulator in this process, used instead of an endpoint.
 
-    What its environment raises passes through the reader, so a debugger and tracebacks show its frames. What it prints
-    goes to standard error.
+    It runs when the reader of the inbox needs the next message. Errors of its environment pass through the reader, so a
+    debugger and tracebacks show its frames. Its output goes to standard error.
     """
 
     port = 0

@@ -116,7 +116,7 @@ def _pickled(given: Any, *, makes_one: bool) -> bytes:
 
 
 def _registered() -> tuple[bytes, ...]:
-    """Gymnasium's environments that other processes may not know, except those that cannot be packed."""
+    """Pickles the registered Gymnasium environments that other processes may not know, where that is possible."""
     gymnasium = sys.modules.get("gymnasium")
     dumps = _cloudpickle()
     found = []

@@ -55,7 +55,7 @@ Event = Call | HangUp | Exit | Rejected
 
 
 class EventHandler:
-    """Acts on events and ends conversations, and returns what the trainer is to know of them."""
+    """Handles events and ends conversations, and returns the resulting ticks and departures for the trainer."""
 
     def __init__(
         self,

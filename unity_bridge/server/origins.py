@@ -1,4 +1,4 @@
-"""The ways in which simulators come to the bridge, and the effect of a conversation's end in each."""
+"""Origins of simulators: attached, launched or hosted. Each decides the effect of a conversation's end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Failure:
     was_killed: bool = False
 
     log_tail: str = ""
-    """The end of what the program printed."""
+    """The last lines of the program's output."""
 
     news: str = ""
-    """What follows; empty where nothing does."""
+    """Text about the restart; empty if the simulator is not started again."""
 
 
 class Origin(ABC):
-    """The way in which one simulator came to the bridge."""
+    """The origin of one simulator."""
 
     is_own: ClassVar[bool] = True
     """Whether the bridge started it, so that its faults are the run's; otherwise it attached by itself."""

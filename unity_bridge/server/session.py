@@ -417,7 +417,7 @@ def _is_introduction(output: RowViewOutput) -> bool:
 
 @lru_cache(maxsize=256)
 def _before_actions(behavior: str, size: int) -> bytes:
-    """Returns what comes before ``size`` bytes of actions in a reply about one behavior; nothing comes after them."""
+    """Returns the bytes before ``size`` bytes of actions in a reply about one behavior; nothing comes after them."""
     message = _ok_message()
     message.unity_input.rl_input.agent_actions[behavior] = bytes(size)
     return message.SerializeToString()[:-size]

@@ -204,7 +204,7 @@ def _fail(message: object, code: int) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked. What a Unity player understands and we do not need is passed over.
+    """The arguments, checked. Arguments of Unity players without a use here are ignored.
 
     Raises:
         SceneError: an argument that cannot be used.

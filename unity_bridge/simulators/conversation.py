@@ -21,7 +21,7 @@ Exchange = Callable[[bytes], bytes]
 """Sends a serialized message to the trainer and returns its reply."""
 
 Watch = Callable[[Steps, bool], None]
-"""Takes what a scene is about to say, and whether the trainer has reset the scene."""
+"""Takes the next steps of a scene, and whether the trainer has reset the scene."""
 
 PACKAGE_VERSION = "3.0.1"
 """The package version that we announce; not 3.0.0, which is known to scramble float pictures."""
@@ -187,7 +187,7 @@ def read_actions(
 
     Args:
         rl_input: the trainer's reply.
-        asked: what it replied to.
+        asked: the message that it answers.
         behaviors: of the scene.
 
     Raises:
@@ -209,7 +209,7 @@ def read_actions(
 
 
 def _for_all(given: Actions, asked: Steps, behaviors: Mapping[str, BehaviorSpec]) -> Actions:
-    """The actions for every behavior that asked; zeros for those that the trainer left out."""
+    """Returns the actions for every behavior that asked, zeros for behaviors that the trainer left out."""
     return {
         behavior: given[behavior]
         if behavior in given

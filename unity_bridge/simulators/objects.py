@@ -81,7 +81,7 @@ def open_object(
 
 
 def opener_of(content: PickledContent) -> Callable[..., Scene]:
-    """What opens the environment that was sent; called as ``open_scene``."""
+    """Returns a function that opens the received environment, with the arguments of ``open_scene``."""
     return functools.partial(open_object, functools.partial(_maker, content))
 
 
@@ -103,7 +103,7 @@ def with_spec(env: Any, spec: Any) -> Any:
 
 
 def _know(registered: tuple[bytes, ...]) -> None:
-    """Registers environments with Gymnasium, but for those that it knows and those that need what is not here."""
+    """Registers environments with Gymnasium, except known ones and ones whose modules are missing here."""
     if not registered:
         return
     from gymnasium import registry

@@ -115,19 +115,19 @@ def open_scene(
     options: Mapping[str, Any] | None = None,
     rendered: bool = False,
 ) -> Scene:
-    """The scene called env.
+    """Opens the scene with the name ``env``.
 
     Args:
         env: ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or of a plugin's scheme.
-        agents: how many; the scene's own number if None.
-        academy: where the scene reads parameters and leaves statistics.
-        pictures: how cameras send them; None for the scene's own way.
-        env_kwargs: arguments of the environment; only for those that others wrote.
-        options: those of a scene with teams, by name; the scene's own where left out.
+        agents: the number of agents; None for the scene's default.
+        academy: the environment parameters that the scene reads, and the statistics that it writes.
+        pictures: the format of camera observations; None for the scene's default.
+        env_kwargs: arguments of the environment; for environments of other libraries only.
+        options: options of a scene with teams, by name; the scene's defaults for missing ones.
         rendered: whether render() will be called.
 
     Raises:
-        SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
+        SceneError: there is no such scene, it cannot be opened, or it does not support an argument.
     """
     scheme, _, name = env.partition(":")
     academy, options = academy or Academy(), options or {}

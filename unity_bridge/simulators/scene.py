@@ -47,7 +47,7 @@ class Scene(Protocol):
         """The world as it stands, RGB. Shape [H, W, 3], the same every time."""
 
     def close(self) -> None:
-        """Frees what the scene holds."""
+        """Closes the scene."""
 
 
 class SceneOpener(Protocol):

@@ -1,4 +1,4 @@
-"""Imports of modules that users name, and what is said where one cannot be imported."""
+"""Imports of modules that users name, and error messages for failed imports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def import_module(called: str, module: str, explain: Callable[[str], str] = lamb
 
 
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function or class by name; none where it does not tell, as what is written in C."""
+    """The parameters of a function or class by name; none if the signature is unknown, as for functions in C."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
