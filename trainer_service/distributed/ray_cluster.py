@@ -27,7 +27,7 @@ from trainer_service.distributed import ray_internals
 from trainer_service.distributed.local_ray import LOOPBACK, local_ray
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
-from unity_bridge.simulators import is_bundled
+from unity_bridge.simulators import has_scheme
 
 LOCAL = "local"
 """The address that starts Ray on this machine, as none does."""
@@ -191,7 +191,7 @@ def _is_loopback(address: str) -> bool:
 
 def absolute_env(env: str | None) -> str | None:
     """The environment as a worker is told it: its folder may be another one, on this machine or its own."""
-    if not env or is_bundled(env):
+    if not env or has_scheme(env):
         return env
     return str(Path(env).absolute())
 
