@@ -60,8 +60,7 @@ def test_an_object_of_the_class_is_trained_on_and_scored(scene: Path) -> None:
 def test_a_mistake_ends_the_run_with_its_line(scene: Path, mlagents_style: Any, configure: Any) -> None:
     configure("Walker")
     text = scene.read_text()
-    ends = 'return {"Walker": concatenate('
-    scene.write_text(text.replace(ends, f"rewards[2] = np.nan\n        {ends}"))
+    scene.write_text(text.replace("rewards[done] = 0", "rewards[2] = np.nan"))
     with pytest.raises(SimulatorLost, match=r"step.*: rewards of agent 2: expected a finite number, got nan"):
         trainer_service.train(SETTINGS, env="./my_scene.py:MyScene", run_id="nan", verbose=0)
     scene.write_text(text.replace("def step(", "def stepp("))
