@@ -271,7 +271,7 @@ def test_yaml_on_pages_is_valid() -> None:
 
 def test_python_on_pages_imports_what_exists() -> None:
     found = [block for page in PAGES for block in blocks(page, "python")]
-    saved = {name.removesuffix(".py") for page in PORTS for name, _ in programs(page)}
+    saved = {name.removesuffix(".py") for page in PAGES for name, _ in programs(page)}
     assert found
     for block in found:
         for node in ast.walk(ast.parse(block)):

@@ -38,6 +38,7 @@ def test_blocks_run_in_the_order_of_the_page(
     for module in NEEDS:
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     page_blocks.run_page(page, tmp_path, command=command, program=program)
     assert list((tmp_path / "results").glob("*/*.onnx"))

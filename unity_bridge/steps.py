@@ -61,7 +61,10 @@ class StepBatch:
     """The clock ended here, not the task: bootstrap from the observation. Shape [N]."""
 
     allowed_actions: NDArray[np.bool_]
-    """True where a choice is allowed, all branches side by side. Shape [N, sum of branches]."""
+    """True where a choice is allowed, all branches side by side. Shape [N, sum of branches].
+
+    A scene may leave masks out by the shape [N, 0]: then everything is allowed.
+    """
 
     group_ids: NDArray[np.int64]
     """0 for agents of no group. Shape [N]."""

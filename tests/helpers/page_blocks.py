@@ -44,6 +44,7 @@ SKIPPED: Mapping[str, Mapping[str, str]] = {
         "minari:": _MINARI,
         "walker.demo": _MINARI,
     },
+    "docs/scenes-in-python.md": {},
     "docs/sweeps.md": {},
 }
 """Pages, and the parts of their blocks that do not run, with the reason. Lines of make, pip and others do not run."""
@@ -76,6 +77,8 @@ def run_page(
             used.add(part)
         elif block.kind == "file":
             (folder / block.name).write_text(shortened_file(block.text))
+        elif block.kind == "python" and block.name:
+            (folder / block.name).write_text(block.text)
         elif block.kind == "python":
             program(shortened_program(block.text))
         else:

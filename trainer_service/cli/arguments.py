@@ -647,13 +647,11 @@ def _add_population(commands: Any) -> None:
 
 def _add_simulate(commands: Any) -> None:
     simulate = _command(
-        commands, "simulate", help="run a bundled simulator by hand", add_help=False,
-        description="Attaches a bundled simulator to a running trainer.",
+        commands, "simulate", help="run an environment as a simulator, by hand", add_help=False,
+        description="Attaches an environment to a running trainer: a bundled scene, an environment of Gymnasium, "
+        "PettingZoo or another library, or a scene in a Python file.",
     )  # fmt: skip
-    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE")
-    simulate.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
-    )
+    simulate.add_argument("rest", nargs=argparse.REMAINDER, metavar="ENV …")
 
 
 def _add_doctor(commands: Any) -> None:

@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _limit_spinning()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
+    if parsed.command == "simulate":  # its own parser reads all that follows
+        parsed.rest, unknown = [*unknown, *parsed.rest], []
     if unknown:
         if parsed.command == "learn" and (removed := removed_flag(unknown)):
             print_error(removed)
@@ -318,7 +320,7 @@ def _require_episodes(episodes: int) -> None:
 def _simulate(parsed: argparse.Namespace) -> int:
     from unity_bridge.simulators.__main__ import main as simulate
 
-    return simulate([parsed.env, *parsed.rest])
+    return simulate(parsed.rest)
 
 
 def _export(parsed: argparse.Namespace) -> int:

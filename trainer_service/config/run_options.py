@@ -102,8 +102,8 @@ class EnvironmentSettings(Section):
     """The simulators to start, and what to do when one of them fails."""
 
     env_path: Annotated[Text | None, Argument("ENV", flag="--env")] = None
-    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``; null waits for simulators to
-    come. ML-Agents knows executables only."""
+    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or ``FILE.py:NAME``, a class in a
+    Python file; null waits for simulators to come. ML-Agents knows executables only."""
 
     env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
     """Arguments for each simulator that is started; on a command line everything that follows."""

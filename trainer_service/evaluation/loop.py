@@ -226,6 +226,8 @@ class EpisodeLoop:
         self._next_line = now + self._pause_s
         limit = "cuts long ones" if self._max_steps is None else f"cuts them at {self._max_steps:,} steps"
         text = f"No {self._what} has ended for {silent_s:.0f} s. {self._waits_for()} so far."
+        if self._max_steps is None and self._done[0] <= 0:
+            text += f" Perhaps {self._what}s of this environment have no end." if self._tallies else ""
         _logger.warning("%s", f"{text} {self._option} {limit}." if self._tallies else text)
 
     def _waits_for(self) -> str:

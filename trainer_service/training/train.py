@@ -21,6 +21,7 @@ from trainer_service.config import (
     missing_demonstrations,
     plugins_in,
     refused_plugins,
+    without_updates,
 )
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError
@@ -131,6 +132,8 @@ def train(
         if folder.writable:
             stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
         _log_plugins(options)
+        for warning in without_updates(options):
+            _logger.warning("%s", warning)
         stop = stop or stack.enter_context(StopSignals())
         warm_starts = read_warm_starts(options, folder, _load_source)
         _check_demonstrations_of_resumed(options, warm_starts)

@@ -6,6 +6,9 @@ API_VERSION = "1.5.0"
 PACKAGE_VERSION = "1.1.0"
 """Version of the ML-Agents trainer that we stand in for."""
 
+OUR_LIBRARY = "unity_bridge.simulators"
+"""The name by which simulators in Python introduce themselves; Unity's is ``AcademySingleton``."""
+
 OK = 200
 """Header status of a conversation that goes on."""
 

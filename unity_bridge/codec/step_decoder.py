@@ -146,12 +146,16 @@ class StepDecoder:
         require_valid(batch, self._spec)
         largest_number(ID, batch.agent_ids)
         largest_number(GROUP_ID, batch.group_ids)
+        mask_size = self._spec.action_spec.mask_size
+        has_masks = batch.allowed_actions.shape[1] == mask_size
         columns = Columns(
             agent_ids=np.array(batch.agent_ids, np.int64),
             rewards=np.array(batch.rewards, np.float32),
             done=batch.terminated | batch.truncated,
             interrupted=np.array(batch.truncated),
-            allowed=np.array(batch.allowed_actions),
+            allowed=np.array(batch.allowed_actions)
+            if has_masks
+            else np.ones((len(batch), mask_size), np.bool_),
             observations=tuple(
                 sensor.adopt(values) for sensor, values in zip(self._sensors, batch.observations, strict=True)
             ),

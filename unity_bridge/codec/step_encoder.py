@@ -209,7 +209,7 @@ def require_valid(batch: StepBatch, spec: BehaviorSpec) -> None:
     shapes = [values.shape[1:] for values in batch.observations]
     if shapes != expected:
         raise ValueError(f"expected observations of shapes {expected}, got {shapes}")
-    if batch.allowed_actions.shape[1] != spec.action_spec.mask_size:
+    if batch.allowed_actions.shape[1] not in (0, spec.action_spec.mask_size):  # 0: everything is allowed
         raise ValueError(
             f"expected masks of {spec.action_spec.mask_size} choices, got {batch.allowed_actions.shape[1]}"
         )

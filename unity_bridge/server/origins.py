@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unity_bridge.errors import SimulatorLost
+from unity_bridge.programs.executables import Command
 from unity_bridge.programs.hosted_simulator import HostedSimulator
 from unity_bridge.transport.endpoint import readable
 
@@ -46,6 +47,11 @@ class Origin(ABC):
     @abstractmethod
     def label(self) -> str:
         """The description of it in its name."""
+
+    @property
+    def command(self) -> Command | None:
+        """What the bridge started; None where it started nothing."""
+        return None
 
     @property
     def pid(self) -> int | None:
@@ -113,6 +119,10 @@ class Hosted(Origin):
     @property
     def label(self) -> str:
         return f"{self.simulator.command.env}, in this process"
+
+    @property
+    def command(self) -> Command:
+        return self.simulator.command
 
     def note_step(self) -> None:
         self.simulator.has_stepped = True

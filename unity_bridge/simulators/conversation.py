@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, encode_steps
-from unity_bridge.codec.protocol import API_VERSION, OK, STOP
+from unity_bridge.codec.protocol import API_VERSION, OK, OUR_LIBRARY, STOP
 from unity_bridge.errors import WireError
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, copies_of
@@ -165,7 +165,7 @@ def introduction(copies: int = 1) -> bytes:
     """The first message of all: version, name and capabilities of the simulator, and copies of its task."""
     message = _ok_message()
     output = message.unity_output.rl_initialization_output
-    output.name = "AcademySingleton"
+    output.name = OUR_LIBRARY
     output.package_version = PACKAGE_VERSION
     output.communication_version = API_VERSION
     output.capabilities.CopyFrom(_CAPABILITIES)

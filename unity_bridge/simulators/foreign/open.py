@@ -104,7 +104,8 @@ def _kind(code: ForeignCode, env: Any) -> str:
     if isinstance(env, gymnasium.Env):
         return "single"
     raise code.error(
-        f"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got {env!r:.60}"
+        f"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got {env!r:.60}. A scene needs an "
+        "attribute behaviors"
     )
 
 
