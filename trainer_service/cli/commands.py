@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
     open_standard_streams()
     _limit_spinning()
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])  # modules hold no garbage: a tenth of the start to see
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if parsed.command == "simulate":  # its own parser reads all that follows

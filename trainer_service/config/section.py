@@ -74,7 +74,7 @@ class Argument:
 class Section(BaseModel):
     """A mapping with known keys. An unknown key is a mistake, reported with all others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:

@@ -256,6 +256,11 @@ class _OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._stream = random_stream(0)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Lets torch call the method below as it is: a wrapper would load torch's compiler, which takes a second."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
