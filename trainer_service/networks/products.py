@@ -146,9 +146,6 @@ class _Product(Function):
 
 def _multiplied(left: Tensor, right: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     multiply = cast(Callable[..., Tensor], _onednn())
-    if not (right.is_contiguous() or right.mT.is_contiguous()):
-        # A slice of a weight oneDNN would multiply number by number, which takes hundreds of times as long.
-        right = right.contiguous()
     if left.dim() == 2:
         return multiply(left, _dense(right).t(), bias, activation, [], "")
     biases = [None] * len(left) if bias is None else list(bias.squeeze(1))

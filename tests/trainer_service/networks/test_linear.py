@@ -250,23 +250,3 @@ def test_agents_side_by_side_are_as_each_alone() -> None:
     together = layer.forward(features)
     for agent in range(3):
         close(layer.of(agent, features[:, agent]), together[:, agent])
-
-
-@pytest.mark.usefixtures("onednn")
-def test_weights_of_a_part_of_a_layer_come_without_gaps(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With gaps oneDNN computes by a plain loop, 500 times slower.
-    multiply = products._onednn()
-    assert multiply is not None
-    strides: list[tuple[int, ...]] = []
-
-    def recorded(left: Tensor, weight: Tensor, *rest: object) -> Tensor:
-        strides.append(weight.stride())
-        return multiply(left, weight, *rest)
-
-    monkeypatch.setattr(products, "_onednn", lambda: recorded)
-    features, wide = drawn(1280, 24).requires_grad_(), drawn(128, 152).requires_grad_()
-    linear(features, wide[:, 128:]).sum().backward()  # the gradient of a sum has strides of 0
-    assert len(strides) == 3
-    assert all(min(each) == 1 and max(each) in (24, 128, 1280) for each in strides)
-    assert features.grad is not None
-    close(features.grad, wide.detach()[:, 128:].sum(dim=0).expand(1280, 24))
