@@ -25,10 +25,14 @@ from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
+from unity_bridge.programs.cores import usable_cores
 
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications between two calls of ``progress``: a tenth of a second on a slow core."""
 
+
+_PRODUCTS_OF_TWO_THREADS = 2**22
+"""Multiplications of a minibatch that are worth a second thread: 60 µs of one."""
 
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
@@ -136,6 +140,7 @@ class CompiledPPO:
             self._library.steps(
                 self._network, columns, order.data_ptr(), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
+                self._threads(batch_size),
             )
         )  # fmt: skip
 
@@ -164,6 +169,12 @@ class CompiledPPO:
             return 1
         largest = max(span.rows.stop - span.rows.start for span in minibatches)
         return 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
+
+    def _threads(self, rows: int) -> int:
+        """Threads for minibatches of so many rows: the critic's half has its own where it is worth one."""
+        apart = self._layout.critic is not None and not self._layout.lstms
+        worth_it = 3 * self._layout.size * rows >= _PRODUCTS_OF_TWO_THREADS
+        return 2 if apart and worth_it and usable_cores() > 1 else 1
 
     def _rates(self, steps: PPOSteps) -> Rates:
         signals = self._layout.value.outputs
