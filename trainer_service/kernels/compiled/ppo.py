@@ -34,6 +34,9 @@ _PRODUCTS_PER_CALL = 1e9
 _PRODUCTS_OF_TWO_THREADS = 2**22
 """Multiplications of a minibatch that are worth a second thread: 60 µs of one."""
 
+_CORES = usable_cores()
+"""Of this process; a second thread needs two."""
+
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
 
@@ -59,6 +62,10 @@ class CompiledPPO:
         self._parameters = optimizer.parameters
         self._adam = optimizer.adam
         self._network = _network(layout)
+        divisible = layout.critic is not None and not layout.lstms and _CORES > 1
+        fewest = _PRODUCTS_OF_TWO_THREADS / (3 * layout.size)
+        self._rows_of_two_threads = fewest if divisible else float("inf")
+        """Rows of a minibatch from which a second thread computes the critic's half."""
 
     def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
         """Makes a gradient step for each minibatch, adding its losses to ``losses``, [5]. Returns the number of steps.
@@ -140,7 +147,7 @@ class CompiledPPO:
             self._library.steps(
                 self._network, columns, order.data_ptr(), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
-                self._threads(batch_size),
+                2 if batch_size >= self._rows_of_two_threads else 1,
             )
         )  # fmt: skip
 
@@ -169,12 +176,6 @@ class CompiledPPO:
             return 1
         largest = max(span.rows.stop - span.rows.start for span in minibatches)
         return 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
-
-    def _threads(self, rows: int) -> int:
-        """Threads for minibatches of so many rows: the critic's half has its own where it is worth one."""
-        apart = self._layout.critic is not None and not self._layout.lstms
-        worth_it = 3 * self._layout.size * rows >= _PRODUCTS_OF_TWO_THREADS
-        return 2 if apart and worth_it and usable_cores() > 1 else 1
 
     def _rates(self, steps: PPOSteps) -> Rates:
         signals = self._layout.value.outputs

@@ -57,7 +57,9 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
 @lru_cache(maxsize=1024)
 def _masks_among(keys: tuple[Any, ...]) -> tuple[Sequence[str], Sequence[str]]:
     """The keys of an info that are those of masks, and those that could be; asked for the keys of each step's info."""
-    unread = [key for key in keys if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key)]
+    unread = [
+        key for key in keys if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key)
+    ]
     return [key for key in KEYS if key in keys], unread
 
 
