@@ -30,12 +30,11 @@ from unity_bridge.programs.cores import usable_cores
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications between two calls of ``progress``: a tenth of a second on a slow core."""
 
-
 _PRODUCTS_OF_TWO_THREADS = 2**22
-"""Multiplications of a minibatch that are worth a second thread: 60 µs of one."""
+"""Multiplications of a minibatch from which a second thread pays: they take one thread 60 µs."""
 
 _CORES = usable_cores()
-"""Of this process; a second thread needs two."""
+"""Cores that this process may use: a second thread needs two."""
 
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
