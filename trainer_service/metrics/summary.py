@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.curriculum import CurrentLesson
-from unity_bridge.arrays import Floats
+from unity_bridge.arrays import Floats, mean_or_none, std_or_none
 
 _ELO = "Self-play/ELO"
 _REWARD = "Environment/Cumulative Reward"
@@ -59,22 +59,22 @@ class EpisodeStats:
     @property
     def mean_return(self) -> float | None:
         """Mean return over episodes."""
-        return _mean(self.returns)
+        return mean_or_none(self.returns)
 
     @property
     def std_return(self) -> float | None:
         """Standard deviation of these very episodes (not an estimate for others)."""
-        return float(self.returns.std()) if len(self.returns) else None
+        return std_or_none(self.returns)
 
     @property
     def mean_length(self) -> float | None:
         """Mean length over episodes, in decisions."""
-        return _mean(self.lengths)
+        return mean_or_none(self.lengths)
 
     @property
     def mean_group_return(self) -> float | None:
         """Mean return over episodes of groups."""
-        return _mean(self.group_returns)
+        return mean_or_none(self.group_returns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +234,3 @@ def summary_line(summary: Summary) -> str:
     if _ELO in summary.series:
         parts.append(f"ELO: {summary.series[_ELO].value:.3f}")
     return ". ".join(parts) + "."
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns, counted_returns
+from unity_bridge.arrays import mean_or_none, std_or_none
 from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
@@ -66,17 +67,17 @@ class Score:
     @property
     def mean_return(self) -> float | None:
         """The mean return of agents; None without episodes."""
-        return _mean(self.returns)
+        return mean_or_none(self.returns)
 
     @property
     def std_return(self) -> float | None:
         """The standard deviation of agents' returns; None without episodes."""
-        return _std(self.returns)
+        return std_or_none(self.returns)
 
     @property
     def mean_length(self) -> float | None:
         """Mean decisions of an episode; None without episodes."""
-        return _mean(self.lengths)
+        return mean_or_none(self.lengths)
 
     @property
     def value(self) -> float | None:
@@ -84,7 +85,7 @@ class Score:
         # Agents of a heterogeneous group have indices even without a group.
         indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
         in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
-        return _mean(counted_returns(np.array(self.returns), in_group, groups))
+        return mean_or_none(counted_returns(np.array(self.returns), in_group, groups))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that ``evaluate --json`` prints for a behavior.
@@ -95,11 +96,11 @@ class Score:
         """
         result: dict[str, Any] = {
             "episodes": len(self.returns),
-            "mean_return": _mean(self.returns),
-            "std_return": _std(self.returns),
-            "mean_length": _mean(self.lengths),
-            "mean_group_return": _mean(self.group_returns),
-            "std_group_return": _std(self.group_returns),
+            "mean_return": mean_or_none(self.returns),
+            "std_return": std_or_none(self.returns),
+            "mean_length": mean_or_none(self.lengths),
+            "mean_group_return": mean_or_none(self.group_returns),
+            "std_group_return": std_or_none(self.group_returns),
             "group_episodes": len(self.group_returns),
         }
         if self.num_cut:
@@ -348,12 +349,8 @@ class EpisodeLedger:
 
 
 def _described(returns: Sequence[float]) -> dict[str, Any]:
-    return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
-
-
-def _mean(values: Sequence[float] | NDArray[np.float64]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
-
-
-def _std(values: Sequence[float]) -> float | None:
-    return float(np.std(values)) if values else None
+    return {
+        "episodes": len(returns),
+        "mean_return": mean_or_none(returns),
+        "std_return": std_or_none(returns),
+    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
@@ -21,8 +20,11 @@ def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
     Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ShareSettings)
-
-    def network(view: GroupView) -> SharedFeaturesNetwork:
-        return SharedFeaturesNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
-
-    return GroupQLearner(spec, settings, compute, make_network=network)
+    return GroupQLearner(
+        spec,
+        settings,
+        compute,
+        make_network=lambda view: SharedFeaturesNetwork(
+            view.agent_spec, settings.network_settings, hyper, view.num_agents
+        ),
+    )
