@@ -71,7 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="these runs alone (default chance, tuned and suggested)",
     )  # fmt: skip
     parser.add_argument(
-        "--factor", type=float, default=1.5, help="steps of new runs without a configuration, in the tuned one's"
+        "--factor",
+        type=float,
+        default=1.5,
+        help="steps of new runs without a configuration, in the tuned one's",
     )
     arguments = parser.parse_args(argv)
     folder = arguments.results_dir.resolve()

@@ -6,7 +6,6 @@ import contextlib
 import math
 import mmap
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,6 @@ Rows = Integers
 
 _SMALLEST = 1 << 22
 """Bytes of an array from which on NumPy asks the system for huge pages."""
-
-
-def mean_or_none(values: Sequence[float] | AnyFloats) -> float | None:
-    """The mean; None of no values."""
-    return float(np.mean(values)) if len(values) else None
-
-
-def std_or_none(values: Sequence[float] | AnyFloats) -> float | None:
-    """The standard deviation of these very values, not an estimate for others; None of no values."""
-    return float(np.std(values)) if len(values) else None
 
 
 def sparse_array(shape: tuple[int, ...], kind: DTypeLike) -> NDArray[Any]:

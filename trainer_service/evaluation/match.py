@@ -12,10 +12,10 @@ from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat
+from trainer_service.metrics.episode_means import mean_or_none, std_or_none
 from trainer_service.metrics.jsonl import finite_or_none
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
-from unity_bridge.arrays import mean_or_none, std_or_none
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, first_allowed

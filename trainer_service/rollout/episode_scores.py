@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.metrics.episode_means import EpisodeMeans, mean_or_none, std_or_none
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns, counted_returns
-from unity_bridge.arrays import mean_or_none, std_or_none
 from unity_bridge.specs import MemberSpec
 from unity_bridge.steps import StepBatch
 
@@ -21,7 +21,7 @@ LEAST_PATIENCE = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Score:
+class Score(EpisodeMeans):
     """Unnormalized returns of one behavior's episodes. Its text form shows their statistics."""
 
     returns: tuple[float, ...]
@@ -63,21 +63,6 @@ class Score:
     def num_cut(self) -> int:
         """Number of episodes that were cut at a limit of steps."""
         return sum(self.cut)
-
-    @property
-    def mean_return(self) -> float | None:
-        """The mean return of agents; None without episodes."""
-        return mean_or_none(self.returns)
-
-    @property
-    def std_return(self) -> float | None:
-        """The standard deviation of agents' returns; None without episodes."""
-        return std_or_none(self.returns)
-
-    @property
-    def mean_length(self) -> float | None:
-        """Mean decisions of an episode; None without episodes."""
-        return mean_or_none(self.lengths)
 
     @property
     def value(self) -> float | None:

@@ -116,9 +116,14 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             if file_name is None:
                 self._simulator.listen(self.DEFAULT_EDITOR_PORT if base_port is None else base_port)
             else:
-                graphics = {"no_graphics": no_graphics, "no_graphics_monitor": no_graphics_monitor}
+                program = resolve_program(
+                    file_name,
+                    additional_args or (),
+                    no_graphics=no_graphics,
+                    no_graphics_monitor=no_graphics_monitor,
+                )
                 self._simulator.launch(
-                    resolve_program(file_name, additional_args or (), **graphics),
+                    program,
                     worker=worker_id,
                     port=0 if base_port is None else base_port + worker_id,
                     log_folder=Path(log_folder) if log_folder else None,

@@ -14,10 +14,12 @@ from trainer_service.networks.groups.shared_features import SharedFeaturesNetwor
 from unity_bridge.specs import BehaviorSpec
 
 
-def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
+def make_dqn_share(
+    spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, consensus_every: int | None = None
+) -> GroupQLearner:
     """Makes a learner with features that are averaged in a ring, see SharedFeaturesNetwork.
 
-    Raises ValueError if the behavior's sensors or actions are not supported.
+    consensus_every: as for GroupQLearner. Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ShareSettings)
     return GroupQLearner(
@@ -27,4 +29,5 @@ def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compu
         make_network=lambda view: SharedFeaturesNetwork(
             view.agent_spec, settings.network_settings, hyper, view.num_agents
         ),
+        consensus_every=consensus_every,
     )
