@@ -56,7 +56,7 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _masks_among(keys: tuple[Any, ...]) -> tuple[Sequence[str], Sequence[str]]:
-    """The keys of an info that are those of masks, and those that could be; asked for the keys of each step's info."""
+    """Returns the keys of an info that name masks, and the keys that look like one. Cached, for each step asks."""
     unread = [
         key for key in keys if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key)
     ]
