@@ -62,6 +62,9 @@ class BehaviorFeatures:
     survival: bool = False
     """Whether the most frequent reward is positive and episodes terminate: a longer life earns more."""
 
+    mean_reward: float = 0.0
+    """The mean of an agent's rewards for one decision."""
+
     aliased: float = 0.0
     """The share of the rewards' variance that a memory may explain: equal observations and actions leave it open, and
     the first observation of the episode, or other agents of the group, account for it."""

@@ -130,6 +130,10 @@ def ppo(behavior: BehaviorFeatures) -> Iterator[Choice]:
         yield _hyper("learning_rate", 3e-4, "continuous actions: small steps")
         yield _hyper("num_epoch", 10, "continuous actions: many small steps from each rollout")
         yield _hyper("beta", 0.0, "the noise of continuous actions suffices to explore")
+        if behavior.mean_reward < 0:
+            yield _hyper(
+                "log_std_init", 0.0, "random actions lose reward: explore widely before standing still pays"
+            )
     else:
         yield _hyper("learning_rate", 5e-4, "discrete actions")
         yield _hyper("num_epoch", 4, "discrete actions")

@@ -161,6 +161,7 @@ class Tally:
             episodes=self.episodes,
             truncated=truncated,
             reward_scale=float(np.sqrt(np.mean(np.square(rewards)))),
+            mean_reward=float(rewards.mean()),
             density=density,
             events=events,
             survival=usual > 0 and self.episodes > 0 and truncated < 1,

@@ -72,6 +72,13 @@ def test_continuous_actions_get_small_steps_and_no_entropy_bonus() -> None:
     assert continuous["hyperparameters.beta"] == 0 < discrete["hyperparameters.beta"]
 
 
+def test_continuous_actions_that_lose_reward_begin_with_more_noise() -> None:
+    losing, earning = (values(rules.ppo(behavior(continuous=2, mean_reward=mean))) for mean in (-0.1, 0.1))
+    assert losing["hyperparameters.log_std_init"] == 0.0
+    assert "hyperparameters.log_std_init" not in earning
+    assert "hyperparameters.log_std_init" not in values(rules.ppo(behavior(mean_reward=-0.1)))
+
+
 def test_rare_rewards_raise_the_entropy_bonus() -> None:
     rare, frequent = values(rules.ppo(behavior(events=0.1))), values(rules.ppo(behavior(events=0.9)))
     assert rare["hyperparameters.beta"] > frequent["hyperparameters.beta"]

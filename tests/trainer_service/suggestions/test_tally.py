@@ -73,6 +73,7 @@ def test_the_most_frequent_reward_is_no_event() -> None:
     assert found.density == pytest.approx(0.25)
     assert found.events == 1.0
     assert found.reward_scale == pytest.approx(np.sqrt(1.03 / 4), rel=1e-4)
+    assert found.mean_reward == pytest.approx(0.7 / 4)
     assert not found.survival
 
 
