@@ -1,14 +1,14 @@
 """The blocks of pages that a reader copies: files, Python programs and commands, run in the order of the page.
 
-As a program, in an empty folder: ``python page_blocks.py PAGE``, with the path of a page in the repository. Everything runs in this one
-process. A comment in the page, which a reader does not see, stands before a block that does not run::
+As a program, in an empty folder: ``python page_blocks.py PAGE``, with the path of a page in the repository. Everything
+runs in this one process. A comment in the page, which a reader does not see, stands before a block that does not run::
 
     <!-- not run: needs a clone -->
     <!-- not run (mlagents-style push): talks to the Hub -->
     <!-- prepared: mlagents-style learn basic --env=sim:basic --run-id=first -->
 
-The first is about the whole block, the second about the lines that contain the text in parentheses. The third is a command that runs before
-the block, for runs and files that the page takes for granted.
+The first is about the whole block, the second about the lines that contain the text in parentheses. The third is a
+command that runs before the block, for runs and files that the page takes for granted.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ STEPS, EPISODE_STEPS = 400, 20
 
 SAVED_AS = re.compile(r"ave(?:d| this| it| the unit)? as `(?P<name>[\w./@-]+)`[^`]*\Z")
 MARK = re.compile(r"<!-- (?P<what>not run|prepared)(?: \((?P<part>[^)]+)\))?: (?P<text>.+?) -->")
-CODE = ("python", "py", "sh", "bash")
-"""Languages of fenced blocks that run. Other blocks are files if the page names them, else examples of files or output."""
+SCRIPTS = ("py", "sh", "bash")
+"""Languages of fenced blocks that are saved, or marked as not run. A block of another language, but for Python, is a file
+if the page names it, else an example of a file or of output."""
 
 OTHERS = {
     **dict.fromkeys((".", "make", "pip", "python", "python3", "python3.11"), "installs, or needs a clone"),
@@ -53,6 +54,9 @@ OTHERS = {
     **dict.fromkeys(("mlagents-learn", "tensorboard"), "is a program of others"),
 }
 """Programs of others at the beginning of a line, with the reason why the line does not run."""
+
+NEEDS = ("gymnasium", "mpe2", "pygame", "optuna", "lbforaging")
+"""Modules of optional libraries that some pages import."""
 
 
 class Block(NamedTuple):
@@ -84,6 +88,9 @@ def blocks_of(page: str) -> Iterator[Block]:
         for block in _blocks(number, text, language, name):
             part = next((each for each in skipped if each in block.text), None)
             used |= {part}
+            assert part is not None or language not in SCRIPTS or name, (
+                f"{page}:{number} neither runs nor says why"
+            )
             yield block if part is None else block._replace(not_run=skipped[part])
         assert used >= set(skipped), f"{page}:{number}: a reason that no line needs: {set(skipped) - used}"
         marks, before = [], ""
@@ -116,7 +123,7 @@ def _blocks(number: int, text: str, language: str, name: str) -> Iterator[Block]
         yield Block("python", text, number, name)
     elif name:
         yield Block("file", text, number, name)
-    elif language in CODE:
+    elif language in SCRIPTS:
         yield Block("command", text, number)
     elif not language:
         yield from _commands(number, text)
@@ -141,6 +148,10 @@ def _commands(number: int, text: str) -> Iterator[Block]:
                 repeated.append(block)
             else:
                 yield block
+
+
+WITH_BLOCKS = [page for page in PAGES if not all(block.not_run for block in blocks_of(page))]
+"""Pages of which anything runs."""
 
 
 def run_page(page: str, folder: Path) -> None:
@@ -191,6 +202,7 @@ def shortened_file(text: str) -> str:
 def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
     text = re.sub(r'\b(train|sweep|train_population)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
+    text = re.sub(r"\btrain\((?=env=)", f"train(max_env_steps={STEPS}, ", text)
     text = re.sub(r"\btrials=\d+", "trials=2", re.sub(r"\bmembers=\d+", "members=2", text))
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
     text = re.sub(r"\binterval=\d+", f"interval={STEPS // 2}", re.sub(r"\b\d+_000\b", str(STEPS), text))
