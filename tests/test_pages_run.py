@@ -13,14 +13,19 @@ QUICK = {
     "README.md",
     "docs/automation.md",
     "docs/callbacks.md",
+    "docs/configuration.md",
     "docs/coming-from-epymarl.md",
     "docs/coming-from-pettingzoo.md",
     "docs/coming-from-rllib.md",
     "docs/coming-from-stable-baselines3.md",
     "docs/demonstrations.md",
     "docs/groups.md",
+    "docs/migrating-from-ml-agents.md",
+    "docs/on-a-server.md",
     "docs/python-api.md",
     "docs/running.md",
+    "docs/self-play.md",
+    "docs/value-methods.md",
 }
 """The pages that CI runs; `make test-all` runs every one."""
 

@@ -14,6 +14,7 @@ command that runs before the block, for runs and files that the page takes for g
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import runpy
@@ -44,7 +45,7 @@ STEPS, EPISODE_STEPS = 400, 20
 SAVED_AS = re.compile(r"ave(?:d| this| it| the unit)? as `(?P<name>[\w./@-]+)`[^`]*\Z")
 MARK = re.compile(r"<!-- (?P<what>not run|prepared)(?: \((?P<part>[^)]+)\))?: (?P<text>.+?) -->")
 SCRIPTS = ("py", "sh", "bash")
-"""Languages of fenced blocks that are saved, or marked as not run. A block of another language, but for Python, is a file
+"""Languages of fenced blocks that are saved, or marked as not run. A block of another language but Python is a file
 if the page names it, else an example of a file or of output."""
 
 OTHERS = {
@@ -222,6 +223,7 @@ def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
     command, *rest = words
     split = rest.index("--env-args") if "--env-args" in rest else len(rest)
     own, of_env = rest[:split], rest[split:]
+    own = [each for word in own for each in sorted(glob.glob(word)) or [word]]  # as a shell does
     own = [re.sub(r"^--num-envs=\d+$", "--num-envs=2", word) for word in own]
     own = [re.sub(r"^1-\d+$", "1-2", word) for word in own]
     if command == "learn":
