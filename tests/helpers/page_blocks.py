@@ -171,7 +171,7 @@ def run_page(page: str, folder: Path) -> None:
             continue
         print(f"{page}:{block.line}: {block.text.splitlines()[0]}", flush=True)
         if block.kind == "file":
-            (folder / block.name).write_text(shortened_file(block.text))
+            (folder / block.name).write_text(block.text)
         elif block.kind == "python":
             program = folder / (block.name or f"line_{block.line}.py")
             program.write_text(shortened_program(block.text))
@@ -193,16 +193,10 @@ def _run_command(line: str, folder: Path) -> None:
     assert code == 0, f"{shlex.join(arguments)} ended with {code}"
 
 
-def shortened_file(text: str) -> str:
-    """A configuration with few steps and a summary; other files as they are."""
-    return re.sub(
-        r"^( +)max_steps: .*$", rf"\1max_steps: {STEPS}\n\1summary_freq: 40", text, flags=re.MULTILINE
-    )
-
-
 def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
-    text = re.sub(r'\b(train|sweep|train_population)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
+    text = re.sub(r'\b(train|sweep)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
+    text = text.replace('train_population(\n    "basic"', f"train_population(\n    {_FEW_STEPS_OF_BASIC}")
     text = re.sub(r"\btrain\((?=env=)", f"train(max_env_steps={STEPS}, ", text)
     text = re.sub(r"\btrials=\d+", "trials=2", re.sub(r"\bmembers=\d+", "members=2", text))
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
@@ -210,6 +204,7 @@ def shortened_program(text: str) -> str:
     return re.sub(r"\bepisodes=\d+", "episodes=1", re.sub(r'"--episodes", "\d+"', '"--episodes", "1"', text))
 
 
+_FEW_STEPS_OF_BASIC = f'{{"behaviors": {{"Basic": {{"max_steps": {STEPS}, "summary_freq": 40}}}}}}'
 _FEW_STEPS = f'{{"trainer_type": "ppo", "max_steps": {STEPS}, "summary_freq": 40}}'
 
 
