@@ -78,6 +78,7 @@ def opened(browser: Any, *arguments: str, cwd: Path) -> Iterator[Page]:
     try:
         browser.get(f"http://127.0.0.1:{page.port}/?token={page.token}")
         yield page
+        browser.get("about:blank")  # a program that ends below its page is an error of the console
     finally:
         page.close()
 
@@ -157,7 +158,7 @@ def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path:
         "--run-id=seen",
         "--watch",
         "--set",
-        "behaviors.Basic.summary_freq=500",
+        "behaviors.3DBall.summary_freq=3000",
     )
     with opened(browser, *run, cwd=tmp_path) as page:
         wait_for(lambda: int(browser.find_element("id", "curve").get_attribute("data-points") or 0) > 1)
