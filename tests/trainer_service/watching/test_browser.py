@@ -156,8 +156,8 @@ def test_the_agent_follows_the_sticks_and_the_cross_of_a_gamepad(browser: Any, t
 def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path: Path) -> None:
     run = (
         "learn",
-        "basic",
-        "--env=sim:basic",
+        "3dball",
+        "--env=sim:3dball",
         "--run-id=seen",
         "--watch",
         "--set",
