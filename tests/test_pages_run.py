@@ -24,6 +24,7 @@ QUICK = {
     "docs/on-a-server.md",
     "docs/python-api.md",
     "docs/running.md",
+    "docs/scenes-in-python.md",
     "docs/self-play.md",
     "docs/value-methods.md",
 }

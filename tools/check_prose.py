@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import inspect
 import re
 import sys
 from collections import Counter
@@ -63,7 +62,8 @@ def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
                 first = text.partition("\n")[0]
                 if _RELATIVE_START.match(first):
                     yield Finding(path, node.lineno, FIRST_LINE, first)
-                for _, block in _blocks(inspect.cleandoc(text)):
+                margin = " " * node.col_offset  # a paragraph indented beyond it is a drawing
+                for _, block in _blocks("\n".join(line.removeprefix(margin) for line in text.splitlines())):
                     yield from _in_sentences(path, node.lineno, block)
 
 

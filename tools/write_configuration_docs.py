@@ -31,7 +31,7 @@ PAGE = Path("docs/configuration.md")
 SCHEMA = Path("configs/schema.json")
 ARGUMENTS = Path("trainer_service/api/run_arguments.py")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
-END = "<!-- The end of what is written. -->"
+END = "<!-- The end of the generated tables. -->"
 ABSENT = "–"
 VALUE_METHODS = (OffPolicyHyperparameters, RandomSettings)
 """What these are tuned with has a table of its own: one for all would be too wide to read."""
@@ -199,7 +199,7 @@ class SimulatorArguments(TypedDict, total=False):
 SETTINGS_HEAD = '''
 
 class RunArguments(TypedDict, total=False):
-    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is. What they mean stands in
+    """Settings that ``train`` takes besides a configuration; None leaves a setting as it is. Their meaning is in
     docs/configuration.md, under the same names."""
 
 '''

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CallbackError(UserError):
-    """Raised where a callback failed, or returned what it must not. The run is saved and ends."""
+    """Raised if a callback failed, or returned an invalid value. The run is saved and ends."""
 
 
 class BehaviorView(Protocol):
@@ -70,7 +70,7 @@ class RunView:
         return {name: behavior.step for name, behavior in self.behaviors.items()}
 
     def stop(self, reason: str) -> None:
-        """Asks the run to save what was learned and to end, as Ctrl-C does."""
+        """Asks the run to save and to end, as Ctrl-C does."""
         _logger.info("A callback stops the run: %s", reason)
         self.ask_to_stop()
 
@@ -139,7 +139,7 @@ class SimulatorStep:
 
 
 class Callback:
-    """A base for callbacks, which does nothing. Overwrite what you need; what is not overwritten costs nothing.
+    """A base for callbacks, which does nothing. Overwrite the methods that you need; the others cost nothing.
 
     ``behavior`` is always a behavior's name, without its team.
     """
@@ -200,7 +200,7 @@ class CallbackList:
     """The callbacks of a run, called in their order. After the first that fails none is called any more."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
-        """Raises UserError for what is no callback, or has a method that looks like one that runs call, and is none."""
+        """Raises UserError for an object that is no callback, and for a misspelled callback method."""
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise UserError(

@@ -1,6 +1,6 @@
-"""What a plugin hands over under an entry point: the settings of an algorithm or reward signal, and what makes it.
+"""The object of a plugin's entry point: the settings of an algorithm or reward signal, and its factory.
 
-docs/plugins.md says which groups of entry points there are, and what stands in each.
+docs/plugins.md lists the groups of entry points and their objects.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MLAGENTS_STATS_WRITERS = PluginGroup("stats writer", "mlagents.stats_writer")
 @dataclass(frozen=True, slots=True)
 class _SettingsAndFactory:
     settings: type[Any]
-    """The section of the configuration that it is tuned with. To import it must not import torch: a configuration is
-    checked without."""
+    """The class of its configuration section. Its module must not import torch, because the trainer checks a
+    configuration without torch."""
 
     factory: str | Callable[..., Any]
-    """What makes it; as ``module:object`` it is imported when it is needed."""
+    """The function that makes it; as ``module:object`` it is imported when it is needed."""
 
     api: int = PLUGIN_API
     """The ``PLUGIN_API`` that it was written for, as a number."""
@@ -67,7 +67,7 @@ class RewardSignalPlugin(_SettingsAndFactory):
 def load_settings(
     group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
 ) -> type[Any]:
-    """The settings class of the plugin of that name. Raises PluginError where it is none of ``base``."""
+    """Returns the settings class of the plugin of that name. Raises PluginError if it does not derive from ``base``."""
     settings: type[Any] = _load(group, name, kind, base).settings
     return settings
 
@@ -75,7 +75,7 @@ def load_settings(
 def load_factory(
     group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
 ) -> Callable[..., Any]:
-    """What makes the object of the plugin of that name. Raises PluginError."""
+    """Returns the factory of the plugin of that name. Raises PluginError."""
     found = _load(group, name, kind, base)
     try:
         return found.load_factory()
@@ -84,7 +84,7 @@ def load_factory(
 
 
 def guarded(factory: Callable[..., Any], plugin: str) -> Callable[..., Any]:
-    """A factory that raises PluginError, which names the plugin, for all that is no ValueError: that is a refusal."""
+    """Wraps a factory: errors become a PluginError that names the plugin, except ValueError, which is a refusal."""
 
     def make(*arguments: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Names for the arrays that are passed around everywhere, by what they hold, and memory for large ones."""
+"""Type names of the arrays that all modules pass around, and memory for large arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The switch of all fast paths: shortcuts for what is usual, beside the plain way that serves everything."""
+"""The switch of all fast paths: shortcuts for common cases, which the general code handles as well."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ SWITCH = "TRAINER_SERVICE_PLUGINS"
 """The environment variable that, at ``off``, lets nothing be offered by any other distribution."""
 
 _REGISTERED: dict[tuple[str, str], EntryPoint] = {}
-"""What ``register`` offers, by group and name."""
+"""Entry points added by ``register``, by group and name."""
 
 _OFF = frozenset({"off", "0", "no", "false"})
 
@@ -54,7 +54,7 @@ class Plugin:
         return f"{self.kind} '{self.name}' of {self.source}"
 
     def load(self) -> Any:
-        """Imports what the entry point names. Raises PluginError."""
+        """Imports the object of the entry point. Raises PluginError."""
         if self.refusal:
             raise PluginError(f"{self}: {self.refusal}")
         try:
@@ -77,7 +77,7 @@ class PluginGroup:
     """Names that are taken: those of this distribution."""
 
     def found(self) -> list[Plugin]:
-        """All plugins of installed distributions, those that are refused too, in the order of their names."""
+        """Returns the plugins of all installed distributions, refused ones included, sorted by name."""
         if not plugins_are_on():
             return []
         entries = sorted(entry_points(self.group), key=lambda entry: (entry.name, entry.value))
@@ -119,12 +119,12 @@ def entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def register(group: str, name: str, made: Any) -> None:
-    """Offers a class or function of this process under a name, as an entry point of an installed package does.
+    """Registers a class or function of this process under a name, like an entry point of an installed package.
 
-    A second one of that name replaces the first. Other processes do not know it.
+    A second registration of a name replaces the first. Other processes do not know it.
 
-    group: the group of entry points, such as ``trainer_service.observation_encoders``. Raises ValueError for what was
-    made within a function, which has no name in its module.
+    group: the group of entry points, such as ``trainer_service.observation_encoders``. Raises ValueError for a class
+    or function defined within a function, because its module has no name for it.
     """
     from importlib import metadata
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from unity_bridge.specs import ActionSpec
 
 Observation = NDArray[np.float32] | NDArray[np.uint8]
-"""What one sensor saw. Bytes are pictures that came compressed, and stand for byte/255: they stay bytes, a quarter
-of the memory, until a network looks at them. A sensor may send bytes in one message and floats in the next."""
+"""The observation of one sensor. Bytes are pictures that came compressed, and stand for byte/255. They stay bytes, a
+quarter of the memory, until a network reads them. A sensor may send bytes in one message and floats in the next."""
 
 
 Steps = Mapping[str, "StepBatch"]
@@ -61,7 +61,10 @@ class StepBatch:
     """The clock ended here, not the task: bootstrap from the observation. Shape [N]."""
 
     allowed_actions: NDArray[np.bool_]
-    """True where a choice is allowed, all branches side by side. Shape [N, sum of branches]."""
+    """True where a choice is allowed, all branches side by side. Shape [N, sum of branches].
+
+    A scene may leave masks out by the shape [N, 0]: then everything is allowed.
+    """
 
     group_ids: NDArray[np.int64]
     """0 for agents of no group. Shape [N]."""

@@ -19,7 +19,7 @@ class ThrottledLogger:
     """A logger that logs each kind of message a few times, then only counts it."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        """``logger`` gets the messages, as warnings unless another level is asked for."""
+        """``logger`` gets the messages, as warnings unless ``log`` gets another level."""
         self._logger = logger
         self._counts: Counter[Hashable] = Counter()
 
@@ -32,9 +32,9 @@ class ThrottledLogger:
         error: BaseException | None = None,
         level: int = logging.WARNING,
     ) -> None:
-        """Logs a message, unless its kind was logged ``most`` times already; the last time tells that it is.
+        """Logs a message, unless its kind was logged ``most`` times already. The last message says so.
 
-        With an ``error`` its traceback follows: for what should not have been possible.
+        With an ``error`` its traceback follows. Use that for errors that point to a bug in the trainer.
         """
         if kind not in self._counts and len(self._counts) >= MAX_KINDS:
             kind = _OTHERS

@@ -18,7 +18,7 @@ CAPACITY = 2**20
 """Bytes that wait for a reader at most: several thousand lines."""
 
 _PORTION = 2**16
-"""Bytes that are written at once, about what a pipe holds."""
+"""Bytes of one write, about the capacity of a pipe."""
 
 _ROOM_TIMEOUT_S = 0.1
 """Seconds that a writer gives a reader to make room, once until it has caught up. One that reads does within these."""
@@ -50,7 +50,7 @@ class OutputQueue(io.RawIOBase):
         self._capacity = capacity
         self._waiting: deque[bytes] = deque()
         self._size = 0
-        """Bytes that wait, those that the thread is writing included."""
+        """Waiting bytes, including the bytes that the thread is writing."""
         self._dropped_lines = 0
         self._dropping_since_s: float | None = None
         self._progress_s = 0.0
@@ -209,9 +209,9 @@ def drain(*streams: TextIO) -> bool:
 
 @contextmanager
 def unblocked_standard_streams() -> Iterator[None]:
-    """A context in which nobody waits for the readers of standard output and standard error.
+    """A context in which no write waits for the readers of standard output and standard error.
 
-    If a reader has stopped by its end, what is said after it is not to wait either.
+    If a reader has stopped before the end of the context, later output does not wait either.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = unblocked(*before)
@@ -223,7 +223,7 @@ def unblocked_standard_streams() -> Iterator[None]:
 
 
 def open_standard_streams() -> None:
-    """Lets standard output and standard error go nowhere where they are closed, and escape what they cannot encode."""
+    """Discards output to closed standard streams, and escapes characters that they cannot encode."""
     sys.stdout, sys.stderr = _opened(sys.stdout), _opened(sys.stderr)
 
 

@@ -16,7 +16,7 @@ LONGEST_LINE = 2000
 _PLAIN_VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,40}")
 
 _REORDERING = (*range(0x2028, 0x202F), *range(0x2066, 0x206A))
-"""Line separators, and marks that turn the direction of what follows."""
+"""Line separators, and marks that change the direction of the text after them."""
 
 _SURROGATES = range(0xD800, 0xE000)
 """Halves of characters: how Python reads bytes of a name that are no text. No file and no terminal takes them."""
@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what an error says, in one line that may be printed; its type where it says nothing."""
+    """Returns an error's message as one printable line; its type where it says nothing."""
     return printable((str(error).strip() or type(error).__name__).splitlines()[0][:_LONGEST_REASON])
 
 

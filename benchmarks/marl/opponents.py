@@ -15,7 +15,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One environment, and the configurations of those that learned in it."""
+    """One environment, and the configurations of its trained opponents."""
 
     name: str
     env: str
@@ -134,7 +134,7 @@ def _table(task: Task, side: str, encounters: Iterable[Encounter]) -> str:
             found.setdefault((each.learner, each.opponent), {})[each.seed] = each.mean_return
     everyone = [*task.configs, RANDOM]
     lines = [
-        f"| `{side}` | {' | '.join(everyone)} | of those that learned |",
+        f"| `{side}` | {' | '.join(everyone)} | trained opponents |",
         f"| --- |{' --- |' * (len(everyone) + 1)}",
     ]
     for learner in everyone:

@@ -93,7 +93,7 @@ def test_a_table_has_means_over_seeds_and_leaves_chance_out_of_the_last_column()
         for i, other in enumerate(everyone)
     ]
     head, _, ippo, dqn, *_ = tables(found).splitlines()
-    assert head == "| `a` | ippo | dqn | mappo | maddpg | random | of those that learned |"
+    assert head == "| `a` | ippo | dqn | mappo | maddpg | random | trained opponents |"
     # 1: -10 -11 -12 -13, mean -11.5; 2: -20 to -23, mean -21.5
     assert ippo == "| ippo | −15.0 | −16.0 | −17.0 | −18.0 | −19.0 | −16.5 ± 7.1 |"
     assert dqn == "| dqn |  |  |  |  |  |  |"

@@ -73,7 +73,7 @@ class Block(NamedTuple):
     """The reason why it does not run."""
 
 
-def blocks_of(page: str) -> Iterator[Block]:
+def blocks_of(page: str | Path) -> Iterator[Block]:
     """Yields the blocks of a page in its order. Fails where a mark is about nothing."""
     marks: list[re.Match[str]] = []
     before = ""
@@ -197,7 +197,7 @@ def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
     text = re.sub(r'\b(train|sweep)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
     text = text.replace('train_population(\n    "basic"', f"train_population(\n    {_FEW_STEPS_OF_BASIC}")
-    text = re.sub(r"\btrain\((?=env=)", f"train(max_env_steps={STEPS}, ", text)
+    text = re.sub(r"\btrain\((?=env=)(?!.*max_env_steps)", f"train(max_env_steps={STEPS}, ", text)
     text = re.sub(r"\btrials=\d+", "trials=2", re.sub(r"\bmembers=\d+", "members=2", text))
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
     text = re.sub(r"\binterval=\d+", f"interval={STEPS // 2}", re.sub(r"\b\d+_000\b", str(STEPS), text))

@@ -224,7 +224,6 @@ def _forks() -> Any:
         [
             "torch",
             "torch.optim",
-            "torch._dynamo",  # seconds of the first export
             "tensorboard.compat.proto",
             "trainer_service.cli.commands",
             "trainer_service.training.train",

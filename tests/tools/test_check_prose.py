@@ -50,6 +50,11 @@ def test_docstrings_of_functions_classes_and_attributes_are_listed() -> None:
     assert found == [(1, FIRST_LINE), (5, SENTENCE)]
 
 
+def test_a_drawing_in_a_docstring_is_not_prose() -> None:
+    drawing = f'"""The parts.\n\n        {LONG}\n        {LONG}\n    """'
+    assert list(findings_in_module(MODULE, f"class Parts:\n    {drawing}\n")) == []
+
+
 def test_equations_of_a_docstring_are_not_prose() -> None:
     source = f'def f():\n    """The loss.\n\n        {LONG}\n\n    Args:\n        rate: {LONG}\n    """\n'
     assert [finding.kind for finding in findings_in_module(MODULE, source)] == [SENTENCE]

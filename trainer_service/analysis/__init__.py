@@ -1,1 +1,1 @@
-"""What runs left behind, read again: curves, comparisons over seeds, and reports."""
+"""Analysis of finished runs: curves, comparisons over seeds, and reports."""

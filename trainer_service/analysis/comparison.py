@@ -41,16 +41,16 @@ class RunScore:
     """Mean height of its curve over the steps that all compared runs have; NaN where there are none."""
 
     reached: Reached | None
-    """When it first was at the threshold; None if it never was, or without a threshold."""
+    """When the run first reached the threshold; None if it never did, or without a threshold."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupScore:
-    """The figures of one group, and those of its runs."""
+    """The scores of one group and of its runs."""
 
     group: str
     runs: tuple[RunScore, ...]
-    """Those that have the metric; not empty."""
+    """The runs that have the metric; not empty."""
 
     final: Estimate
     """Interquartile mean over runs."""
@@ -65,14 +65,14 @@ class GroupScore:
     """Likewise."""
 
     improvement: Estimate | None
-    """The probability that a run of this group ends higher than one of the first group; None for that itself. It has
-    no interval where either has few runs."""
+    """The probability that a run of this group ends higher than one of the first group; None for the first group. It
+    has no interval if either group has few runs."""
 
     over_steps: Band
-    """It ends where the first run does."""
+    """The curve over agent steps. It ends where the shortest run ends."""
 
     over_seconds: Band
-    """It ends where the last run does; those that ended before keep their last value."""
+    """The curve over seconds. It ends where the longest run ends; shorter runs keep their last value."""
 
     @property
     def num_reached(self) -> int:
@@ -82,10 +82,10 @@ class GroupScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """What groups of runs learned of the behaviors that they have in common, by one metric of each."""
+    """A comparison of groups of runs, by one metric for each behavior that they have in common."""
 
     groups: tuple[RunGroup, ...]
-    """Those of which a run has the metric."""
+    """The groups with at least one run that has the metric."""
 
     threshold: float | None
     metrics: Mapping[str, str]
@@ -245,7 +245,7 @@ def _finals(runs: Iterable[RunScore]) -> Floats:
 
 
 def _median(values: Iterable[float | None]) -> float:
-    """The median, in which what was never reached comes last."""
+    """Returns the median, in which runs that never reached the threshold come last."""
     return median(np.inf if value is None else float(value) for value in values)
 
 

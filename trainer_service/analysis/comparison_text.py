@@ -54,7 +54,7 @@ def tables(comparison: Comparison, by: GroupBy) -> Iterator[RenderableType]:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """The object that ``compare --json`` prints. What does not exist is null: an interval of one run, for instance."""
+    """The object that ``compare --json`` prints. Missing figures are null: an interval of one run, for instance."""
     return {
         "confidence": CONFIDENCE,
         "threshold": comparison.threshold,

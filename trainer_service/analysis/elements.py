@@ -8,11 +8,11 @@ from xml.etree.ElementTree import Element, tostring
 from unity_bridge.untrusted_text import printable
 
 Content: TypeAlias = Element | str
-"""What an element may hold. Texts are escaped when the page is written, and have no control characters by then."""
+"""An element or a text. Control characters of a text are removed, and the text is escaped when the page is written."""
 
 _HEAD = '<!doctype html>\n<html lang="en">\n'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""Content-Security-Policy: the page has no script, and asks nobody for anything."""
+"""Content-Security-Policy: the page has no script, and loads nothing."""
 
 
 def element(name: str, /, *contents: Content, **attributes: str) -> Element:

@@ -1,4 +1,4 @@
-"""Groups of runs that are samples of one method: those that differ in their seed only."""
+"""Groups of runs that are samples of one method: runs that differ in their seed only."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OF_THE_PROCESS: Mapping[str, frozenset[str]] = {
         }
     ),
 }  # fmt: skip
-"""Settings that say where and how a run was made, not what it learned from."""
+"""Settings of a run's files, simulators and machine, which do not change the method."""
 
 _REPORTING = frozenset({"debug", "track", "log_format", "metrics_port"})
-"""Sections that say what a run reports."""
+"""Sections about the reports of a run."""
 
 _SEED = "seed"
 """Keys of this name, wherever they stand: the lessons' samplers have seeds that follow from the run's."""
@@ -47,7 +47,7 @@ class RunGroup:
     name: str
     runs: tuple[RunRecord, ...]
     strata: tuple[int, ...]
-    """A number for each run, equal for those that differ in their seed only."""
+    """A number for each run, equal for runs that differ in their seed only."""
 
 
 def group_runs(runs: Sequence[RunRecord], by: GroupBy) -> list[RunGroup]:
@@ -73,7 +73,7 @@ def group_runs(runs: Sequence[RunRecord], by: GroupBy) -> list[RunGroup]:
 
 
 def method_of(run: RunRecord) -> Hashable:
-    """What is equal for runs that differ in their seed only; a run without a configuration is like no other."""
+    """Returns a key that is equal for runs that differ in their seed only. Without a configuration it is unique."""
     if run.options is None:
         return run.path
     return (run.trainer, _frozen(_method(run.options)))

@@ -48,11 +48,11 @@ class Line:
 def line_chart(
     lines: Sequence[Line], label: str, x_label: str = "agent steps", *, from_zero: bool = False
 ) -> Element:
-    """A chart of lines with axes, and a legend where there are several or a band.
+    """Draws a line chart with axes, and with a legend if there are several lines or a band.
 
     Args:
         lines: at least one.
-        label: what it shows, for those who cannot see it.
+        label: a description of the chart for screen readers.
         x_label: the unit of x.
         from_zero: whether the y axis begins at 0, where no value is below it.
     """

@@ -1,4 +1,4 @@
-"""A page on one run that needs nothing beside it: curves, scores, film, configuration, timers and how it ended."""
+"""A page on one run in a single file: curves, scores, film, configuration, timers and how it ended."""
 
 from __future__ import annotations
 

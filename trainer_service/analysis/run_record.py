@@ -1,4 +1,4 @@
-"""What a run's folder tells of it: its curves, its configuration and how far it came."""
+"""The record of a run, read from its folder: curves, configuration and progress."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def find_runs(texts: Sequence[str], results_dir: Path) -> list[Path]:
 
 
 def _matches(text: str, results_dir: Path) -> list[str]:
-    """What fits a pattern: shells of Windows leave that to programs. The text itself where nothing does."""
+    """Expands a pattern, because shells of Windows leave that to programs. Returns the text itself without a match."""
     if not glob.has_magic(text):
         return _runs_with_seeds(text, results_dir) or [text]
     patterns = (str(results_dir / text), text)
@@ -188,7 +188,7 @@ class _Point(NamedTuple):
 
 
 def _curves(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> Curves:
-    """The curves in the lines of metrics.jsonl or evaluations.jsonl; what is no number in them is passed over."""
+    """The curves in the lines of metrics.jsonl or evaluations.jsonl; values that are no numbers are ignored."""
     points: dict[str, dict[str, list[_Point]]] = {}
     for row, seconds in _on_one_clock(rows):
         behavior, step = row.get("behavior"), row.get("step")
@@ -203,7 +203,7 @@ def _curves(rows: Iterable[Mapping[str, Any]], prefix: str = "") -> Curves:
 
 
 def _on_one_clock(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], float]]:
-    """The rows with their seconds on a clock that goes on where ``wall_s`` begins anew, as it does in every process."""
+    """Yields the rows with continuous seconds, although ``wall_s`` starts at 0 in every process."""
     before = past = 0.0
     for row in rows:
         told = row.get("wall_s")

@@ -57,11 +57,11 @@ class BehaviorProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """How a run stands."""
+    """The status of a run."""
 
     ending: Ending
     ended_by: str
-    """What ended it, in the words of timers.json; empty where that is not known."""
+    """The reason why the run ended, as in timers.json; empty if it is not known."""
 
     behaviors: Mapping[str, BehaviorProgress]
     seconds: float
@@ -74,11 +74,11 @@ class RunStatus:
     """The tree of timers.json; empty before a run has ended."""
 
     complaints: Mapping[str, int]
-    """What went wrong without ending the run, and how often."""
+    """Problems that did not end the run, each with its count."""
 
 
 def run_status(run: RunRecord) -> RunStatus:
-    """Reads how a run stands."""
+    """Reads the status of a run."""
     layout = RunLayout(run.path)
     status = _saved(layout.status)
     names = dict.fromkeys([*run.curves, *status.behaviors])
@@ -119,7 +119,10 @@ def _ending(
 
 
 def _end(layout: RunLayout, metadata: Any) -> tuple[str, str]:
-    """How the run ended and by what, unless it was resumed and then killed: its timers are of the earlier end then."""
+    """Returns how and why the run ended; empty texts for a run that was resumed and then killed.
+
+    The timers of such a run describe its earlier end.
+    """
     try:
         is_old = layout.timers.stat().st_mtime < layout.metrics.stat().st_mtime
     except OSError:  # no summary was written, or no end

@@ -60,7 +60,7 @@ class MethodScore:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskComparison:
-    """What methods reached on several tasks."""
+    """The scores of methods on several tasks."""
 
     metric: str
     bounds: Mapping[str, tuple[float, float]]

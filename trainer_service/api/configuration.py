@@ -1,4 +1,4 @@
-"""The options of a run out of what a program has: options, a file, a dictionary, or an environment alone."""
+"""The options of a run, made from options, a file, a dictionary, or an environment alone."""
 
 from __future__ import annotations
 

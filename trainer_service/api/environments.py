@@ -36,7 +36,7 @@ environment, or a function or class that makes one."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where agents are to live; nothing is started yet."""
+    """An environment that a run shall start."""
 
     env_path: str | None = None
     """As ``--env`` says it, or ``python:NAME`` for an object; None leaves it to the configuration."""
@@ -48,7 +48,7 @@ class Environment:
     """Arguments of the environment that the simulator hosts, where it has a name."""
 
     given: ProgramEnvironment | None = None
-    """An object, or what makes it; None for what has a name."""
+    """An environment object, or a function that makes it; None for an environment with a name."""
 
     def arguments(self, configured: Sequence[str] | None) -> tuple[str, ...]:
         """The simulator's arguments, where a configuration has these."""

@@ -107,9 +107,9 @@ def evaluate_run(
 
     Args:
         folder: of the run.
-        environment: where to play; where it leaves that open, on what the run was trained with.
+        environment: the environment to play in. If it has none, the policies play in the environment of the training.
         deterministic, checkpoint, seed, device: as for ``evaluate``.
-        settings: override what the run was trained with, nested as in a file.
+        settings: override the settings that the run was trained with, nested as in a file.
         playing: as for ``play_episodes``.
     """
     from trainer_service.evaluation.evaluate import PolicyActors

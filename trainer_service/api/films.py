@@ -1,4 +1,4 @@
-"""Films that bundled simulators make of what is played in them."""
+"""Films of episodes, recorded by bundled simulators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unity_bridge.programs.executables import Command
 
 @dataclass(frozen=True, slots=True)
 class FilmOptions:
-    """Where a film goes and how long it is."""
+    """The path and the length of a film."""
 
     path: Path
     """A .gif or .mp4 file."""
@@ -25,7 +25,7 @@ class FilmOptions:
     """In the scene's own time; None leaves it to the simulator."""
 
     def filmed_by(self, command: Command) -> Command:
-        """The program that makes the film. Raises UserError where it makes none, or not such a one."""
+        """Returns the command that records the film. Raises UserError if the simulator cannot record such a film."""
         from unity_bridge.simulators.rendering.films import recording_problem
 
         limits = {"--record-episodes": (self.episodes, 1), "--record-seconds": (self.seconds, 0)}

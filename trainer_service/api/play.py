@@ -50,7 +50,7 @@ def play(
         env, env_kwargs, env_args: as for ``train``.
         policy: ``"random"``, ``"expert"`` (of a bundled scene), or a run as for ``evaluate``.
         episodes, max_episode_steps, deterministic, checkpoint, seed, device: as for ``evaluate``.
-        time_scale, no_graphics: of a Unity build; None for the default, or for what the run was trained with.
+        time_scale, no_graphics: of a Unity build; None for the default, or for the values of the run's training.
         record: the path of a film: a .gif file, or an .mp4 file with the extra ``video``. It is of bundled
             environments only, and at most 30 s long.
         on_episode: called with the behavior's name and each counted episode when it ends.

@@ -16,13 +16,13 @@ class SimulatorArguments(TypedDict, total=False):
     """Settings for which ``train`` has parameters of its own, which take more."""
 
     env_path: Annotated[str | None, Setting("env_settings.env_path", "--env", "str", "ENV",
-        "an executable, sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE; null waits for simulators to come")]
+        "an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE, or FILE.py:NAME, a class in a Python file; null waits for simulators to come")]
     env_args: Annotated[Sequence[str] | None, Setting("env_settings.env_args", "--env-args", "list", "…",
         "arguments for each simulator that is started; on a command line everything that follows")]
 
 
 class RunArguments(TypedDict, total=False):
-    """Settings that ``train`` takes beside a configuration; None leaves a setting as it is. What they mean stands in
+    """Settings that ``train`` takes besides a configuration; None leaves a setting as it is. Their meaning is in
     docs/configuration.md, under the same names."""
 
     base_port: Annotated[int | None, Setting("env_settings.base_port", "--base-port", "int", "PORT",
@@ -78,7 +78,7 @@ class RunArguments(TypedDict, total=False):
     results_dir: Annotated[str | os.PathLike[str] | None, Setting("checkpoint_settings.results_dir", "--results-dir", "str", "DIR",
         "the folder of all runs (default results)")]
     device: Annotated[str | None, Setting("torch_settings.device", "--torch-device", "str", "DEVICE",
-        "cpu, cuda, cuda:0 …; null or auto decides by the work of each behavior: a GPU, if there is one, for pictures and where batch_size times the weights of the policy is 2^27 or more (256 rows of two layers of 1,024 units, or of an LSTM of 512), else the CPU. Learner ranks take a GPU each if there is one")]
+        "cpu, cuda, cuda:0 …; null or auto decides for each behavior. A GPU, if there is one, computes behaviors with pictures, and policies for which batch_size times the number of weights is 2^27 or more. That is 256 rows of two layers of 1,024 units, or of an LSTM of 512. The CPU computes the others. Learner ranks take a GPU each if there is one")]
     num_workers: Annotated[int | None, Setting("distributed.num_workers", "--num-workers", "int", "N",
         "rollout workers; num_envs simulators run in each. 0 collects in the trainer's own process, without Ray")]
     ray_address: Annotated[str | None, Setting("distributed.ray_address", "--ray-address", "str", "ADDRESS",

@@ -51,12 +51,12 @@ def train(
     suggest: bool | None = None,
     **settings: Unpack[RunArguments],
 ) -> Outcome:
-    """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
+    """Trains as ``mlagents-style learn`` does; with ``inference`` it only acts.
 
     It returns when the step budgets are used, or when Ctrl-C (in a notebook: interrupting the kernel), SIGTERM, a
     terminal that closed or a callback asked it to stop; what was learned is saved then, and ``Outcome.interrupted`` is
     true. It raises KeyboardInterrupt for a second interrupt in a notebook or an interactive Python, and where the
-    environment or a callback raises it; what was learned is saved then too. Outside the main thread it hears no
+    environment or a callback raises it; what was learned is saved then too. Outside the main thread it handles no
     signals. In a process that torchrun started, other than the first, it only computes its part of the updates.
 
     Args:
@@ -83,7 +83,7 @@ def train(
         console: where to show the run, entered already; a plain one if None.
         verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; only without a ``console``.
             Levels that you set for the loggers ``trainer_service`` and ``unity_bridge`` stay.
-        stop: signals that ask it to end, entered already; if None, those that come from here on.
+        stop: signals that end the run, already entered; if None, it handles signals from the call on.
         suggest: whether settings are suggested where ``config`` is None: the environment plays at random for a
             moment, and its features decide. None suggests them if ``env`` is given.
         settings: what else the flags of the command line say, such as ``run_id``, ``resume``, ``force``, ``seed``,

@@ -79,7 +79,7 @@ def watch_player(
 
     Args:
         player: the folder of a run, or ``random`` or ``expert``.
-        environment: where to play; where it leaves that open, on what the run was trained with.
+        environment: the environment to play in. If it has none, the policies play in the environment of the training.
         deterministic, checkpoint, follow, seed, port, browser: as for ``watch``. A run that is followed need not have
             saved yet: random actions are shown until it has.
         say: told the address.

@@ -1,4 +1,4 @@
-"""The flags of every command, with hints at the nearest one for those that are unknown."""
+"""The flags of every command, with a hint at the nearest flag for an unknown one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNS = "the folder of all runs (default results)"
 _DEVICE = "cpu, cuda, cuda:0 … (default cpu)"
 
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
-"""What argparse says of a value that is no number."""
+"""Argparse's message about a value that is no number."""
 
 _REMOVED = {
     "--cpu": ("in ML-Agents 0.24", "write --torch-device cpu instead"),
@@ -56,8 +56,7 @@ def removed_flag(unknown: Sequence[str]) -> str:
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
 
-    Flags of ``learn`` that are absent are absent in what it returns, so that only those that were given win
-    over a file.
+    Absent flags of ``learn`` are absent in the parsed arguments, so that only given flags override a file.
     """
     parser = _Parser(
         prog="mlagents-style",
@@ -648,13 +647,11 @@ def _add_population(commands: Any) -> None:
 
 def _add_simulate(commands: Any) -> None:
     simulate = _command(
-        commands, "simulate", help="run a bundled simulator by hand", add_help=False,
-        description="Attaches a bundled simulator to a running trainer.",
+        commands, "simulate", help="run an environment as a simulator, by hand", add_help=False,
+        description="Attaches an environment to a running trainer: a bundled scene, an environment of Gymnasium, "
+        "PettingZoo or another library, or a scene in a Python file.",
     )  # fmt: skip
-    simulate.add_argument("env", metavar="ENV", help="sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE")
-    simulate.add_argument(
-        "rest", nargs=argparse.REMAINDER, metavar="…", help="see: simulate sim:3dball --help"
-    )
+    simulate.add_argument("rest", nargs=argparse.REMAINDER, metavar="ENV …")
 
 
 def _add_doctor(commands: Any) -> None:
@@ -734,12 +731,12 @@ def _add_export(commands: Any) -> None:
 def _add_import(commands: Any) -> None:
     imports = _command(
         commands, "import-checkpoint", help="make a run from a results folder of ML-Agents",
-        description="Makes a run from what mlagents-learn 1.1.0 left, to evaluate, export or resume.",
+        description="Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume.",
     )  # fmt: skip
     imports.add_argument(
         "results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents"
     )
-    imports.add_argument("--run-id", required=True, metavar="ID", help="of the run that is made")
+    imports.add_argument("--run-id", required=True, metavar="ID", help="the id of the new run")
     imports.add_argument(
         "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
     )

@@ -47,8 +47,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
     open_standard_streams()
     _limit_spinning()
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])  # modules hold no garbage: a tenth of the start to see
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
+    if parsed.command == "simulate":  # its own parser reads all that follows
+        parsed.rest, unknown = [*unknown, *parsed.rest], []
     if unknown:
         if parsed.command == "learn" and (removed := removed_flag(unknown)):
             print_error(removed)
@@ -318,7 +321,7 @@ def _require_episodes(episodes: int) -> None:
 def _simulate(parsed: argparse.Namespace) -> int:
     from unity_bridge.simulators.__main__ import main as simulate
 
-    return simulate([parsed.env, *parsed.rest])
+    return simulate(parsed.rest)
 
 
 def _export(parsed: argparse.Namespace) -> int:

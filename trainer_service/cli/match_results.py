@@ -37,7 +37,7 @@ class Match:
         return any(games.interrupted < len(games.results) for games in self.sides.values())
 
     def to_json(self) -> dict[str, Any]:
-        """An entry of what ``--json`` prints."""
+        """Returns an entry of the output of ``--json``."""
         return {
             "player": self.player.name.text,
             "step": self.player.step,
@@ -49,7 +49,7 @@ class Match:
 
 
 def print_matches(env: str, matches: Sequence[Match], everyone: Sequence[PlayerName]) -> None:
-    """Prints what came out. everyone: the players of a cross-play, else nobody."""
+    """Prints the results. everyone: the players of a cross-play, else nobody."""
     if len(matches) == 1:
         _print_match(env, matches[0])
         return

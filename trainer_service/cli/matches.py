@@ -29,7 +29,7 @@ def play_matches(parsed: argparse.Namespace) -> int:
     """Runs ``mlagents-style evaluate A --against B …``. Returns the exit code.
 
     Raises:
-        UserError: players that are not there or do not fit, or nobody to play against.
+        UserError: players that do not exist or do not fit, or no opponent.
         BridgeError: a simulator failed.
     """
     with film_of(parsed) as film:

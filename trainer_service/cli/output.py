@@ -32,12 +32,12 @@ def say(text: object) -> None:
 
 
 def note(text: object) -> None:
-    """Prints what is beside the result, as ``say`` does."""
+    """Prints text besides the result, as ``say`` does."""
     print(harmless(str(text)), file=sys.stderr, flush=True)
 
 
 def say_json(value: object, *, indent: int | None = None) -> None:
-    """Prints a result for programs. JSON itself escapes what is not ASCII."""
+    """Prints a result for programs. JSON itself escapes non-ASCII characters."""
     print(json.dumps(value, indent=indent), flush=True)
 
 

@@ -51,7 +51,7 @@ def play_person(
         The person as a player, and the games by the player's side.
 
     Raises:
-        UserError: nobody to play against, a program that shows itself, or a page that was closed before the last game.
+        UserError: no opponent, a program with a window of its own, or a page that was closed before the last game.
     """
     from trainer_service.evaluation.loop import EpisodeLoop
     from trainer_service.evaluation.match import play_match, sides_of

@@ -1,4 +1,4 @@
-"""The command ``status``: what a run is doing, or how it ended, from its folder only."""
+"""The command ``status``: the progress of a run or the reason of its end, from its folder only."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainer_service.runs.folder import RunFolder
 
 WATCHED_AUTOSAVE_S = 5
-"""Seconds between the saves of a run that is watched, unless the user gives some: the page shows what is saved."""
+"""Default seconds between the saves of a watched run, because the page shows the saved checkpoints."""
 
 _DEMO_ID = "demo"
 _DEMO_STEPS = 150_000

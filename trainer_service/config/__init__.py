@@ -21,6 +21,7 @@ from trainer_service.config.network import MemorySettings as MemorySettings
 from trainer_service.config.network import NetworkSettings as NetworkSettings
 from trainer_service.config.players import PlayerName as PlayerName
 from trainer_service.config.players import parse_player as parse_player
+from trainer_service.config.reading.advice import without_updates as without_updates
 from trainer_service.config.reading.bundled import BundledConfig as BundledConfig
 from trainer_service.config.reading.bundled import bundled_configs as bundled_configs
 from trainer_service.config.reading.bundled import nearest_bundled as nearest_bundled

@@ -35,7 +35,7 @@ class DistributedSettings(Section):
     COMA cannot."""
 
     fragment_steps: PositiveCount | None = None
-    """Agent steps that a worker sends at once; null takes its share of what the next update needs, with ``async``
+    """Agent steps that a worker sends at once; null takes its share of the steps of the next update, with ``async``
     a quarter of that."""
 
     max_policy_lag: Count = 2

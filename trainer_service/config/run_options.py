@@ -80,7 +80,7 @@ _OLD_KEYS = {
     "parameter_randomization": "samplers stand under 'environment_parameters', as NAME: {sampler_type: …}",
     "default": "what all behaviors share stands under 'default_settings', and each of them under 'behaviors'",
 }
-"""Sections of ML-Agents before release 7, and what became of them."""
+"""Sections of ML-Agents before release 7, and their replacements."""
 
 RunId = Annotated[Text, AfterValidator(_as_run_id)]
 Resume = Annotated[
@@ -102,8 +102,8 @@ class EnvironmentSettings(Section):
     """The simulators to start, and what to do when one of them fails."""
 
     env_path: Annotated[Text | None, Argument("ENV", flag="--env")] = None
-    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID`` or ``pettingzoo:MODULE``; null waits for simulators to
-    come. ML-Agents knows executables only."""
+    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or ``FILE.py:NAME``, a class in a
+    Python file; null waits for simulators to come. ML-Agents knows executables only."""
 
     env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
     """Arguments for each simulator that is started; on a command line everything that follows."""
@@ -200,7 +200,7 @@ class CheckpointSettings(Section):
     """Whether an existing run of this id may be overwritten."""
 
     train_model: Flag = False
-    """An old spelling that only warns; training is what happens without inference."""
+    """An old spelling that only warns; without inference the run trains."""
 
     inference: Annotated[Flag, Argument()] = False
     """Whether to act without learning, and write nothing."""
@@ -223,9 +223,10 @@ class TorchSettings(Section):
     device: Annotated[
         Text | None, BeforeValidator(_unless_auto), Argument("DEVICE", flag="--torch-device")
     ] = None
-    """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides by the work of each behavior: a GPU, if there is one,
-    for pictures and where ``batch_size`` times the weights of the policy is 2^27 or more (256 rows of two layers of
-    1,024 units, or of an LSTM of 512), else the CPU. Learner ranks take a GPU each if there is one."""
+    """``cpu``, ``cuda``, ``cuda:0`` …; null or ``auto`` decides for each behavior. A GPU, if there is one, computes
+    behaviors with pictures, and policies for which ``batch_size`` times the number of weights is 2^27 or more. That is
+    256 rows of two layers of 1,024 units, or of an LSTM of 512. The CPU computes the others. Learner ranks take a GPU
+    each if there is one."""
 
     precision: Precision = "float32"
     """``bfloat16`` encodes pictures with half the bits, in updates and in acting: faster where the processor has
@@ -390,7 +391,7 @@ class RunOptions(Section):
         return self
 
     def _require_learner(self, behavior: str, where: Location) -> None:
-        """Raises a mistake at a key that names what does not learn by itself, or at all."""
+        """Raises a mistake at the name of a behavior that does not learn by itself, or at all."""
         if team := group_of_member(self.teams, behavior):
             raise section_error(where, f"expected the team '{team}', of which '{behavior}' is a member")
         if self.default_settings is None and behavior not in self.behaviors:  # else any may show up

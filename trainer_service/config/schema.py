@@ -50,8 +50,8 @@ _NEVER_EMPTY = {"RunOptions", "CurriculumSettings", "Lesson", "Sampler", "Sample
 def json_schema(*, plugins: bool = False) -> dict[str, Any]:
     """Returns the schema of a YAML file.
 
-    plugins: whether it has what installed plugins offer, besides what is built-in. Those that cannot be loaded are
-    left out, with a warning for each.
+    plugins: whether it includes the settings of installed plugins. A plugin that cannot be loaded is left out, with a
+    warning.
     """
     trainer_types = {
         name: HYPERPARAMETERS[name] for name in HYPERPARAMETERS if name in ALGORITHM_PLUGINS.built_in
@@ -123,7 +123,7 @@ def _of_plugins(
 def _choose_by_sibling(
     section: dict[str, Any], kind_key: str, key: str, references: Mapping[str, dict[str, str]]
 ) -> None:
-    """Makes the schema of ``key`` depend on the value of ``kind_key`` beside it.
+    """Makes the schema of ``key`` depend on the value of the neighboring ``kind_key``.
 
     Without that value, which may come from default_settings, any of the models is allowed.
     """

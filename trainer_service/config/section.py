@@ -33,10 +33,10 @@ class Remark(NamedTuple):
     """Path of the key below the section that says so."""
 
     text: str
-    """What is expected, or the effect of the key, if any, and the reason."""
+    """The expected value, or the effect of the key, if any, and the reason."""
 
     def below(self, *above: str) -> Remark:
-        """The remark as a section says it that has this one at some keys."""
+        """Returns the remark for a section that has this section at the keys ``above``."""
         return Remark((*above, *self.location), self.text)
 
 
@@ -54,7 +54,7 @@ OF_STABLE_BASELINES = {
     "net_arch": "network_settings.hidden_units and num_layers",
     "activation_fn": "network_settings.activation",
 }
-"""What its users write, and the key or argument for it."""
+"""Arguments of Stable-Baselines3, and the key or argument here for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Argument:
 
 
 class Section(BaseModel):
-    """A mapping with known keys. An unknown key is a mistake, reported beside all the others."""
+    """A mapping with known keys. An unknown key is a mistake, reported with all others."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
@@ -151,9 +151,9 @@ def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "
 
 
 def name_in(group: PluginGroup, built_in: Sequence[str]) -> Callable[[Any], str]:
-    """A validator of names: those of ``built_in``, and those that plugins of the group offer.
+    """Returns a validator of names, which accepts the names in ``built_in`` and the plugins of the group.
 
-    A plugin's is known by its distribution's metadata: nothing is imported.
+    It reads the names of plugins from the metadata of their distributions and imports nothing.
     """
 
     def require(value: Any) -> str:
@@ -203,7 +203,7 @@ def names_or_mapping(value: Any, what: str, name: str, default: Any) -> dict[Any
 
 
 def names_or_mapping_schema(least: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of at least so many names, or of a mapping from names to values of a schema."""
+    """Returns the JSON Schema of a list with a minimum number of names, or of a mapping from names to values."""
     names = {"type": "array", "items": {"type": "string"}, "minItems": least, "uniqueItems": True}
     mapping = {"type": "object", "additionalProperties": values, "minProperties": least}
     return {"anyOf": [names, mapping]}
@@ -228,7 +228,7 @@ def nested_errors(error: ValidationError, under: Location = ()) -> list[InitErro
 
 
 def root_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Returns the mistakes inside ``error``, without those that merely follow from another one."""
+    """Returns the mistakes inside ``error``, without the ones that merely follow from another one."""
     return [
         details
         for details in error.errors(include_url=False)

@@ -51,7 +51,7 @@ class _Totals:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The contents of a recording, counted row by row; its head is only trusted for what cannot be counted."""
+    """The contents of a recording, counted row by row. Only figures that cannot be counted come from its head."""
 
     path: Path
     behavior: str

@@ -113,7 +113,7 @@ class Recording(WholeEpisodes):
 
 
 class RecordingStopped(Exception):
-    """Raised by a loop's ``check_stop`` to end a recording; what is complete is kept."""
+    """Raised by a loop's ``check_stop`` to end a recording; complete episodes are kept."""
 
 
 def record(loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
@@ -157,7 +157,7 @@ class _RecordedPlay(Play):
 
 
 class SceneExpert:
-    """A scene in this process, with its own expert in it: what a loop plays on, and what plays."""
+    """A scene in this process, with its own expert in it: the simulators of the loop, and the player."""
 
     def __init__(self, scene: Demonstrator, seed: int) -> None:
         self._scene = scene

@@ -27,7 +27,7 @@ from trainer_service.distributed import ray_internals
 from trainer_service.distributed.local_ray import LOOPBACK, local_ray
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
-from unity_bridge.simulators import is_bundled
+from unity_bridge.simulators import has_scheme
 
 LOCAL = "local"
 """The address that starts Ray on this machine, like no address."""
@@ -191,7 +191,7 @@ def _is_loopback(address: str) -> bool:
 
 def absolute_env(env: str | None) -> str | None:
     """Returns the environment's path for workers, which may have another working directory."""
-    if not env or is_bundled(env):
+    if not env or has_scheme(env):
         return env
     return str(Path(env).absolute())
 

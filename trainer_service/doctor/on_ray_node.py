@@ -1,4 +1,4 @@
-"""What a node of a Ray cluster tells about itself. It is sent there as code, for this package may be missing there."""
+"""A node's report about itself in a Ray cluster. Sent to the node as code, because it may lack this package."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _port_error() -> str:
 
 
 def _find_env(env: str) -> tuple[bool, str]:
-    """Whether the environment is there, with its file or what is wrong."""
+    """Whether the environment exists, with its file or the problem."""
     try:
         from unity_bridge.errors import BridgeError
         from unity_bridge.programs.executables import resolve_program

@@ -1,4 +1,4 @@
-"""Checks of what other distributions offer: each plugin is loaded, as a run that names it would."""
+"""Checks of plugins: each is loaded, as in a run that names it."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ _LOADERS: Mapping[str, Callable[[Plugin], object]] = {
         REWARD_SIGNAL_PLUGINS, plugin.name, RewardSignalPlugin, RewardSignalSettings
     ),
 }
-"""How to load what is more than one object, by group."""
+"""Loaders of plugins with more than one object, by group."""

@@ -59,7 +59,7 @@ def _authentication(settings: DistributedSettings) -> Finding:
 
 
 def _reach(ray: RayCluster) -> Finding:
-    """Says where the cluster listens."""
+    """Returns the addresses at which the cluster listens, as a finding."""
     addresses = sorted({node.address for node in ray.nodes() if node.listens_to_network})
     if not addresses:
         return Finding("ok", "Ray ports", "open to this machine alone")
@@ -67,7 +67,7 @@ def _reach(ray: RayCluster) -> Finding:
 
 
 def _answers(ray: RayCluster, env: str | None) -> Iterator[tuple[RayNode, Mapping[str, Any] | str]]:
-    """What each node answers, or why it does not."""
+    """Yields each node with its answer, or with the reason why it does not answer."""
     import ray as engine
     from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -22,7 +22,7 @@ class Finding:
     found: str
 
     remedy: str = ""
-    """The way to mend it; empty where all is well."""
+    """The solution; empty where all is well."""
 
     def __str__(self) -> str:
         """The finding as a line: ``ok    Python: 3.11.7``"""

@@ -30,10 +30,10 @@ class LimitedBatch:
 class EpisodeLimit:
     """Counts the steps of running episodes, and cuts the episodes that reach the limit.
 
-    To a ledger behind it, a cut episode is truncated. The simulator goes on with that episode: the agent's rows are
-    left out until it really ends, or until the simulator is reset (``drop``), so that the rest of a cut episode is
-    never taken for a new one. A group is cut with the first of its members that reaches the limit, all members at once,
-    and agents that join it later are left out, too.
+    The ledger counts a cut episode as truncated. The simulator goes on with that episode. Its remaining rows are left
+    out until the episode really ends, or until the simulator is reset (``drop``), so that they do not count as a new
+    episode. A group is cut with the first of its members that reaches the limit, all members at once, and agents that
+    join it later are left out, too.
     """
 
     def __init__(self, max_steps: int | None = None) -> None:
@@ -104,7 +104,7 @@ class EpisodeLimit:
     def _cut(
         self, simulator: int, rows: Rows, groups: NDArray[np.int64], new: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Cuts what has reached the limit. Tells which waiting rows are left out, and which are cut now. Shapes [M]."""
+        """Cuts the episodes that have reached the limit. Returns the left-out and the cut waiting rows. Shapes [M]."""
         was_cut = self._is_cut[rows]
         if self.max_steps is None:
             return was_cut, was_cut

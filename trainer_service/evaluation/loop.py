@@ -35,7 +35,7 @@ def require_limit(max_episode_steps: int | None) -> None:
 
 
 class Simulators(Protocol):
-    """What frozen policies play on: a ``Bridge``, or a scene in this process."""
+    """The simulators of an evaluation: a ``Bridge``, or a scene in this process."""
 
     def receive(self, timeout_s: float) -> Sequence[Tick | Departure]:
         """Everything that waits; empty if nothing came in time."""
@@ -77,20 +77,20 @@ class Tally:
 
 
 class Actors(Protocol):
-    """What acts for agents and remembers them."""
+    """Policies or experts that act for agents and keep their state."""
 
     def drop(self, simulator: int) -> None:
-        """Forgets the agents of a simulator that begins anew."""
+        """Drops the state of a simulator's agents, which is reset."""
         ...
 
 
 class Play(ABC):
-    """Actors and the tallies of what they play."""
+    """Actors and the tallies of their episodes."""
 
     def __init__(self, *actors: Actors) -> None:
         self._actors = actors
         self.tallies: list[Tally] = []
-        """Those that are known so far; the play ends when all reported ones are complete."""
+        """The tallies so far; the play ends when all reported tallies are complete."""
 
     @abstractmethod
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
@@ -103,7 +103,7 @@ class Play(ABC):
         return bool(reported) and all(reported)
 
     def drop(self, simulator: int) -> None:
-        """Forgets a simulator that begins anew."""
+        """Drops the state of a simulator that is reset."""
         for actors in self._actors:
             actors.drop(simulator)
         for tally in self.tallies:
@@ -113,8 +113,9 @@ class Play(ABC):
 class EpisodeLoop:
     """Lets frozen policies play until their ledgers are full.
 
-    With a limit of steps an episode that reaches it is cut: see ``EpisodeLimit``. Once no agent of a simulator is in an
-    episode that counts, the simulator is reset, and all agents begin new ones. Others' episodes are never broken off.
+    With a limit of steps, an episode that reaches it is cut: see ``EpisodeLimit``. Once no agent of a simulator is in
+    an episode that counts, the simulator is reset, and all agents begin new episodes. A reset never ends an episode
+    that counts.
     """
 
     def __init__(
@@ -225,6 +226,8 @@ class EpisodeLoop:
         self._next_line = now + self._pause_s
         limit = "cuts long ones" if self._max_steps is None else f"cuts them at {self._max_steps:,} steps"
         text = f"No {self._what} has ended for {silent_s:.0f} s. {self._waits_for()} so far."
+        if self._max_steps is None and self._done[0] <= 0:
+            text += f" Perhaps {self._what}s of this environment have no end." if self._tallies else ""
         _logger.warning("%s", f"{text} {self._option} {limit}." if self._tallies else text)
 
     def _waits_for(self) -> str:

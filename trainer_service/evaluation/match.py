@@ -39,16 +39,16 @@ class Games:
     """How many of the draws were interrupted, as by a time limit."""
 
     returns: tuple[float, ...] = ()
-    """What the player's side earned in each game; raw."""
+    """The return of the player's side in each game; raw."""
 
     opponent_returns: tuple[float, ...] = ()
-    """What the other side earned."""
+    """The return of the other side in each game; raw."""
 
     lengths: tuple[int, ...] = ()
     """How often the player's side was asked in each game."""
 
     cut: int = 0
-    """How many of those that were interrupted were cut at a limit of steps (``max_episode_steps``)."""
+    """The number of interrupted games that were cut at a limit of steps (``max_episode_steps``)."""
 
     def __add__(self, other: Games) -> Games:
         return Games(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))

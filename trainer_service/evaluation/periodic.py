@@ -142,7 +142,7 @@ class PeriodicEvaluator:
         return [self._record(checkpoints[name], score) for name, score in scores.items()]
 
     def finish(self) -> None:
-        """Writes the model of each behavior's best policy beside its weights."""
+        """Writes the model of each behavior's best policy into the folder of its weights."""
         if self._export_model is None:
             return
         for name in sorted(self._improved):
@@ -180,7 +180,7 @@ class PeriodicEvaluator:
             )
 
     def _tell_of_cuts(self, scores: Mapping[str, Score], limit: int) -> None:
-        """Warns, once in a run, that episodes were cut at a limit that nobody set."""
+        """Warns, once in a run, that episodes were cut at the default limit."""
         cut = ", ".join(
             f"{score.num_cut} of {len(score.returns)} of '{name}'"
             for name, score in scores.items()
@@ -214,7 +214,7 @@ class PeriodicEvaluator:
             raise EvaluationStopped
 
     def _register(self, behavior: Behavior) -> None:
-        """Reads what a resumed run had found before."""
+        """Reads the earlier scores of a resumed run."""
         name = behavior.name
         self._log.truncate_after(name, behavior.step)
         scores = [row.get("score") for row in self._log.rows() if row.get("behavior") == name]

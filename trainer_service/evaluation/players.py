@@ -32,7 +32,7 @@ class Player:
     """By behavior name; empty for ``random`` and ``expert``."""
 
     seed: int = 0
-    """Of what is drawn at random."""
+    """The seed of random actions."""
 
     own_actors: PolicyActors | None = None
     """Actors of a player that is no policy, such as a person."""
@@ -153,10 +153,10 @@ class Seat:
         """The player's actions for all who wait of a behavior id.
 
         Raises:
-            UserError: the expert shall act, and the simulator has not said what it would do.
+            UserError: the expert shall act, and the simulator did not send the expert's actions.
         """
         return self._actors.act_as(tick, behavior_id)
 
     def drop(self, simulator: int) -> None:
-        """Forgets what policies remember of a simulator that begins anew."""
+        """Drops the memory of policies for a simulator that is reset."""
         self._actors.drop(simulator)

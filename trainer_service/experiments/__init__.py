@@ -1,1 +1,1 @@
-"""Several runs with one command: child processes that train, and what is made of their results."""
+"""Several runs with one command: child processes that train, and the use of their results."""

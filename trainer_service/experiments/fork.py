@@ -14,7 +14,7 @@ _NEVER_CHANGED = frozenset({".safetensors", ".npz", ".onnx", ".gif"})
 
 
 def fork_run(source: Path, target: Path, *, same_run: bool = False) -> None:
-    """Makes ``target`` a copy of a run that is not being written. What was there is replaced as a whole.
+    """Makes ``target`` a copy of a run that is not being written. An existing run folder is replaced as a whole.
 
     Args:
         source: the run's folder.

@@ -84,7 +84,7 @@ class Place(Protocol):
         """
 
     def close(self) -> None:
-        """Frees what the place holds, after all jobs have ended."""
+        """Releases the resources of the place, after all jobs have ended."""
 
 
 class LocalProcesses:
@@ -128,7 +128,7 @@ class JobEnd:
 
 
 class JobPool:
-    """A context in which jobs run, at most so many at a time. Its end asks those that run to save, and waits for them.
+    """A context that runs jobs, a limited number at a time. Its end asks running jobs to save, and waits for them.
 
     Use it from one thread.
     """

@@ -13,7 +13,7 @@ from trainer_service.ops.ratings import elo_difference
 
 
 def cross_play(runs: Sequence[str], results_dir: Path, games: int) -> Job:
-    """Returns the job that plays so many games of each pair of runs. Actions are sampled, as in training."""
+    """Returns the job that plays a number of games of each pair of runs. Actions are sampled, as in training."""
     first, *others = runs
     arguments = (
         "evaluate", first, "--against", *others, "--cross-play", "--stochastic", "--json",

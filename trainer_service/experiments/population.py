@@ -49,7 +49,7 @@ BEST = "best"
 _TRIES = 3
 """How often a segment is trained whose process a signal ended."""
 _SIGNALLED = 128
-"""Exit codes from here on are of processes that a signal ended."""
+"""The lowest exit code of processes that a signal ended."""
 _WAIT_S = 0.1
 
 _logger = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class Population:
     """
 
     def __init__(self, folder: Path, plan: Plan, generations: list[Generation] | None = None) -> None:
-        """generations: those that a population has trained; None for a new one."""
+        """generations: the trained generations of a population; None for a new population."""
         self.folder = folder
         self.plan = plan
         self.generations = generations or [first_generation(plan.parameters, plan.members, plan.seed)]
@@ -408,7 +408,7 @@ def segment_score(objective: Objective, run: RunRecord, *, after: int) -> float 
 
 
 def _settings_of(options: RunOptions) -> list[TrainerSettings]:
-    """Settings of all behaviors, and those that unlisted ones get."""
+    """Returns the settings of all listed behaviors, and the default settings of unlisted ones."""
     defaults = [] if options.default_settings is None else [options.default_settings]
     return [*options.behaviors.values(), *defaults]
 

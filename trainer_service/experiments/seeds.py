@@ -1,4 +1,4 @@
-"""Runs of one configuration that differ in their seeds: their ids, and what is left of each to do."""
+"""Runs of one configuration that differ in their seeds: their ids and their remaining tasks."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def require_seedable(options: RunOptions) -> None:
 def plan_seeds(
     options: RunOptions, seeds: Sequence[int], is_finished: Callable[[Path], bool]
 ) -> list[SeedRun]:
-    """What is to be done for each seed: ``resume`` skips finished runs, resumes begun ones and starts the others.
+    """Returns the task for each seed: ``resume`` skips finished runs, resumes begun ones and starts the others.
 
     Args:
-        options: of all runs, whose id is the beginning of theirs.
+        options: the options of all runs; each run's id begins with their run id.
         seeds: the seeds.
         is_finished: whether the run in a folder has used the budget of the options.
 

@@ -156,7 +156,7 @@ class Parameter(Section):
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Parameters by path, each after those that its condition names."""
+    """Parameters by path, each after the parameters that its condition names."""
 
     parameters: Mapping[str, Parameter]
 
@@ -179,7 +179,10 @@ class Space:
         return self.draw(lambda _, parameter: parameter.random(rng))
 
     def corners(self) -> Iterator[Values]:
-        """Combinations in which every two parameters have all pairs of extreme values; others have their first."""
+        """Yields combinations that hold all pairs of extreme values of every two parameters.
+
+        The other parameters have their first extreme value.
+        """
         seen: set[str] = set()
         paths = list(self.parameters)
         for one, other in itertools.combinations_with_replacement(paths, 2):
@@ -191,7 +194,7 @@ class Space:
                     yield values
 
     def _with_conditions(self, wanted: Values) -> Values:
-        """The values, with those of other parameters under which they apply."""
+        """Adds the values of the parameters that the conditions of ``wanted`` require."""
         for path in reversed(list(self.parameters)):
             if path in wanted:
                 for other, allowed in self.parameters[path].when.items():
@@ -302,7 +305,7 @@ def _parameter(path: str, settings: Any) -> Parameter:
 
 
 def _ordered(parameters: Mapping[str, Parameter]) -> dict[str, Parameter]:
-    """The parameters, each after those that its condition names. Raises ValidationError."""
+    """Sorts the parameters, each after the parameters that its condition names. Raises ValidationError."""
     for path, parameter in parameters.items():
         for other, allowed in parameter.when.items():
             _require_reachable(path, other, allowed, parameters)

@@ -152,7 +152,7 @@ class SweepStudy:
         return list(map(_record, self._study.get_trials(deepcopy=False)))
 
     def interrupted(self) -> list[TrialRecord]:
-        """The trials that an earlier process left running. Those that were killed between two draws are drawn now."""
+        """Returns the trials that an earlier process left running. Draws values that they do not have yet."""
         left = [each for each in self._study.get_trials(deepcopy=False) if not each.state.is_finished()]
         for trial in left:
             self._draw(self._trial(trial.number))
@@ -237,7 +237,7 @@ def _record(frozen: Any) -> TrialRecord:
 
 
 def _storage(journal: Path) -> Any:
-    """The storage in a file. What a killed process left, half a line or a lock, is removed."""
+    """The storage in a file. The remains of a killed process, half a line or a lock, are removed."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 

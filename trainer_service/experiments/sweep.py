@@ -278,7 +278,7 @@ class _Sweep:
         return TrialRuns(self.files, trial, tuple(range(first, first + self.settings.seeds)))
 
     def _look(self) -> None:
-        """Reports new values of trials, and prunes those that are worse than others."""
+        """Reports new values of trials, and prunes the worse trials."""
         for name, trial in self._running.items():
             run = trial.watch.news()
             if run is None or trial.pruned:
@@ -348,7 +348,7 @@ def _with_seed(files: SweepFolder, settings: SweepSettings) -> SweepSettings:
 
 
 def _keep(files: SweepFolder, kept: Mapping[str, Any]) -> None:
-    """Writes what must not change while a sweep goes on. Raises UserError if it has changed."""
+    """Writes the settings that must not change during a sweep. Raises UserError if it has changed."""
     now = json.loads(json.dumps(kept, default=str))
     before = read_object(files.settings)
     if changed := [key for key in now if before and before.get(key) != now[key]]:

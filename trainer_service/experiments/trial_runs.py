@@ -24,7 +24,7 @@ from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.lock import is_locked
 
 _BY_SIGNAL = "SIG"
-"""The beginning of what ended a run that was interrupted."""
+"""The beginning of the reason why a run was interrupted: the name of a signal."""
 
 
 @dataclass(frozen=True, slots=True)

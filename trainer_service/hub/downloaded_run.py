@@ -1,4 +1,4 @@
-"""Runs made from files of a repository, which nobody vouches for: everything is checked before a run is there."""
+"""Runs made from the untrusted files of a repository: everything is checked before a run is there."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import NEWEST, RunLayout
 from trainer_service.runs.status import BehaviorStatus, CheckpointRecord, TrainingStatus, saved_status
 from unity_bridge.names import name_problem
-from unity_bridge.simulators import is_bundled
+from unity_bridge.simulators import has_scheme
 
 CARD, RESULTS, FILM = "README.md", "results.json", "replay.mp4"
 """The card, the scores and the film, by the names that the Hub looks for."""
@@ -90,9 +90,9 @@ def write_package(
 def shared_options(
     options: RunOptions, run_id: str, checkpoints: Mapping[str, Checkpoint] | None = None
 ) -> RunOptions:
-    """The options of a run as others may know them: without paths, machines, ports and arguments of simulators.
+    """Returns a run's options for publication: without paths, machines, ports and arguments of simulators.
 
-    checkpoints: by behavior; those that the options do not list are added, as readers look for them by name.
+    checkpoints: by behavior; behaviors that the options do not list are added, as readers look for them by name.
     """
     env = options.env_settings.env_path
     plain = _without_paths(options.model_dump(mode="json"))
@@ -105,7 +105,7 @@ def shared_options(
     }
     plain["checkpoint_settings"] = {"run_id": run_id}
     plain["env_settings"].update(env_args=None, base_port=None)
-    if env is not None and is_bundled(env) and _LOCAL.search(env.partition(":")[2]) is None:
+    if env is not None and has_scheme(env) and _LOCAL.search(env.partition(":")[2]) is None:
         plain["env_settings"]["env_path"] = env
     plain.update(distributed=None, metrics_port=None, track=())
     return RunOptions.model_validate(plain)

@@ -43,7 +43,7 @@ def create_repository(repo_id: str, *, private: bool) -> str:
     rule).
 
     Raises:
-        UserError: huggingface_hub is not installed, nobody is logged in, or the Hub refuses.
+        UserError: huggingface_hub is not installed, there is no login, or the Hub refuses.
     """
     with _hub(repo_id) as api:
         return str(api.create_repo(repo_id, exist_ok=True, private=private or None))
@@ -77,7 +77,7 @@ def download(snapshot: Snapshot, names: Iterable[str], target: Path) -> None:
     """Downloads some files of a repository into a folder that is empty.
 
     Raises:
-        UserError: they are too large, a download fails, or what came is no regular file.
+        UserError: they are too large, a download fails, or the result is no regular file.
     """
     names = list(names)
     if (size := sum(snapshot.sizes[name] for name in names)) > _MAX_BYTES:

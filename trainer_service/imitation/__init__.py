@@ -1,4 +1,4 @@
-"""Learning from what others have shown."""
+"""Imitation learning from demonstrations."""
 
 from trainer_service.imitation.demonstrations import (
     DemonstratedSteps,

@@ -83,7 +83,7 @@ class DemonstrationStore:
         self._content: Demonstrations | None = None
 
     def read(self) -> Demonstrations:
-        """Returns what the files hold; they are read once.
+        """Returns the steps of the files; they are read once.
 
         Raises:
             UserError: a file is missing, damaged, without steps, or of other sensors or actions than the behavior's.
@@ -96,11 +96,11 @@ class DemonstrationStore:
         return self._content
 
     def replace(self, content: Demonstrations) -> None:
-        """Holds other steps from now on, such as a part of those that were read."""
+        """Replaces the steps, for example by a part of them."""
         self._content = content
 
     def share(self, other: DemonstrationStore) -> bool:
-        """Takes what the other has read, if that is what this one would read. Returns whether it is."""
+        """Takes over the steps of another store of the same files and behavior. Returns whether it is such a store."""
         if (self._path, self._spec) != (other._path, other._spec):
             return False
         self._content = other.read()

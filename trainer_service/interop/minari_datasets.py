@@ -99,10 +99,10 @@ def _segment(
 
 
 def recordings_to_dataset(files: list[DemonstrationFile], dataset_id: str) -> tuple[int, int]:
-    """Makes a data set of recordings of one behavior. Returns the number of episodes and of their steps.
+    """Makes a data set from recordings of one behavior. Returns the number of episodes and of their steps.
 
-    The reward of a step is the agent's own plus its group's. Continuous actions are those that were executed, in
-    [-1, 1]. With several sensors an observation is a tuple.
+    The reward of a step is the agent's own plus its group's. Continuous actions are the executed ones, in [-1, 1].
+    With several sensors an observation is a tuple.
 
     Raises:
         UserError: Minari is missing, or the data set cannot be made.

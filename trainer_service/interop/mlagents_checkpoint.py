@@ -129,7 +129,7 @@ def convert_checkpoint(
 
 
 def _moments(plan: Plan) -> tuple[dict[str, Any], list[str]]:
-    """Returns the optimizers' states by key, and in words those that cannot be taken over."""
+    """Returns the optimizers' states by key, and a message for each state that cannot be taken over."""
     moments: dict[str, Any] = {}
     left_out = []
     for part in plan.parts:

@@ -124,7 +124,7 @@ class Plan:
         return cls(modules, parts, places)
 
     def mismatches(self) -> Iterator[str]:
-        """Yields what does not fit, in words: tensors that are missing, of another shape, or without a counterpart."""
+        """Yields a description of each mismatch: missing tensors, other shapes, and tensors without a counterpart."""
         used: dict[str, set[str]] = {}
         for location, template in self._tensors():
             used.setdefault(location.module, set()).update(location.keys)

@@ -221,7 +221,10 @@ def _actions(source: MLAgentsCheckpoint) -> ActionSpec:
 def _goals(
     shapes: Sequence[tuple[int, ...]], source: MLAgentsCheckpoint, settings: TrainerSettings
 ) -> tuple[int, ...]:
-    """Indices of the sensors that generate weights. No file names them, but the width of what they feed is known."""
+    """Returns the indices of the goal sensors, which generate weights.
+
+    No file names them. They follow from the input width of the hypernetwork.
+    """
     widths = [
         tensor.shape[1]
         for key, tensor in source.modules["Policy"].items()

@@ -101,7 +101,7 @@ def largest_difference(
 ) -> str | None:
     """Describes the output with the largest error, as ``model_mismatch`` does; None within the tolerance.
 
-    repeated: the policy's outputs in a second run; those that differ are sampled, and not compared.
+    repeated: the policy's outputs in a second run. Outputs that differ are sampled, and not compared.
     """
     worst, where = 0.0, ""
     for name, wanted in expected.items():
@@ -131,7 +131,7 @@ def _error(found: NDArray[Any], wanted: NDArray[Any]) -> float:
 
 
 def _regret(chosen: NDArray[Any], logits: NDArray[Any], branches: tuple[int, ...]) -> float:
-    """Returns how far the chosen logits are below the best: two may be equal but for rounding."""
+    """Returns how far the chosen logits are below the best: two may be equal except for rounding."""
     worst, start = 0.0, 0
     for branch, size in enumerate(branches):
         part = logits[:, start : start + size]

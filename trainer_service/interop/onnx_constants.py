@@ -12,7 +12,7 @@ def restore_merged_constants(graph: onnx.GraphProto) -> None:
     """Gives each parameter an initializer of its own again, where torch's exporter merged equal ones.
 
     Of several bit-equal parameters (the two biases of an LSTM, biases that are still zero) the exporter keeps one, and
-    writes an ``Identity`` from it to each of the others. Engines agree on what this means. The importer of
+    writes an ``Identity`` from it to each of the others. Engines run such a graph correctly. The importer of
     Barracuda 2 and 3 does not: to it the output of an ``Identity`` is no constant, and a ``Gemm`` whose bias is no
     constant loses it without a warning.
 

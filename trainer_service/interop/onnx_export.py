@@ -95,7 +95,7 @@ def export_run(
         folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
             the run's final model.
         step: the policies of that step instead, each beside its checkpoint.
-        checkpoint: that file instead, the model beside it.
+        checkpoint: that file instead; the model goes into its folder.
         output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
 
     Returns:
@@ -255,6 +255,11 @@ class _OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._stream = random_stream(0)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Lets torch call the method below as it is: a wrapper would load torch's compiler, which takes a second."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

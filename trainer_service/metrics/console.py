@@ -68,7 +68,7 @@ class Console:
             tty: whether to draw the table on a terminal; None asks the stream.
             notebook: whether to draw the table in a notebook.
             chart: draws the chart of mean returns below it; None for no chart.
-            table: draws another table in the place of that of behaviors.
+            table: draws another table instead of the table of behaviors.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
             verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything.
@@ -84,7 +84,7 @@ class Console:
         self._debug = debug
         self._stream = stream
         self._is_unblocked = False
-        """Whether the stream is one of our own, to which nobody waits to write."""
+        """Whether the stream is an unblocked stream of this package, to which writes never wait."""
         self._handler: logging.Handler | None = None
         self._previous_levels: dict[str, int] = {}
         self._terminal: RichConsole | None = None
@@ -163,7 +163,7 @@ class Console:
         self._rows.pop(behavior, None)
 
     def activity(self, text: str, *, at_once: bool = False) -> None:
-        """Shows below the table what the run is doing. Costs next to nothing, unless it is drawn ``at_once``."""
+        """Shows the current activity of the run below the table. Costs almost nothing, unless drawn ``at_once``."""
         self._activity = text
         if self._live is not None and (at_once or time.monotonic() >= self._next_refresh_s):
             self._refresh()
@@ -267,7 +267,7 @@ class _Row:
 
 
 def _draw(rows: Mapping[str, _Row], elapsed_s: float, below: Iterable[str], *, wide: bool) -> Table:
-    """Returns the table with lines below it, but for empty ones.
+    """Returns the table with the non-empty lines below it.
 
     ``wide`` adds columns that a narrow terminal lacks, and writes numbers out. Where room is short, names are cut.
     """

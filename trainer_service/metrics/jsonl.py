@@ -40,7 +40,7 @@ _SMALLEST, _LARGEST = (float(limit) for limit in (np.finfo(np.float32).tiny, np.
 """The range in which a float32 has all of its digits."""
 
 _NO_JSON = "expected one JSON object"
-"""What is wrong with a line that is torn, or no JSON at all."""
+"""The error message about a line that is torn or no JSON."""
 
 _logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._has_lines = False
-        """Whether this writer put lines into the file, which is then there unless somebody removes it."""
+        """Whether this writer put lines into the file. Then the file exists, unless it was removed."""
         lines = _lines(path)
         if lines and str(_parsed(lines[-1])).startswith(_NO_JSON):
             self._replace(lines[:-1])
@@ -180,7 +180,7 @@ def _usable(path: Path, lines: list[bytes]) -> list[tuple[int, dict[str, Any]]]:
 
 
 def _parsed(line: bytes) -> dict[str, Any] | str:
-    """The object of a line; or what is wrong with it, in words."""
+    """The object of a line; or an error message."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):  # bytes that are no text are a ValueError, too

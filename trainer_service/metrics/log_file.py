@@ -30,7 +30,7 @@ def log_file(path: Path, *, append: bool) -> Iterator[None]:
 
     Args:
         path: the file; its folder is made if it is missing.
-        append: whether to keep what is there already.
+        append: whether to append to an existing file.
 
     Raises:
         SaveError: the file cannot be opened.

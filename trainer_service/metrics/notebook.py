@@ -1,4 +1,4 @@
-"""A table in a notebook, below the cell that runs, and what may stand below it."""
+"""A table in a notebook, below the running cell, with lines below it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _COLUMNS = 120
-"""Width of what is drawn, in characters; a narrow page scrolls."""
+"""Width of the output in characters; a narrow page scrolls."""
 _HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:monospace">{code}</pre>'
 
 
@@ -27,7 +27,7 @@ class NotebookTable:
     def __init__(self, draw: Callable[[], RenderableType], below: Callable[[], str] = str) -> None:
         """
         Args:
-            draw: returns what is to be shown.
+            draw: returns the output to show.
             below: returns HTML that is shown below it, such as a chart.
         """
         self._draw = draw

@@ -97,7 +97,7 @@ class TensorBoardWriter(SummaryWriter):
             file.close()
 
     def _file(self, behavior: str) -> _EventFile:
-        """The file of a behavior; a new one where somebody removed it, for what goes into that one is lost."""
+        """Returns the event file of a behavior. Opens a new one if the old one was removed; that would lose events."""
         file = self._files.get(behavior)
         if file is not None and not file.path.exists():
             _logger.warning("'%s' was removed; what comes from here on goes into a new file.", file.path)

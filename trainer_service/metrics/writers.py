@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SummaryWriter:
-    """A base of whatever keeps or shows what a run reports. Overwrite what you need; only ``write`` must be.
+    """The base class of writers, which store or show a run's summaries. Only ``write`` must be overwritten.
 
     All methods are called one after the other. Those of a run's own files raise SaveError where they cannot write.
     """
@@ -45,13 +45,13 @@ class SummaryWriter:
         """Removes summaries after ``step`` where that can be done: a run that resumes there writes them again."""
 
     def forget(self, behavior: str) -> None:
-        """Called when a behavior is gone before its first step: what was written of it may be removed."""
+        """Called when a behavior is gone before its first step: its summaries may be removed."""
 
     def close(self, end: RunEnd = "finished") -> None:
         """Closes the writer; nothing is written afterwards."""
 
     def join(self) -> None:
-        """Waits, within reason, for what a closed writer still sends. Called when all of a run's are closed."""
+        """Waits, within reason, until the closed writer has sent everything. Called when all writers are closed."""
 
 
 class ConsoleWriter(SummaryWriter):

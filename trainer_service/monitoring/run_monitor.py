@@ -1,4 +1,4 @@
-"""What a run tells of itself while it goes on, kept where another thread may read it."""
+"""The state of a running run, stored so that another thread may read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trained policy that takes and gives what a Gymnasium environment has: observations and actions of its spaces."""
+"""A trained policy for the observation and action spaces of a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ArrayPolicy(Protocol):
 class GymPolicy:
     """A policy on one environment's own spaces, as ``Policy.wrap`` makes it.
 
-    It keeps no state. ``predict`` has the arguments and results of Stable-Baselines3's, so what was written for
-    these policies takes it.
+    It keeps no state. ``predict`` has the arguments and results of Stable-Baselines3's, so code for
+    such policies accepts it.
     """
 
     def __init__(self, policy: ArrayPolicy, env: Any) -> None:
@@ -82,8 +82,8 @@ class GymPolicy:
         Args:
             observation: of the observation space, or N of them as a vector environment gives them: along a first
                 dimension, in each member of a Dict and a Tuple.
-            state: what a policy with memory remembers, as the call before returned it; None where an episode begins.
-            episode_start: True where an episode begins, so that what was remembered does not count. bool or [N]
+            state: the memory of a recurrent policy, as the previous call returned it; None where an episode begins.
+            episode_start: True where an episode begins, which resets the memory. bool or [N]
             deterministic: the likeliest action instead of one that is drawn.
             action_masks: ``info["action_mask"]`` of the environment, 1 where a choice is allowed: one array, or one for
                 each branch; N of them for a batch. None takes the mask that is a member of the observation, and allows

@@ -99,7 +99,7 @@ class Policy:
 
     @property
     def communicates(self) -> bool:
-        """Whether its agents decide from what everyone in their group sees."""
+        """Whether its agents decide from the observations of all agents in their group."""
         return self._selector.shows_group
 
     @classmethod
@@ -173,7 +173,7 @@ class Policy:
 
         Args:
             observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
-            memories: what the step before returned, [M, memory_size]; None where an episode begins for everyone.
+            memories: the memory that the step before returned, [M, memory_size]; None if all episodes begin.
             episode_starts: True for agents at the first step of an episode; their memories start from zero,
                 whatever ``memories`` holds. bool [M]
 
@@ -224,14 +224,14 @@ class Policy:
     @overload
     def wrap(self, env: Any) -> GymPolicy: ...
     def wrap(self, env: Any, *, agents: Collection[Any] | None = None) -> GymPolicy | PettingZooPolicy:
-        """The policy on the own observations and actions of an environment of Gymnasium or PettingZoo.
+        """Returns the policy for the native observations and actions of a Gymnasium or PettingZoo environment.
 
-        Scaling to the bounds of a Box, the start of a Discrete, the order of a Dict and the layout of pictures are
-        those of training, so stepping the environment by hand gives what ``evaluate`` gives.
+        Observations and actions are converted as in training: the bounds of a Box, the start of a Discrete, the order
+        of a Dict and the layout of pictures. So stepping the environment by hand gives the results of ``evaluate``.
 
         Args:
-            env: an environment, or a vector environment, which is asked for its spaces only; or one of PettingZoo.
-            agents: with PettingZoo, those that it acts for, if their behavior cannot be told from the environment.
+            env: an environment, or a vector environment, of which only the spaces are used; or one of PettingZoo.
+            agents: with PettingZoo, the agents of the policy, if the environment does not determine their behavior.
 
         Raises:
             UserError: an object without spaces, or with others than the policy was trained on; or Gymnasium is missing.

@@ -215,10 +215,10 @@ def _is_archive(path: Path) -> bool:
 
 
 def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
-    """Builds a checkpoint from what ``read_content`` found in a file of this trainer.
+    """Builds a checkpoint from the content of one of this trainer's files, as ``read_content`` returns it.
 
     Raises:
-        UserError: it is not such a record.
+        UserError: the content is not a checkpoint of this trainer.
     """
     if isinstance(content, dict) and "Policy" in content:
         raise UserError(

@@ -40,7 +40,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def write_atomic_by(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Replaces ``path`` atomically by what ``write`` puts into the open temporary file.
+    """Replaces ``path`` atomically by a temporary file that ``write`` fills.
 
     So the content need not be in memory as a whole.
 

@@ -46,7 +46,7 @@ class RunFolder(RunLayout):
         """Opens the folder as the flags of the same names ask. Changes nothing before everything is checked.
 
         ``resume`` goes on with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
-        ``force`` removes what a run of the same id left: files that a run writes, no others.
+        ``force`` removes the files of a run of the same id: files that a run writes, no others.
         ``inference`` opens the folder to be read only; it need not exist.
 
         Raises:
@@ -113,7 +113,7 @@ class RunFolder(RunLayout):
         self._write(self.timers, text)
 
     def read_status(self, *, torch_version: str) -> TrainingStatus:
-        """Returns what the run has saved so far; see ``trainer_service.runs.status.read_status``."""
+        """Returns the saved status of the run; see ``trainer_service.runs.status.read_status``."""
         return read_status(self.status, torch_version=torch_version)
 
     def remove(self, name: str, file_names: Iterable[str]) -> None:
@@ -127,9 +127,9 @@ class RunFolder(RunLayout):
                 raise SaveError(path, error) from error
 
     def set_aside(self, paths: Iterable[Path]) -> Path:
-        """Moves files of the run into a folder where nothing reads, overwrites or prunes them. Returns it.
+        """Moves files of the run into a folder where nothing reads, overwrites or prunes them. Returns that folder.
 
-        A copy of what the run has said so far goes with them. Raises SaveError.
+        The folder also gets a copy of the metrics and evaluations so far. Raises SaveError.
         """
         self._require_writable()
         aside = self.next_set_aside()
@@ -145,7 +145,7 @@ class RunFolder(RunLayout):
         return aside
 
     def close(self) -> None:
-        """Lets others write."""
+        """Releases the lock, so that other processes can write."""
         if self._lock is not None:
             self._lock.release()
 
@@ -205,7 +205,7 @@ def _locked(layout: RunLayout, run_id: str) -> FileLock:
 
 
 def _remove_run(layout: RunLayout) -> None:
-    """Removes what an earlier run wrote, and folders that are empty then."""
+    """Removes the files of an earlier run, and the folders that are empty then."""
     files = list(layout.files())
     for file in files:
         file.unlink()

@@ -64,34 +64,34 @@ def near_run(results: Path, run_id: str) -> str:
 
 
 class RunLayout:
-    """ML-Agents' layout of one run, plus ``metrics.jsonl`` and what evaluations leave.
+    """ML-Agents' layout of one run, plus ``metrics.jsonl`` and the files of evaluations.
 
     ::
 
         <results-dir>/<run-id>/
           configuration.yaml                        all options of the run
-          suggested.yaml                            what was suggested for a run without a configuration
+          suggested.yaml                            suggested settings of a run without a configuration
           metrics.jsonl                             one line per summary and behavior
           evaluations.jsonl                         one line per evaluation and behavior
           film-<step>.gif                           the best episode of an evaluation
-          report.html                               what ``report`` makes of all this
+          report.html                               the page that ``report`` writes
           run_logs/training_status.json             list of checkpoints
-          run_logs/timers.json                      where the time went
-          run_logs/job.log                          output of the process, where another one started it: --seeds
-          run_logs/trainer.log                      what the trainer logged; older parts are trainer.log.1 and so on
+          run_logs/timers.json                      durations of the parts of the run
+          run_logs/job.log                          output of the process if another one started it, with --seeds
+          run_logs/trainer.log                      log of the trainer; older parts are trainer.log.1 and so on
           run_logs/Player-<worker>.log              output of each launched simulator
-          run_logs/tracker-<name>.json              the run's id in a tracker, which --resume goes on with
+          run_logs/tracker-<name>.json              the run's id in a tracker, which --resume continues
           <behavior>.onnx                           final model
           <behavior>/<behavior>-<step>.onnx         older ones
           <behavior>/<behavior>-<step>.safetensors  states of those steps
-          <behavior>/checkpoint.safetensors         what --resume and --initialize-from read
+          <behavior>/checkpoint.safetensors         newest state, for --resume and --initialize-from
           <behavior>/best.safetensors, best.onnx    the policy that scored best, with evaluation
-          <behavior>/replay.npz, replay-*.npz       what --resume reads too, with save_replay_buffer
+          <behavior>/replay.npz, replay-*.npz       replay buffer for --resume, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
           <member>.onnx, <member>/                  models of a heterogeneous group's members; states are in <group>/
-          set-aside-<n>/<behavior>/                 what was newer when --resume went on from an older checkpoint
+          set-aside-<n>/<behavior>/                 newer states, after --resume from an older checkpoint
 
-    Earlier versions named states ``.pt``, as ML-Agents does; they are read still.
+    Earlier versions named states ``.pt``, as ML-Agents does; such files can still be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +109,7 @@ class RunLayout:
         self.report = self.path / "report.html"
         """A page on the run."""
         self.run_logs = self.path / "run_logs"
-        """Folder of what is of interest after the run."""
+        """The folder of logs, timers and the list of checkpoints."""
         self.status = self.run_logs / "training_status.json"
         """The list of checkpoints, JSON."""
         self.timers = self.run_logs / "timers.json"
@@ -232,7 +232,7 @@ class RunLayout:
         return [self.path, *_subfolders(self.path)]
 
     def files(self) -> Iterator[Path]:
-        """Yields the files that only runs of this trainer or of ML-Agents write, none that a user put beside them."""
+        """Yields the files that only runs of this trainer or of ML-Agents write, and no files of users."""
         folders = _subfolders(self.path)
         models = (glob.escape(f"{folder.name}.onnx") for folder in folders)
         yield from _present(self.path, (*_ROOT_FILES, *models))
@@ -244,11 +244,11 @@ class RunLayout:
             yield from (file for file in folder.iterdir() if numbered_name(folder.name).fullmatch(file.name))
 
     def subfolders(self) -> list[Path]:
-        """Folders of behaviors and of what was set aside, the innermost first."""
+        """Returns the folders of behaviors and the set-aside folders, the innermost first."""
         return [*self._behaviors_set_aside(), *_subfolders(self.path)]
 
     def next_set_aside(self) -> Path:
-        """The folder, not there yet, for what the next resumed run sets aside."""
+        """Returns a new folder's path for the files that the next resumed run sets aside."""
         taken = (self.path / f"{_SET_ASIDE}-{number}" for number in itertools.count(1))
         return next(path for path in taken if not path.exists())
 

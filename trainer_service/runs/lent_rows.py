@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from unity_bridge.arrays import Rows
 
 BLOCK_BYTES = 2**25
-"""Bytes of a block: what is copied at once, and written into one file."""
+"""Bytes of a block of rows, which is copied at once and written into one file."""
 
 
 class Block(NamedTuple):
@@ -26,13 +26,13 @@ class LentRows(np.ndarray[Any, np.dtype[Any]]):
     """The first rows of a column, not copied, with the loan through which they can be read later."""
 
     loan: Loan | None = None
-    """The loan that it belongs to; None for what was computed from such an array."""
+    """The loan that the array belongs to; None for arrays computed from such an array."""
 
 
 class Loan:
-    """Columns of a ring, whose rows are read while they go on being used: what is overwritten meanwhile is kept aside.
+    """Columns of a ring buffer in use, of which another thread reads rows. It keeps copies of overwritten blocks.
 
-    Nothing is kept before ``lend`` says which blocks are read.
+    It keeps nothing before ``lend`` names the blocks to read.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Loan:
         capacity: int,
         written: int,
     ) -> None:
-        """kind: what the rows are, in a word that begins the names of the columns in files.
+        """kind: the kind of rows, a word that begins the names of the columns in files.
 
         size: rows that there are. head, capacity: of the ring, which writes its rows in turn. written: how many rows
         were ever written; of two loans of a ring it tells what was written in between.
@@ -75,7 +75,7 @@ class Loan:
         return {**lent}
 
     def changed_since(self, written: int) -> list[Block]:
-        """The blocks with rows that were written since so many had been."""
+        """Returns the blocks with rows that were written after the first ``written`` rows."""
         return [block for block in self.blocks if self._age(block) < self.written - written]
 
     def _age(self, block: Block) -> int:

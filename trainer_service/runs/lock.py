@@ -10,7 +10,7 @@ from pathlib import Path
 
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _HOLDER = 1
-"""Where in the file its holder's process id stands: Windows lets nobody else read the first byte, which is locked."""
+"""Position of the holder's process id in the file. On Windows no other process can read the first byte."""
 
 
 class AlreadyLockedError(Exception):

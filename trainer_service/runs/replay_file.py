@@ -95,11 +95,11 @@ class _Held:
 
 
 ReplaySave = Callable[[Replacement, ReplayStamp | None], None]
-"""Writes a replay buffer as it was when it was held. Raises SaveError."""
+"""Writes a replay buffer in the state at the time of ``hold``. Raises SaveError."""
 
 
 class ReplayFile:
-    """The saved replay buffer of a behavior, with what this process knows of it: it writes only what changed since."""
+    """The saved replay buffer of a behavior. It tracks the saved blocks, and writes only blocks that changed since."""
 
     def __init__(self, path: Path) -> None:
         """path: of ``replay.npz``, which need not be there."""
@@ -107,9 +107,9 @@ class ReplayFile:
         self._saved: Mapping[str, _Saved] = {}
 
     def hold(self, arrays: Arrays) -> ReplaySave:
-        """Prepares to write arrays as they are now, while their owner goes on: copies all but rows, which are lent.
+        """Prepares to write the current state of arrays while their owner goes on. Rows are lent, the rest is copied.
 
-        What was held before must be written by then, or is not written any more.
+        An earlier state that is not written by then is never written.
         """
         loans = {loan.kind: loan for loan in map(_loan_of, arrays.values()) if loan is not None}
         others = {name: np.array(array) for name, array in arrays.items() if _loan_of(array) is None}
@@ -152,7 +152,7 @@ class ReplayFile:
         return _Saved(tuple(sorted(listed)), loan.layout, loan.written)
 
     def _settle(self, saved: Mapping[str, _Saved]) -> None:
-        """Remembers what is on the disk now, and removes files of rows that are needed no more."""
+        """Records the rows on the disk, and removes files of rows that are no longer needed."""
         self._saved = saved
         named = {file.path(self.path, kind) for kind, rows in saved.items() for file in rows.files}
         for path in replay_rows_numbers(self.path).keys() - named:
@@ -160,10 +160,10 @@ class ReplayFile:
                 path.unlink()
 
     def load(self, into: Callable[[Arrays], None]) -> ReplayStamp | None:
-        """Passes the arrays to ``into``, each read when it is accessed. Executes nothing of the files.
+        """Passes the arrays to ``into``, each read when it is accessed. Executes no code of the files.
 
-        What is saved next is compared with them, so ``into`` makes them the state of what is held from then on.
-        Returns when they were saved; None where an earlier version did not write that down.
+        ``into`` must load the arrays into the replay buffer, because the next save writes only changes to them.
+        Returns the stamp of the save; None for files of earlier versions, which have none.
 
         Raises:
             UserError: a file is damaged or missing, or holds something else than ``into`` expects.
@@ -301,7 +301,7 @@ def _layout_of(listed: _RowsFile, path: Path) -> Layout:
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Names a file of rows in what is raised about it, which becomes a ValueError."""
+    """Turns errors of reading a file of rows into a ValueError that names the file."""
     try:
         yield
     except FileNotFoundError:

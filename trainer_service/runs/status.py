@@ -59,7 +59,7 @@ class BehaviorStatus:
     """The saved policies of one behavior."""
 
     checkpoints: tuple[CheckpointRecord, ...] = ()
-    """Oldest first; those that still exist."""
+    """The existing checkpoints, oldest first."""
 
     final_checkpoint: CheckpointRecord | None = None
     elo: float | None = None
@@ -150,10 +150,10 @@ def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
     """Reads the status of a run that goes on; logs a warning where it is missing or from other versions.
 
     Returns:
-        What the file says, with ``torch_version`` in place of the old one; an empty status without a file.
+        The content of the file, with ``torch_version`` in place of the old one; an empty status without a file.
 
     Raises:
-        UserError: the file is not what it should be.
+        UserError: the file has another structure.
     """
     document = _document(path)
     if document is None:

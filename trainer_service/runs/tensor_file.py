@@ -32,7 +32,7 @@ _SIZE_BYTES = 8
 _MAX_HEADER_BYTES = 2**26
 """Limit of the bytes of a header, which becomes Python objects; checkpoints have tens of thousands."""
 _MARK = "$"
-"""The key of what JSON has no form for: tensors, tuples, mappings with other keys than texts, numbers such as NaN."""
+"""The key of values without a JSON form: tensors, tuples, mappings with other keys than texts, numbers such as NaN."""
 _TYPES: Mapping[torch.dtype, str] = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",

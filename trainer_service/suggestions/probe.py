@@ -53,7 +53,7 @@ def probe(options: RunOptions, start: Callable[[Bridge], object]) -> Environment
 
 
 class _RandomPlayer:
-    """Answers a simulator with random actions and counts what happens."""
+    """Answers a simulator with random actions and collects statistics."""
 
     def __init__(self) -> None:
         self._generator = np.random.default_rng(0)

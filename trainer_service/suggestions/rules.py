@@ -1,8 +1,7 @@
-"""The rules: which settings suit which features of an environment.
+"""Rules that suggest settings for the features of an environment.
 
-Each function takes features and returns choices with their reasons. No rule knows a task, and none depends on the
-machine, so a suggestion is the same everywhere. The values are those that the bundled configurations of environments
-with such features have in common.
+Each function takes features and returns choices with their reasons. No rule knows a task or depends on the machine, so
+a suggestion is the same everywhere. The values come from the bundled configurations of environments with such features.
 """
 
 from __future__ import annotations
@@ -300,7 +299,7 @@ def time_horizon(behavior: BehaviorFeatures) -> Choice:
 
 
 def rollout_size(behavior: BehaviorFeatures, *, least: int) -> int:
-    """The agent steps of one rollout: a trajectory of each agent, and at least so many steps."""
+    """The agent steps of one rollout: a trajectory of each agent, and a minimum number of steps."""
     horizon: int = (
         time_horizon(behavior).value if behavior.survival else min(128, time_horizon(behavior).value)
     )

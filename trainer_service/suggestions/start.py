@@ -48,11 +48,11 @@ def without_configuration(
     """The options of a run that was started without a configuration, and a callback that records the suggestion.
 
     Args:
-        options: the built-in settings with what the command line says.
-        overrides: what the command line says, which wins over a suggestion.
-        given: the object that is the environment, if it has no name.
+        options: the built-in settings with the settings of the command line.
+        overrides: the settings of the command line, which win over a suggestion.
+        given: the environment object, if the environment has no name.
         wanted: whether settings are suggested; None suggests them for environments that are started.
-        attach_port: where a simulator may attach to be looked at.
+        attach_port: the port at which a simulator may attach for the suggestion.
 
     Raises:
         UserError: the environment has no agents.

@@ -35,7 +35,7 @@ class _Agent:
 
 
 class Tally:
-    """Counts what happens to the agents of one behavior, over all of its team ids."""
+    """Statistics of the agents of one behavior, over all of its team ids."""
 
     def __init__(self, name: str, spec: BehaviorSpec) -> None:
         self._name = name
@@ -140,7 +140,7 @@ class Tally:
                 agent.situation = seen + actions.continuous[row].tobytes() + actions.discrete[row].tobytes()
 
     def features(self) -> BehaviorFeatures:
-        """The features of what was counted."""
+        """Computes the features from the counts."""
         unfinished = [agent.rewards for agent in self._agents.values()]
         lengths = [len(rewards) for rewards in self._episodes] or [max(map(len, unfinished), default=1) or 1]
         rewards = np.array(
@@ -188,7 +188,10 @@ class Tally:
         return float(means.var()) / of_all if of_all > 0 else 1.0
 
     def _aliased(self) -> float:
-        """The variance that repeated situations leave open; without a group, less what first observations leave."""
+        """Returns the share of the reward variance that repeated situations leave open.
+
+        Without a group, the share that first observations leave open is subtracted.
+        """
         open_share = _open_variance(self._situations)
         if max(self.group_sizes.values(), default=0) > 1:
             return open_share
@@ -203,7 +206,7 @@ class Tally:
 
 
 def _open_variance(rewards: Mapping[bytes, list[float]]) -> float:
-    """The share of the rewards' variance within equal situations, over those that repeat."""
+    """Returns the share of the reward variance within equal situations, over all situations that repeat."""
     repeated = [values for values in rewards.values() if len(values) >= _LEAST_REPEATS]
     within = sum(float(np.var(values)) * len(values) for values in repeated)
     together = np.concatenate(repeated) if repeated else np.zeros(1)

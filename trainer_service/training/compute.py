@@ -109,11 +109,11 @@ def seed_of(seed: int, behavior: str) -> int:
 
 
 def threads_for(behaviors: Sequence[Behavior], cores: int | None = None) -> int:
-    """One thread where all minibatches are small, all cores where one is large.
+    """Returns the number of threads: one if all minibatches are small, all cores if one is large.
 
     Args:
-        behaviors: that share this process.
-        cores: those that this process may use if None.
+        behaviors: the behaviors of this process.
+        cores: the number of cores; None for all that this process may use.
     """
     if max(map(_widest_layer, behaviors)) < WORTH_A_SECOND_CORE:
         return 1
@@ -164,7 +164,7 @@ def memory_for(behavior: str, settings: TrainerSettings) -> Iterator[None]:
 def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemory | None:
     """An error message for users, if an error means too little memory; None for every other error.
 
-    The traceback goes to the debug log, and what it held in memory is given back, so that saving finds room.
+    The traceback goes to the debug log, and its memory is freed, so that saving has enough memory.
     """
     if not _means_memory(error):
         return None

@@ -12,9 +12,9 @@ THRESHOLD = 50_000
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Leaves alone what is there by now, torch's modules above all, and looks at new objects less often.
+    """Excludes the present objects, mostly torch's modules, from garbage collection, and collects less often.
 
-    One look at everything takes more than a tenth of a second, and finds nothing.
+    One collection of all objects takes more than a tenth of a second, and finds nothing.
     """
     threshold, was_frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()

@@ -45,7 +45,7 @@ class LocalLearners:
         return behavior.collector, behavior.add
 
     def remove(self, simulator: int) -> None:
-        """Forgets a simulator that is gone, and the behaviors that nobody else has and nothing was learned of."""
+        """Drops a departed simulator, and its behaviors without experience that no other simulator has."""
         self._behaviors.remove(simulator)
         for behavior in self._behaviors.forget_unused():
             self._recorder.forget(behavior)

@@ -1,4 +1,4 @@
-"""Lines on how far a run is, logged whenever nothing else was for a while: what it is doing, how long it will take."""
+"""Lines on how far a run is, logged whenever nothing else was for a while: its activity, and the remaining time."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ProgressLog(SummaryWriter):
         """
         Args:
             console: where to show it.
-            hint: given the time and all agent steps; what it returns is logged, unless it is empty.
+            hint: given the time and all agent steps; its result is logged, unless it is empty.
             clock: in seconds.
         """
         self._hint = hint

@@ -41,7 +41,7 @@ _RETRY_S = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outputs:
-    """Destinations of what a run reports."""
+    """Destinations of a run's reports."""
 
     folder: RunFolder
     console: Console
@@ -75,7 +75,7 @@ class Recorder:
 
         Args:
             outputs: destinations.
-            status: what the run had saved before: nothing, unless it is resumed.
+            status: the earlier saves of the run: nothing, unless it is resumed.
             expected: the behaviors that the configuration names.
             autosave_s: how often the newest checkpoint is renewed between the checkpoints of ``checkpoint_interval``;
                 what a power cut can cost at most.
@@ -116,7 +116,7 @@ class Recorder:
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
     def forget(self, behavior: Behavior) -> None:
-        """Stops to record a behavior that is gone without experience, and removes what was written of it."""
+        """Stops recording a behavior that is gone without experience, and removes its files."""
         name = behavior.name
         if self._saving.is_saving(name):
             self.wait()
@@ -167,11 +167,11 @@ class Recorder:
     def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished", ended_by: str = "") -> None:
         """Saves everything for the last time.
 
-        end, ended_by: how the run ended, and by what, for those who keep that.
+        end, ended_by: how and why the run ended, for timers.json and the summary writers.
 
         Raises:
             SaveError: something could not be written; everything else was.
-            NotFiniteError: weights are no numbers any more; the last good ones stay.
+            NotFiniteError: weights are not finite any more; the last good ones stay.
         """
         failures: list[Exception] = []
         if behaviors:
@@ -264,7 +264,7 @@ class Recorder:
         return save
 
     def _models(self, behavior: Behavior) -> tuple[Model, ...]:
-        """Copies of what acts, and where their models go."""
+        """Returns copies of the acting policies, with the paths of their models."""
         if self._export_model is None:
             return ()
         found = []
@@ -275,7 +275,7 @@ class Recorder:
         return tuple(found)
 
     def _copy(self, behavior: Behavior, *paths: Path) -> Save:
-        """A behavior as it is now, with all that is stored of it."""
+        """Returns a save of the current state of a behavior, with everything to store."""
         progress = self._progress_of(behavior)
         lessons = LessonState(progress.lessons, progress.lesson_history) if progress.lessons else None
         return Save(
@@ -287,7 +287,7 @@ class Recorder:
         )
 
     def _take_in(self, *, wait_for_all: bool = False) -> None:
-        """Lists what was written, and warns of what could not be."""
+        """Lists written files, and warns of failed saves."""
         for save, error in self._failures(wait_for_all=wait_for_all):
             if not isinstance(error, SaveError | NotFiniteError):
                 raise error
@@ -296,7 +296,7 @@ class Recorder:
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 
     def _failures(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Exception]]:
-        """Lists what was written; yields what could not be."""
+        """Lists written files, and yields failed saves."""
         for save, result in self._saving.take_in(wait_for_all=wait_for_all):
             try:
                 self._complete(save, result.result())
@@ -334,7 +334,7 @@ class Recorder:
         self._autosave_at[name] = time.monotonic() + self._autosave_s
 
     def _is_worth_saving(self, behavior: Behavior) -> bool:
-        """Whether the configuration names the behavior, or anything was learned of it."""
+        """Whether the configuration names the behavior, or it has experience."""
         return behavior.name in self._expected or behavior.has_experience
 
     def _is_saved(self, behavior: Behavior) -> bool:
@@ -345,7 +345,7 @@ class Recorder:
         return saved_at == behavior.step or behavior.name in self._saved_finished
 
     def _list_checkpoint(self, save: Save, records: Mapping[str, CheckpointRecord]) -> None:
-        """Lists the files of a behavior or of a group's members; removes those that are not kept."""
+        """Lists the files of a behavior or of a group's members, and removes checkpoints beyond the kept ones."""
         removed: dict[str, frozenset[str]] = {}
         for name, record in records.items():
             status = self._status.behavior(name).with_checkpoint(record)

@@ -80,7 +80,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """A source of experience for the behaviors of a run, which delivers to them what it collects."""
+    """A source of experience. It delivers collected samples to the behaviors of a run."""
 
     def collect(self) -> None:
         """Waits for experience, though not for long."""
@@ -91,7 +91,7 @@ class Source(Protocol):
         ...
 
     def restart(self) -> None:
-        """Lets all episodes begin anew."""
+        """Resets all episodes."""
         ...
 
     def act(self) -> None:
@@ -152,7 +152,7 @@ class Run:
     """The wish to end, from a signal or a callback."""
 
     stop_rules: StopRules = field(default_factory=lambda: StopRules(None))
-    """What ends the run before its budgets are used."""
+    """Rules that end the run before its budgets are used."""
 
     evaluator: PeriodicEvaluator | None = None
     """Evaluations in between; None where they are not wanted."""
@@ -161,7 +161,7 @@ class Run:
     """Code of users."""
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Saves what was learned, for the last time. Raises SaveError or NotFiniteError, as the recorder does.
+        """Saves the run for the last time. Raises SaveError or NotFiniteError, as the recorder does.
 
         error: what ended the run, if it was one.
         """
@@ -180,7 +180,7 @@ class Run:
         self.callbacks.on_run_end()
 
     def _ended_by(self, error: BaseException | None) -> str:
-        """What ended the run, for who finds it in the morning."""
+        """Returns the reason why the run ended."""
         if error is not None:
             told = isinstance(error, UserError | BridgeError)
             return str(error) if told else f"{type(error).__name__}: {error}"
@@ -195,13 +195,13 @@ class Run:
 
 @contextmanager
 def saved_at_the_end(run: Run) -> Iterator[None]:
-    """A context after which what was learned is saved, whatever ends it.
+    """A context that saves the run at its end, also after an exception.
 
-    An update that an exception broke off is saved as it stands, unless a number in it is not finite: gradient steps
-    that were made are kept, the rest of its rollout is not.
+    An interrupted update is saved in its current state, unless a number in it is not finite: the gradient steps so
+    far are kept, the rest of its rollout is not.
 
     Raises:
-        OutOfMemory: an error within meant that there is too little memory, on the device or elsewhere.
+        OutOfMemory: an error within the context had too little memory as its cause, on the device or elsewhere.
     """
     try:
         try:
@@ -239,7 +239,7 @@ class RunFactory:
     curriculum: Curriculum
     callbacks: CallbackList
     warm_starts: Mapping[str, WarmStart]
-    """What behaviors start from, by name."""
+    """The checkpoints that behaviors start from, by name."""
 
     opponents: Checkpoints = field(default_factory=dict)
     """Checkpoints of fixed opponents."""
@@ -444,7 +444,7 @@ class RunFactory:
     def _resolved(
         self, name: str, spec: BehaviorSpec, group_size: int
     ) -> tuple[BehaviorSpec, TrainerSettings, int]:
-        """What a behavior is made of: its spec, its settings, and the size of its groups."""
+        """Returns the final spec, settings and group size of a behavior."""
         start = warm_start_of(name, self.warm_starts)
         if spec.members:
             spec = with_agent_counts(name, spec, self.options.teams[name], trained_spec(start))

@@ -29,11 +29,11 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Progress:
-    """What the list of checkpoints says of a behavior besides its files."""
+    """The entries of a behavior in the list of checkpoints, apart from its files."""
 
     behavior: str
     lesson_history: LessonHistory
-    """What lessons that watch the behavior remember of it."""
+    """The recent returns of the behavior that its lessons keep."""
     lessons: Mapping[str, int]
     """The number of each parameter's lesson."""
     elo: float | None
@@ -48,7 +48,7 @@ class Save:
     """The behavior itself, which goes on."""
     checkpoint: Checkpoint
     paths: tuple[Path, ...]
-    """Where it goes; the first is what ``--resume`` reads."""
+    """The paths of the checkpoint; ``--resume`` reads the first."""
     replay: ReplaySave | None = None
     """Writes the replay buffer of the same moment."""
     models: tuple[Model, ...] = ()
@@ -82,7 +82,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Written:
-    """What became of the models of a save whose weights are safe."""
+    """The result of a save: the exported models and the failed exports. Its weights are written."""
 
     exported: Mapping[str, Path]
     """The file of each model by its behavior."""

@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 
 def num_workers(options: RunOptions) -> int:
-    """Rollout workers of a run; 0 where simulators are this process's own."""
+    """Returns the number of rollout workers; 0 if the simulators belong to this process."""
     return 0 if options.distributed is None else options.distributed.num_workers
 
 
@@ -48,7 +48,7 @@ def local_simulators(
     listen: Callable[[Bridge], None],
     callbacks: CallbackList,
 ) -> Iterator[MakeSource]:
-    """Simulators of this process: launched at once, or those that attach where it listens."""
+    """The simulators of this process: launched at once, or attached at its port."""
 
     def greeting(simulator: int) -> Sequence[SideChannelRecord]:
         return channels[0].greeting(simulator, bridge.simulators[simulator])

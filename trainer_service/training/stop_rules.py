@@ -139,7 +139,7 @@ def _most_steps(behaviors: Mapping[str, Behavior]) -> int:
 
 @dataclass(slots=True)
 class _Scores:
-    """What is known of a behavior's scores."""
+    """The scores of a behavior so far."""
 
     newest: float | None = None
     step: int = 0

@@ -32,8 +32,8 @@ _FORCING = frozenset(_numbers("SIGINT", "SIGTERM", "SIGBREAK"))
 """Signals that end a process at once, as the second one: those of persons. A limit of CPU time repeats its own every
 second."""
 _SAME_REQUEST_S = 0.05
-"""Seconds within which several signals are one request: programs that forward signals send a second copy of what the
-terminal, systemd or a shell sends to every process."""
+"""Seconds within which several signals count as one request. A terminal, systemd or a shell sends a signal to every
+process, and programs that forward signals send a second copy."""
 _MANY = 4096
 """A number of signals that never come in that time."""
 _NO_SIGNAL = b"\0"

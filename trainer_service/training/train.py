@@ -21,6 +21,7 @@ from trainer_service.config import (
     missing_demonstrations,
     plugins_in,
     refused_plugins,
+    without_updates,
 )
 from trainer_service.curriculum import Curriculum, with_sampler_seeds
 from trainer_service.errors import ConfigError
@@ -78,20 +79,20 @@ def train(
     callbacks: Sequence[Callback] = (),
     stop: StopSignals | None = None,
 ) -> Outcome:
-    """Runs what ``mlagents-style learn`` runs: trains, or with ``inference`` only acts.
+    """Trains as ``mlagents-style learn`` does; with ``inference`` it only acts.
 
     In a process that torchrun started, other than the first, it only computes its part of the updates.
 
     Args:
-        options: what to do; see ``trainer_service.config``.
-        program: the program to start, in the place of what ``env_settings.env_path`` says.
+        options: the options of the run; see ``trainer_service.config``.
+        program: the program to start instead of ``env_settings.env_path``.
         console: where to show it; a plain one if None.
         attach_port: where simulators may attach, if ``env_settings.env_path`` is not set; port 5004 of this machine
             if None.
         side_channels: channels of your own, such as subclasses of ``mlagents_envs.side_channel.SideChannel``:
             a list that all simulators share, or a function that makes those of simulator number n.
         callbacks: code of your own that the run calls; see ``trainer_service.callbacks``.
-        stop: signals that ask it to end, entered already; if None, those that come from here on.
+        stop: signals that end the run, already entered; if None, it handles signals from the call on.
 
     Raises:
         UserError: something in the options, the run folder or a checkpoint cannot be used, or a callback failed.
@@ -131,6 +132,8 @@ def train(
         if folder.writable:
             stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
         _log_plugins(options)
+        for warning in without_updates(options):
+            _logger.warning("%s", warning)
         stop = stop or stack.enter_context(StopSignals())
         warm_starts = read_warm_starts(options, folder, _load_source)
         _check_demonstrations_of_resumed(options, warm_starts)
@@ -254,7 +257,7 @@ def _load_source(path: Path) -> Checkpoint | ForeignCheckpoint:
 
 
 def _monitor(options: RunOptions, stack: ExitStack) -> RunMonitor | None:
-    """What answers questions about the run for as long as the stack lasts; None where nobody is to ask."""
+    """Starts the endpoint for metrics and health checks, which the stack closes; None without ``metrics_port``."""
     if options.metrics_port is None:
         return None
     from trainer_service.monitoring.endpoint import monitoring
@@ -281,7 +284,7 @@ def _log_plugins(options: RunOptions) -> None:
 
 
 def _unfilmable(env: str | None) -> list[str]:
-    """What keeps the simulator from being filmed."""
+    """Returns the problems that prevent filming the simulator."""
     if env is None or is_bundled(env):
         return []
     return [
@@ -298,7 +301,7 @@ def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str,
 
 
 def with_seeds(options: RunOptions) -> RunOptions:
-    """The options with every seed that they leave open, so that the run can be repeated from what is written."""
+    """Returns the options with all seeds set, so that the run can be repeated from its configuration.yaml."""
     seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
     chosen: dict[str, object] = {"env_settings": options.env_settings.model_copy(update={"seed": seed})}
     if options.environment_parameters is not None:

@@ -119,7 +119,7 @@ def _require_same_members(name: str, options: RunOptions, trained: BehaviorSpec 
 
 
 def _default_paths(given: str | None, folder: RunFolder) -> dict[str, Path]:
-    """Paths of the checkpoints for behaviors that only the default settings serve, by name: those that are there."""
+    """Returns the paths of existing checkpoints for behaviors that only the default settings cover, by name."""
     if given is not None and not _is_file_name(given, folder):
         return {_DEFAULT: Path(given)}
     if folder.initialize_from is None:
@@ -147,7 +147,7 @@ def trained_group_size(start: WarmStart | None) -> int | None:
 
 
 def trained_spec(start: WarmStart | None) -> BehaviorSpec | None:
-    """What a checkpoint of this project was made for; None for one of ML-Agents, and without one."""
+    """Returns the spec of a checkpoint of this project; None for a checkpoint of ML-Agents, and without one."""
     return getattr(None if start is None else start.source, "spec", None)
 
 

@@ -1,4 +1,4 @@
-"""What a policy thinks of a step: how often it would take each action, and the value that it expects."""
+"""A policy's figures for one step: action probabilities and the value estimate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainer_service.policy import Policy
 from unity_bridge.steps import StepBatch
 
 DRAWS, DRAWS_OF_PICTURES = 200, 40
-"""Actions that are drawn to estimate how probable each is; fewer where a forward pass of so many rows takes long."""
+"""Number of drawn actions for estimating the probabilities; fewer for pictures, whose forward pass takes longer."""
 
 
 def insight_of(policy: Callable[[str], Policy | None]) -> Callable[[str, StepBatch, int], Mapping[str, Any]]:

@@ -22,7 +22,7 @@ _DIGITS = tuple(f"Digit{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 0))
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A key, and what it does to one action."""
+    """A key, and its effect on one action."""
 
     key: str
     """As ``KeyboardEvent.code`` in the browser names it."""
@@ -105,7 +105,7 @@ def _bindings(spec: ActionSpec) -> list[Binding]:
 
 
 def _free_keys(count: int, taken: Mapping[str, Binding]) -> Sequence[str]:
-    """Keys for so many choices that no other action has."""
+    """Returns keys for the choices of an action, which no other action has."""
     groups: Sequence[Sequence[str]] = {1: [(key,) for key in _SINGLES], 2: _PAIRS, 4: _FOURS}.get(count, [])
     for group in groups:
         if not set(group) & taken.keys():

@@ -31,7 +31,7 @@ _HEADERS = {
 
 
 class Access:
-    """Who may see the page: the browser that came first with the token, by a cookie."""
+    """Access to the page, for the first browser with the token. A cookie identifies that browser."""
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -61,7 +61,7 @@ def serve(
     """Serves the page while something plays for it: until Ctrl-C, or until ``play`` returns.
 
     Args:
-        stage: what the page shows and controls.
+        stage: the stage that the page shows and controls.
         play: called in this thread; the page is served by another one.
         port: 0 for a free one.
         browser: whether to open the page.

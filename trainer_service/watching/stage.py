@@ -1,4 +1,4 @@
-"""The controls of the page, and what it shows: shared by the thread that plays and the one that serves."""
+"""The controls and the content of the page: shared by the thread that plays and the one that serves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Properties of what is shown, that do not change."""
+    """Fixed properties of the watched environment and policy."""
 
     keys: tuple[tuple[str, str], ...] = ()
     """Each key's name in the browser, and a line on it."""
@@ -169,7 +169,7 @@ class Stage:
         return wanted
 
     def command(self, given: Mapping[str, Any]) -> None:
-        """Does what the page says. Raises ValueError for a command that is none."""
+        """Executes a command of the page. Raises ValueError for a command that is none."""
         do, value = given.get("do"), given.get("value")
         with self._changed:
             if do in ("pause", "play"):

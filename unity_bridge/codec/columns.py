@@ -15,8 +15,8 @@ from unity_bridge.specs import ObservationSpec
 from unity_bridge.steps import Observation, as_floats
 
 LARGEST_COLUMN = 1 << 28
-"""Most numbers that the compressed pictures of one message may make: 12 000 of 84 x 84 in colour. A file
-may be a thousandth of what it unfolds to, so the size of a message is no bound."""
+"""Maximum count of numbers that the compressed pictures of one message decode to: 12 000 of 84 x 84 in colour. A
+decoded picture can be a thousand times as large as its file, so the size of a message is no bound."""
 
 MAX_DECODED = 1 << 25
 MAX_DECODED_PER_BYTE = 256

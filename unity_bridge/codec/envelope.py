@@ -75,9 +75,9 @@ def open_envelope(data: bytes) -> Envelope:
 
 
 class _LongMessage:
-    """A long message, of which each field is looked at once, and no row is copied.
+    """A long message that is parsed in one pass, without copying a row.
 
-    Fields that come twice are merged, as protobuf merges them, and those that no trainer reads are passed over.
+    Repeated fields are merged, as protobuf merges them. Fields that no trainer reads are skipped.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -183,11 +183,11 @@ def _sources(mapping: tuple[int, ...], channels: int) -> Sources | None:
 
 
 def _with_empty_slots(files: Sequence[PngFile], mapping: tuple[int, ...]) -> tuple[PngFile | None, ...]:
-    """Returns the files, and those that Unity's stacked sensor does not send, if the first ones are black.
+    """Returns the files, with an empty slot for each black file that Unity's stacked sensor does not send.
 
-    Such a sensor remembers several pictures, the oldest first. Where it has none to remember yet it sends one
-    black file, even if each of its pictures takes several, as its mapping says. Such files are equal; whether they are
-    black is seen when the picture is decoded.
+    A stacked sensor holds several pictures, the oldest first. For a picture that it does not have yet, it sends one
+    black file, even if its mapping gives each picture several files. Black files are equal bytes; decoding the picture
+    checks that they are black.
     """
     expected = len(mapping) // COLOURS
     for slots in range(expected // 2, 1, -1):

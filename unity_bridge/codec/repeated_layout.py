@@ -77,15 +77,15 @@ class RepeatedLayouts:
     def learn(
         self, data: bytes, batches: Mapping[str, StepBatch], decoders: Mapping[str, StepDecoder]
     ) -> None:
-        """Remembers a message that may be usual from now on.
+        """Remembers the layout of a message that may repeat from now on.
 
-        Each that is learned in vain doubles the number of messages until the next, so that it costs nothing where
-        messages are never alike.
+        Each layout that never repeats doubles the number of messages until the next attempt. So learning costs
+        nothing with messages that are never alike.
 
         Args:
             data: the message.
-            batches: what was read from it.
-            decoders: those that read it.
+            batches: the batches decoded from it.
+            decoders: the decoders of these batches.
         """
         is_as_long = len(data) in self._lengths
         self._lengths.append(len(data))
@@ -120,7 +120,7 @@ class _Run(NamedTuple):
     """Offset of the first row in the message, with its tag."""
 
     layout: RowLayout
-    """Of one row with its tag and length. Its values are those that change from message to message."""
+    """The layout of one row with its tag and length. Only the values of the row change between messages."""
 
     @property
     def num_rows(self) -> int:

@@ -120,7 +120,7 @@ class RowLayout:
         return fitting
 
     def table(self, data: bytes, start: int = 0, rows: int = -1) -> NDArray[np.void]:
-        """Returns so many rows of this layout from ``start`` on, or all that follow, as records, read-only."""
+        """Returns ``rows`` rows of this layout from ``start`` on, or all following rows, as read-only records."""
         return np.frombuffer(data, self._record, rows, start)
 
     def blank(self, rows: int) -> NDArray[np.void]:

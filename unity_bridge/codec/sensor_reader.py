@@ -18,7 +18,7 @@ from unity_bridge.untrusted_text import quoted
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 
 COMPRESSIBLE_RANK = 3
-"""Dimensions of what may come as PNG files; for any other, a compression type says nothing."""
+"""Dimensions of an observation that may come as PNG files. With other dimensions the compression type is ignored."""
 
 BYTES_PER_NUMBER = 5
 """Most that a number takes in a row: a float that is not packed. A pixel in a PNG file takes less, though each channel
@@ -50,7 +50,7 @@ class SensorReader:
         return np.zeros((rows, self.size), np.float32)
 
     def adopt(self, values: Observation) -> Observation:
-        """Returns a copy of observations that did not come as a message, in the shape of those that did."""
+        """Returns a copy of observations of a simulator in this process, in the shape of decoded observations."""
         if self.may_be_compressed and values.dtype == np.uint8:
             return values.copy()
         floats: NDArray[np.float32] = np.array(as_floats(values)).reshape(len(values), self.size)

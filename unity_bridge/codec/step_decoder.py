@@ -114,7 +114,7 @@ class StepDecoder:
 
     @property
     def counts_unusable(self) -> bool:
-        """Whether values were replaced lately, so that those which follow must be counted."""
+        """Whether values were replaced recently, so that the values of the next messages must be counted."""
         return self._unusable.is_counting
 
     def decode(self, rows: Sequence[Row]) -> StepBatch:
@@ -123,7 +123,7 @@ class StepDecoder:
         An agent may own a terminal row and, after it, a deciding row. Simulators can also end an episode
         right after its agent asked for a decision. Then the deciding row comes first, and its action is
         going to be executed in the next episode: here that row becomes the first of the next episode, and
-        what it earned moves to the terminal row, so nothing is lost or counted twice. If the same agent
+        its rewards move to the terminal row, so nothing is lost or counted twice. If the same agent
         owned yet another terminal row before both, the episode between them saw no action at all, and its
         terminal row is dropped.
 
@@ -146,12 +146,16 @@ class StepDecoder:
         require_valid(batch, self._spec)
         largest_number(ID, batch.agent_ids)
         largest_number(GROUP_ID, batch.group_ids)
+        mask_size = self._spec.action_spec.mask_size
+        has_masks = batch.allowed_actions.shape[1] == mask_size
         columns = Columns(
             agent_ids=np.array(batch.agent_ids, np.int64),
             rewards=np.array(batch.rewards, np.float32),
             done=batch.terminated | batch.truncated,
             interrupted=np.array(batch.truncated),
-            allowed=np.array(batch.allowed_actions),
+            allowed=np.array(batch.allowed_actions)
+            if has_masks
+            else np.ones((len(batch), mask_size), np.bool_),
             observations=tuple(
                 sensor.adopt(values) for sensor, values in zip(self._sensors, batch.observations, strict=True)
             ),
@@ -173,7 +177,7 @@ class StepDecoder:
         return columns.with_arrays(self._shaped(columns))
 
     def _read(self, rows: Sequence[Row]) -> Columns[SensorColumn]:
-        """Reads the rows into columns, those that share a layout at once, the rest one by one."""
+        """Reads the rows into columns: rows with a common layout at once, all other rows one by one."""
         lengths = list(map(len, rows))
         different = set(lengths)
         if different and min(different) < self._fewest_bytes:
@@ -247,7 +251,7 @@ class StepDecoder:
         layout: RowLayout,
         indices: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """Reads the rows that have the layout, piece by piece; returns the indices of those that have not."""
+        """Reads the rows that have the layout, chunk by chunk. Returns the indices of the other rows."""
         most = max(1, PIECE_BYTES // layout.size)
         if len(indices) <= most:
             return self._read_piece(columns, rows, layout, indices)
@@ -292,7 +296,7 @@ class StepDecoder:
         return layout
 
     def _move_to_front(self, layout: RowLayout) -> None:
-        """Tries the layout before all others of its length from now on, and forgets what is tried too late."""
+        """Moves the layout to the front of the layouts of its length, and drops the last ones beyond the limit."""
         others = [other for other in self._layouts.get(layout.size, ()) if other is not layout]
         self._layouts[layout.size] = [layout, *others[: MOST_OF_A_LENGTH - 1]]
 

@@ -170,7 +170,7 @@ def _full_layout(spec: BehaviorSpec, masked: bool, widths: tuple[tuple[str, int]
 
 
 def _without_zeros(table: NDArray[np.void], layout: RowLayout, columns: list[Column]) -> bytes:
-    """Writes the rows' lengths, and cuts out of every row what it leaves out."""
+    """Writes the rows' lengths, and removes the left-out fields from every row."""
     head = layout.values[LENGTH]
     lengths = np.full(len(table), layout.size - head.stop)
     gaps = [gap.after(layout.values[column.name].start) for column in columns for gap in column.gaps]
@@ -209,7 +209,7 @@ def require_valid(batch: StepBatch, spec: BehaviorSpec) -> None:
     shapes = [values.shape[1:] for values in batch.observations]
     if shapes != expected:
         raise ValueError(f"expected observations of shapes {expected}, got {shapes}")
-    if batch.allowed_actions.shape[1] != spec.action_spec.mask_size:
+    if batch.allowed_actions.shape[1] not in (0, spec.action_spec.mask_size):  # 0: everything is allowed
         raise ValueError(
             f"expected masks of {spec.action_spec.mask_size} choices, got {batch.allowed_actions.shape[1]}"
         )

@@ -23,7 +23,7 @@ TOLERATED_SHARE = 0.01
 """Share of all values. A simulation that sends more for long has come apart, and must not be trained on zeros."""
 
 MOST_IN_EXCESS = 100
-"""Replaced values beyond the tolerated share of those that came, before a conversation is ended."""
+"""Replaced values, beyond the tolerated share of all values, at which the bridge ends a conversation."""
 
 MOST_ROWS_IN_A_ROW = 100
 """Rows of one agent, one after the other, of which more than the tolerated share was replaced, before that."""
@@ -37,10 +37,12 @@ _throttled = ThrottledLogger(logging.getLogger(__name__))
 class UnusableValues:
     """A filter of NaN, infinite and absurdly large values in the messages of one simulator about one behavior.
 
-    A division by zero once in a while costs that value: it becomes 0, which the log and the summaries tell. A
-    simulation that came apart costs its simulator: the message is refused once more than ``MOST_IN_EXCESS`` values
-    were replaced beyond ``TOLERATED_SHARE`` of all that came (what is below that share pays the excess off), or once
-    ``MOST_ROWS_IN_A_ROW`` rows of one agent, with no better one between them, had more than that share replaced.
+    A rare division by zero costs only that value: it becomes 0, and the log and the summaries report it. A diverged
+    simulation costs its simulator. The filter refuses the message in two cases:
+
+    - More than ``MOST_IN_EXCESS`` values were replaced beyond ``TOLERATED_SHARE`` of all received values. Messages
+      below that share pay the excess off.
+    - ``MOST_ROWS_IN_A_ROW`` successive rows of one agent each had more than that share replaced.
     """
 
     def __init__(self, where: str, sensors: Sequence[str]) -> None:

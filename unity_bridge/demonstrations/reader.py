@@ -1,8 +1,8 @@
-"""Recordings as a stream of segments: which action answers which observation, and where episodes end.
+"""Recordings as a stream of segments: the action for each observation, and the ends of episodes.
 
-A simulator writes a row when an agent asks for its next decision, so beside what the agent sees lies what it did
-*before*: the action that answers row t stands in row t + 1, and the last one beside the final state. Recordings of
-the first writers, which did not leave a copy of the head at the end, have each action beside what it answers.
+A simulator writes a row when an agent requests its next decision. The row holds the observation and the *previous*
+action: the action for row t is in row t + 1, and the last action is in the row of the final state. In recordings of
+the first writers, which did not repeat the head at the end, each row holds its observation and the action for it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DemonstrationFile:
         self._index = index_file(path)
         self.meta = self._index.meta
         self.is_shifted = self._index.has_copy or not self.meta.number_steps
-        """Each action lies beside what was seen after it, as today's writers put it."""
+        """Whether each row holds the previous action, as today's writers put it."""
 
         self._float_order = float_order
         first_row = self._first_row()

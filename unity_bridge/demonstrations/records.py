@@ -18,7 +18,7 @@ class DemonstratedSegment:
     """
 
     observations: tuple[Observation, ...]
-    """One array per sensor, what the demonstrator saw *before* it acted; uint8 if all pictures came as PNG.
+    """One array per sensor, the observation *before* the demonstrator's action; uint8 if all pictures came as PNG.
     Shapes ``[T, *sensor shape]``."""
 
     continuous_actions: NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""The rows of a recording as arrays: each is an observation of the demonstrator, and an action beside it."""
+"""The rows of a recording as arrays: each holds an observation of the demonstrator and an action."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordedRows:
     agent_ids: NDArray[np.int64]
 
     rewards: NDArray[np.float32]
-    """For what was done before the row. Shape [N]."""
+    """Rewards of the actions before the rows. Shape [N]."""
 
     group_rewards: NDArray[np.float32]
     done: NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Recordings as ML-Agents writes them: each action beside what was seen after it, the head once more at the end."""
+"""Recordings in ML-Agents' format: each row holds the previous action, and the file repeats its head at the end."""
 
 from __future__ import annotations
 

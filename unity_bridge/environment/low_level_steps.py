@@ -22,7 +22,7 @@ def low_level_spec(spec: BehaviorSpec) -> base_env.BehaviorSpec:
 
 
 def low_level_steps(batch: StepBatch, spec: ActionSpec) -> LowLevelSteps:
-    """The agents that wait for an action, and those that ended an episode."""
+    """Returns the decision steps and the terminal steps of a batch."""
     ended, waiting = slice(0, batch.num_terminal), slice(batch.num_terminal, len(batch))
     decisions = base_env.DecisionSteps(
         [as_floats(observation[waiting]) for observation in batch.observations],
@@ -51,7 +51,7 @@ def no_steps(spec: base_env.BehaviorSpec) -> LowLevelSteps:
 def action_batch(
     action: base_env.ActionTuple, agents: int, spec: base_env.ActionSpec, behavior: str
 ) -> ActionBatch:
-    """The actions of so many agents, copied: the caller may reuse its arrays.
+    """Copies the actions of all waiting agents: the caller may reuse its arrays.
 
     Raises:
         UnityActionException: an array is missing or has another shape than (agents, size).

@@ -1,6 +1,6 @@
 """One simulator behind a port of its own, in strict turns: a message, its answer, the next message.
 
-For programs that hold one conversation and do nothing beside it. What goes wrong is raised as the exceptions
+For programs that hold one conversation and have no other task. What goes wrong is raised as the exceptions
 of ``mlagents_envs``. Many simulators at once, which come and go, are the Bridge's.
 """
 

@@ -169,7 +169,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._store(self._simulator.step(actions))
 
     def get_steps(self, behavior_name: str) -> LowLevelSteps:
-        """The agents that wait for an action, and those that ended an episode with the last step.
+        """Returns the decision steps and the terminal steps of the last step.
 
         Raises:
             UnityActionException: no such behavior was met.

@@ -41,11 +41,11 @@ class ChildProcess:
 
         Args:
             line: the program and its arguments.
-            log: a file for what it prints, in an existing folder.
+            log: the file for its output, in an existing folder.
             environment: its environment variables.
             on_exit: called once, in another thread, when the process is gone.
             content: its standard input.
-            keep_log: append to what the log holds.
+            keep_log: append to the log instead of replacing it.
 
         Raises:
             OSError: the system refuses to start it, or to open the log.
@@ -114,7 +114,7 @@ class ChildProcess:
 
 
 def stop_processes(processes: Sequence[ChildProcess], *, grace_s: float) -> None:
-    """Ends processes: asks first, and kills those that are still there after the grace period."""
+    """Ends processes: asks each to exit, and kills the ones that still run after the grace period."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + grace_s

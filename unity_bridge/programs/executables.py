@@ -65,7 +65,7 @@ def resolve_program(
     no_graphics_monitor: bool = False,
     system: str | None = None,
 ) -> Command:
-    """Returns what ``--env`` stands for: a bundled environment (``sim:``, ``gym:``, ``pettingzoo:``) or a path.
+    """Returns what ``--env`` stands for: a bundled environment (``sim:``, ``gym:``, ``FILE.py:NAME``) or a path.
 
     Args:
         env: as the user wrote it. Player suffixes (.x86_64, .exe, .app) may be left out.
@@ -75,7 +75,7 @@ def resolve_program(
         system: as ``platform.system()`` says; that of this machine if None.
 
     Raises:
-        LaunchError: nothing there can be started. Names what was tried.
+        LaunchError: nothing there can be started. Names the tried paths.
     """
     scheme, _, name = env.partition(":")
     if scheme == PROGRAM_SCHEME:
@@ -142,6 +142,7 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
         return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
     tried = ", ".join(dict.fromkeys(map(str, candidates)))
     schemes = ", ".join(f"{scheme}:NAME" for scheme in (*BUNDLED_SCHEMES, *SIMULATOR_PLUGINS.offered()))
+    schemes += ", FILE.py:NAME"
     from unity_bridge.simulators.registry import (
         suggest_environment,
     )  # imports all scenes, so only after a mistake
@@ -156,7 +157,10 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
 def _executable_hint(path: Path) -> str:
     command = f"run: chmod 755 {shlex.quote(str(path))}"
     if path.suffix == ".py":
-        return f"begin it with the line '#!/usr/bin/env python3' and {command}"
+        return (
+            f"begin it with the line '#!/usr/bin/env python3' and {command}; or name a class or function in it: "
+            f"{path.name}:NAME"
+        )
     return command
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.programs.executables import Command
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME
+from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, in_file
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import users_traceback
 from unity_bridge.simulators.wait_notice import WaitNotice
@@ -56,14 +56,15 @@ def is_isolated(command: Command, count: int, isolate: Isolate) -> bool:
     # Environments of gymma: seed the global random generators.
     hosted_schemes = {*BUNDLED_SCHEMES, PROGRAM_SCHEME} - {"gymma"}
     opens_window = "--record" in arguments or '"human"' in arguments
-    return count > 1 or scheme not in hosted_schemes or opens_window
+    is_hosted = scheme in hosted_schemes or in_file(command.env) is not None
+    return count > 1 or not is_hosted or opens_window
 
 
 class HostedSimulator:
-    """A simulator in the place of an endpoint. It runs when the reader of the inbox comes for the next message.
+    """A simulator in this process, used instead of an endpoint.
 
-    What its environment raises passes through the reader, so a debugger and tracebacks show its frames. What it prints
-    goes to standard error.
+    It runs when the reader of the inbox needs the next message. Errors of its environment pass through the reader, so a
+    debugger and tracebacks show its frames. Its output goes to standard error.
     """
 
     port = 0

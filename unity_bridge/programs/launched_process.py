@@ -97,7 +97,7 @@ class LaunchedProcess:
         return f"{why}, then {exit_text}" if why else exit_text
 
     def log_tail(self) -> str:
-        """Returns what the program printed last, as the end of a longer message."""
+        """Returns the program's last output, as the end of a longer message."""
         lines = self.program.last_lines()
         if not lines:
             return f"; it printed nothing (see {self.program.log})"

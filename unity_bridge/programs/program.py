@@ -51,12 +51,12 @@ class Program(ChildProcess):
         """Starts the process.
 
         Args:
-            command: what to start.
+            command: the program and its arguments.
             worker: the simulator's number; names its log.
-            port: where it shall connect.
-            log_folder: an existing folder for what it prints.
+            port: the port to connect to.
+            log_folder: an existing folder for the log of its output.
             on_exit: called once, in another thread, when the process is gone.
-            keep_log: append to what a predecessor printed.
+            keep_log: append to the log of a predecessor.
 
         Raises:
             LaunchError: the system refuses to start it.
@@ -158,6 +158,6 @@ def _start_hint(error: OSError) -> str:
 
 
 def _keep_previous_log(log: Path) -> None:
-    """Player-0.log becomes Player-0-prev.log, as Unity calls what came before."""
+    """Player-0.log becomes Player-0-prev.log, as Unity names earlier logs."""
     with suppress(FileNotFoundError):
         log.replace(log.with_name(f"{log.stem}-prev{log.suffix}"))

@@ -13,6 +13,7 @@ from typing import Any
 from unity_bridge.errors import LaunchError
 from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.objects import PickledContent, name_of, open_object, with_spec
+from unity_bridge.simulators.own_scene import is_scene
 from unity_bridge.simulators.scene import Scene, SceneError
 
 _NOT_HERE = "gymnasium."
@@ -72,8 +73,10 @@ class ProgramEnvironment:
 
 
 def is_environment(given: Any) -> bool:
-    """Whether this is an environment of Gymnasium or PettingZoo, and not a factory."""
-    return not isinstance(given, type) and callable(getattr(given, "step", None)) and hasattr(given, "reset")
+    """Whether this is a scene or an environment of Gymnasium or PettingZoo, and not a factory."""
+    if isinstance(given, type):
+        return False
+    return is_scene(given) or (callable(getattr(given, "step", None)) and hasattr(given, "reset"))
 
 
 def program_environment(given: Any, kwargs: Mapping[str, Any] | None = None) -> ProgramEnvironment:
@@ -116,7 +119,7 @@ def _pickled(given: Any, *, makes_one: bool) -> bytes:
 
 
 def _registered() -> tuple[bytes, ...]:
-    """Gymnasium's environments that other processes may not know, except those that cannot be packed."""
+    """Pickles the registered Gymnasium environments that other processes may not know, where that is possible."""
     gymnasium = sys.modules.get("gymnasium")
     dumps = _cloudpickle()
     found = []

@@ -178,7 +178,7 @@ class Conversation:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _reason_of(self, error: grpc.RpcError | TrainerUnreachable | ValueError) -> str:
-        """Returns why there is no line. Raises what is to happen where the error says anything else."""
+        """Returns why there is no line. Raises the fitting exception for any other error."""
         if self._left.is_set():
             raise Left from None
         if not isinstance(error, grpc.RpcError):

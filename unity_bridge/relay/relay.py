@@ -1,4 +1,4 @@
-"""The relay: starts simulators beside itself, or waits for some, and carries their messages to the trainer."""
+"""The relay: starts simulators on its machine, or waits for some, and forwards their messages to the trainer."""
 
 from __future__ import annotations
 

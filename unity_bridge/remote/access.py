@@ -52,7 +52,7 @@ class RemoteAccess:
     def open(
         cls, *, tls_cert: Path | None = None, tls_key: Path | None = None, token_file: Path | None = None
     ) -> RemoteAccess:
-        """Reads what is given and makes the rest, in the folder of this user.
+        """Reads the given files and makes the missing ones, in the folder of this user.
 
         Raises:
             RemoteError: a file cannot be used, or a certificate not be made.

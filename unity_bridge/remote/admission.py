@@ -30,7 +30,7 @@ class Admission:
     """Admits calls that carry a token of a file. Limits wrong ones by address. May be used by several threads."""
 
     def __init__(self, tokens: TokenFile, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: what the limit is measured by, in seconds."""
+        """clock: the clock of the limit, in seconds."""
         self._tokens = tokens
         self._clock = clock
         self._lock = threading.Lock()

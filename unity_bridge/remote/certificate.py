@@ -18,7 +18,7 @@ _UTC_TIME = 0x17
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A certificate as its bytes, with what they say."""
+    """A certificate: its bytes and its parsed fields."""
 
     der: bytes
     fingerprint: bytes

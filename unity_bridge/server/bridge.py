@@ -1,8 +1,8 @@
 """The bridge: every simulator, launched or attached, behind one receive and one reply.
 
 Threads, where there are any, end at the inbox. Everything here runs in the caller's thread, so no lock guards
-anything. That includes decoding: done in gRPC's threads it was no faster with 1 or 8 simulators of 12 or 96 agents,
-and simulators that wait together were found apart (1.4 to 1.6 ticks per receive instead of 1.8 to 4.2).
+anything. That includes decoding. Decoding in gRPC's threads was no faster with 1 or 8 simulators of 12 or 96 agents.
+It also split up simulators that wait together (1.4 to 1.6 ticks per receive instead of 1.8 to 4.2).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from unity_bridge.transport.service import PortSecurity
 __all__ = ["Bridge", "BridgeSettings", "Departure", "SimulatorInfo", "Tick"]
 
 READING_S = 0.05
-"""How long events are gathered before those that came are acted on, however many more there are: a thousand
-simulators that wait take half of it."""
+"""Maximum seconds of reading events before the bridge handles them, however many more there are. A thousand waiting
+simulators take half of it."""
 
 GIVE_BACK_AFTER_S = 1.0
 """How long after the departure of a simulator that sent long messages freed memory is given back: by then the trainer
 has forgotten what was of it, and gRPC its connection."""
 
 HANDLING_S = 0.25
-"""How long events are acted on before those that were get their answers."""
+"""Maximum seconds of handling events before the bridge answers the handled ones."""
 
 
 class Bridge:
@@ -181,7 +181,7 @@ class Bridge:
     def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
         """Queues side channel records for the next reply to a simulator; if None, to everyone.
 
-        Everyone means all that have had the first reset: those that come later get the greeting instead. A simulator
+        Everyone means all simulators that have had the first reset; later ones get the greeting instead. A simulator
         that departed gets nothing, which is no error.
 
         Raises:
@@ -235,9 +235,9 @@ class Bridge:
             self._listeners.stop()
 
     def _handle_events(self, until: float) -> list[Tick | Departure]:
-        """Acts on short events for a while, or else on long messages, one at least; the rest waits for their answers.
+        """Handles short events for a while, or else long messages, one at least. The others wait until the next call.
 
-        They take turns, so that whoever sends a short message waits for one long one at most.
+        The two kinds take turns, so the sender of a short message waits for one long message at most.
         """
         for event in self._waiting_events(until):
             if isinstance(event, HangUp) and event.call in self._left_long:

@@ -22,7 +22,7 @@ class Connections:
     """Connections by the simulator's number, and by the source of its calls.
 
     A departed process keeps its port, and the peer of a departed simulator is remembered for a while, so that late
-    messages are recognized; nothing else is kept of those that attached.
+    messages are recognized. Nothing else is kept of attached simulators.
     """
 
     def __init__(self, settings: BridgeSettings, clock: ReadingClock | None = None) -> None:

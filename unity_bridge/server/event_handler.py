@@ -55,7 +55,7 @@ Event = Call | HangUp | Exit | Rejected
 
 
 class EventHandler:
-    """Acts on events and ends conversations, and returns what the trainer is to know of them."""
+    """Handles events and ends conversations, and returns the resulting ticks and departures for the trainer."""
 
     def __init__(
         self,
@@ -225,11 +225,9 @@ class EventHandler:
         session = connection.session
         if session.awaited is not Awaited.CONFIRMATION:
             return
-        version = version_text(session.package_version) if session.package_version else "(none)"
         self._throttled.log(
             "introduction",
-            f"Connected to Unity environment with package version {version} "
-            f"and communication version {version_text(session.communication_version)}",
+            f"Connected to {_environment_of(connection)}",
             most=MAX_LOGGED_INTRODUCTIONS,
             level=logging.INFO,
         )
@@ -295,3 +293,18 @@ class EventHandler:
     def _accept(self, peer: str) -> Connection:
         self._listeners.stop_waiting()
         return self._connections.open(self._connections.take_number(), Attached(peer), peer=peer)
+
+
+def _environment_of(connection: Connection) -> str:
+    """The environment of a connection, for the log; of programs that are not ours with its versions."""
+    session, command = connection.session, connection.origin.command
+    if command is not None and command.is_bundled:
+        return f"environment '{command.env}'"
+    if command is None and session.is_in_python:
+        return "an environment in Python"
+    what = (
+        "Unity environment" if command is None or command.is_unity_build else f"environment '{command.env}'"
+    )
+    version = version_text(session.package_version) if session.package_version else "(none)"
+    spoken = version_text(session.communication_version)
+    return f"{what} with package version {version} and communication version {spoken}"

@@ -20,7 +20,7 @@ class Listeners:
     """Open ports. The timeout begins when one is opened, and again whenever the last simulator left."""
 
     def __init__(self, timeout_wait_s: float, clock: ReadingClock | None = None) -> None:
-        """clock: what the timeout is measured by."""
+        """clock: the clock of the timeout."""
         self._clock = clock or ReadingClock()
         self._timeout_wait_s = timeout_wait_s
         self._endpoints: list[Endpoint] = []

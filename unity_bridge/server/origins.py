@@ -1,4 +1,4 @@
-"""The ways in which simulators come to the bridge, and the effect of a conversation's end in each."""
+"""Origins of simulators: attached, launched or hosted. Each decides the effect of a conversation's end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unity_bridge.errors import SimulatorLost
+from unity_bridge.programs.executables import Command
 from unity_bridge.programs.hosted_simulator import HostedSimulator
 from unity_bridge.transport.endpoint import readable
 
@@ -22,14 +23,14 @@ class Failure:
     was_killed: bool = False
 
     log_tail: str = ""
-    """The end of what the program printed."""
+    """The last lines of the program's output."""
 
     news: str = ""
-    """What follows; empty where nothing does."""
+    """Text about the restart; empty if the simulator is not started again."""
 
 
 class Origin(ABC):
-    """The way in which one simulator came to the bridge."""
+    """The origin of one simulator."""
 
     is_own: ClassVar[bool] = True
     """Whether the bridge started it, so that its faults are the run's; otherwise it attached by itself."""
@@ -46,6 +47,11 @@ class Origin(ABC):
     @abstractmethod
     def label(self) -> str:
         """The description of it in its name."""
+
+    @property
+    def command(self) -> Command | None:
+        """What the bridge started; None where it started nothing."""
+        return None
 
     @property
     def pid(self) -> int | None:
@@ -113,6 +119,10 @@ class Hosted(Origin):
     @property
     def label(self) -> str:
         return f"{self.simulator.command.env}, in this process"
+
+    @property
+    def command(self) -> Command:
+        return self.simulator.command
 
     def note_step(self) -> None:
         self.simulator.has_stepped = True

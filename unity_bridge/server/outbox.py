@@ -18,11 +18,11 @@ class Outbox:
         self._records: deque[SideChannelRecord] = deque()
 
     def put(self, records: Iterable[SideChannelRecord]) -> None:
-        """Adds records behind those that wait."""
+        """Adds records at the end."""
         self._records.extend(records)
 
     def put_first(self, records: Sequence[SideChannelRecord]) -> None:
-        """Adds records before those that wait."""
+        """Adds records at the beginning."""
         self._records.extendleft(reversed(records))
 
     def take(self) -> list[SideChannelRecord]:

@@ -28,7 +28,7 @@ from unity_bridge.codec.messages import (
     decode_behavior_spec,
     encode_actions,
 )
-from unity_bridge.codec.protocol import API_VERSION, LARGEST_HANDSHAKE, OK, PACKAGE_VERSION, STOP
+from unity_bridge.codec.protocol import API_VERSION, LARGEST_HANDSHAKE, OK, OUR_LIBRARY, PACKAGE_VERSION, STOP
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
@@ -124,6 +124,8 @@ class Session:
         self.awaited = Awaited.INTRODUCTION
         self.package_version = ""
         self.communication_version = ""
+        self.is_in_python = False
+        """Whether our client of simulators in Python speaks."""
         self.capabilities: frozenset[str] = frozenset()
         """Names of the flags that the simulator set, such as ``trainingAnalytics``."""
         self._seed = seed
@@ -252,6 +254,7 @@ class Session:
         check_version(introduction.communication_version)
         self.communication_version = introduction.communication_version
         self.package_version = introduction.package_version
+        self.is_in_python = introduction.name == OUR_LIBRARY
         self.capabilities = frozenset(
             field.name for field, value in introduction.capabilities.ListFields() if value
         )
@@ -417,7 +420,7 @@ def _is_introduction(output: RowViewOutput) -> bool:
 
 @lru_cache(maxsize=256)
 def _before_actions(behavior: str, size: int) -> bytes:
-    """Returns what comes before ``size`` bytes of actions in a reply about one behavior; nothing comes after them."""
+    """Returns the bytes before ``size`` bytes of actions in a reply about one behavior; nothing comes after them."""
     message = _ok_message()
     message.unity_input.rl_input.agent_actions[behavior] = bytes(size)
     return message.SerializeToString()[:-size]

@@ -44,6 +44,10 @@ class Launched(Origin):
         return f"{self.process.plan.command.env}, pid {self.pid}"
 
     @property
+    def command(self) -> Command:
+        return self.process.plan.command
+
+    @property
     def pid(self) -> int:
         return self.process.program.pid
 

@@ -36,7 +36,7 @@ class Lost(NamedTuple):
 
 
 class Timeouts:
-    """The deadlines of all connections, and those that have passed."""
+    """The deadlines of all connections, and the connections whose deadline has passed."""
 
     def __init__(
         self, timeout_s: float, inbox: Inbox, connections: Connections, listeners: Listeners
@@ -82,7 +82,7 @@ class Timeouts:
             yield from self._disconnected(now)
 
     def _disconnected(self, now: float) -> Iterator[Lost]:
-        """Yields attached simulators that are gone, where the system tells; logs those that are waited for."""
+        """Yields attached simulators that the system reports as disconnected, and logs late messages."""
         table: peers.SocketTable | None = None
         late: list[Connection] = []
         for connection in self._connections:

@@ -61,7 +61,7 @@ class ChannelHub:
     def deliver(self, simulator: int, record: SideChannelRecord) -> bool:
         """Hands a simulator's message to its channel. False if there is none of that id.
 
-        What the channel raises is logged, and ends nothing.
+        Exceptions of the channel are logged, and end nothing.
         """
         group = self._groups.get(simulator)
         return group is not None and group.deliver(simulator, record)

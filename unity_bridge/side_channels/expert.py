@@ -27,7 +27,7 @@ def expert_record(actions: Mapping[str, ActionBatch]) -> SideChannelRecord:
 def parse_expert(
     records: Iterable[SideChannelRecord], behavior_id: str, rows: int, spec: ActionSpec
 ) -> ActionBatch | None:
-    """The expert's actions for so many waiting rows of a behavior, from a tick's messages; None if there are none.
+    """Returns the expert's actions for the waiting rows of a behavior, from a tick's messages; None if there are none.
 
     Raises:
         WireError: they cannot be read, or are fewer.

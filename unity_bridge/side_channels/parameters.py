@@ -1,6 +1,6 @@
 """Trainer to simulator: environment parameters, as numbers or as samplers.
 
-A sampler draws inside the simulator, on every reading of its parameter; the trainer only says from what.
+A sampler draws inside the simulator, on every reading of its parameter. The trainer only sends its distribution.
 """
 
 from __future__ import annotations

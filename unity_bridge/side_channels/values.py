@@ -14,7 +14,7 @@ _FLOAT32 = struct.Struct("<f")
 
 
 class BodyWriter:
-    """Builds a body value by value. Raises ValueError for what the wire cannot carry."""
+    """Builds a body value by value. Raises ValueError for a value that the wire format cannot hold."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

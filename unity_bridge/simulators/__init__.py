@@ -22,6 +22,17 @@ not outlive its trainer."""
 
 
 def is_bundled(env: str) -> bool:
-    """Whether the bundled simulator hosts an environment, which then has the form ``scheme:name``."""
+    """Whether the bundled simulator hosts an environment, which then is ``scheme:name`` or ``FILE.py:NAME``."""
+    return has_scheme(env) or in_file(env) is not None
+
+
+def has_scheme(env: str) -> bool:
+    """Whether an environment is of the form ``scheme:name``."""
     scheme, colon, _ = env.partition(":")
     return bool(colon) and (scheme in SIMULATOR_PLUGINS.built_in or scheme in SIMULATOR_PLUGINS.offered())
+
+
+def in_file(env: str) -> tuple[str, str] | None:
+    """The path and the name of ``FILE.py:NAME``, a class or function in a file; None for other environments."""
+    path, _, name = env.rpartition(":")
+    return (path, name) if path.endswith(".py") and name.isidentifier() and not has_scheme(env) else None

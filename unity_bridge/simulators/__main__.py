@@ -15,10 +15,10 @@ if __name__ == "__main__":
 
 from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.command import main
-from unity_bridge.simulators.objects import run_pickled
+from unity_bridge.simulators.objects import opener_of, read_content
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
     sent = sys.argv[1:2] and sys.argv[1].startswith(f"{PROGRAM_SCHEME}:")
-    sys.exit(run_pickled(sys.stdin.buffer) if sent else main())
+    sys.exit(main(opener=opener_of(read_content(sys.stdin.buffer))) if sent else main())

@@ -25,7 +25,7 @@ from unity_bridge.side_channels import (
 from unity_bridge.simulators.parameters import EnvironmentParameters
 
 ECHO = UUID("81da6860-deab-52bd-9ba1-4d2503d0f962")
-"""A channel of raw bytes: whatever comes on it goes back on it with the simulator's next message."""
+"""A channel of raw bytes: the simulator's next message returns the bytes received on it."""
 
 
 class Academy:

@@ -30,7 +30,7 @@ _MAX_RETRY_S = 1.0
 """Between two attempts to find a trainer."""
 
 GOODBYE_S = 1.0
-"""How long a trainer may take to hear that we leave."""
+"""Maximum seconds for telling the trainer that the simulator leaves."""
 
 SILENCE_S = 30.0
 """Seconds without an answer after which it is said that one is waited for; the next pauses are longer."""

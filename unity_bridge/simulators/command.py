@@ -39,6 +39,15 @@ from unity_bridge.untrusted_text import harmless
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
+ENVIRONMENTS = (
+    "sim:NAME (a bundled scene), gym:ID (a Gymnasium environment), gymma:ID (one with lists of agents), "
+    "pettingzoo:MODULE, or FILE.py:NAME (a class or function in a Python file)"
+)
+"""The forms of ENV."""
+
+_OF_LEARN = {"--port": "--mlagents-port", "--base-port": "--mlagents-port"}
+"""Flags of ``learn`` that have another name here."""
+
 RECONNECT_S = 60.0
 
 
@@ -204,7 +213,7 @@ def _fail(message: object, code: int) -> int:
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, checked. What a Unity player understands and we do not need is passed over.
+    """The arguments, checked. Arguments of Unity players without a use here are ignored.
 
     Raises:
         SceneError: an argument that cannot be used.
@@ -223,30 +232,29 @@ class _Parser(argparse.ArgumentParser):
     """A parser that raises its errors: the simulator may be a part of a process that goes on."""
 
     def error(self, message: str) -> NoReturn:
-        raise SceneError(message)
+        raise SceneError(f"{message}: {ENVIRONMENTS}" if message.endswith("required: ENV") else message)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="simulate",
+        prog="mlagents-style simulate",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="A simulator that connects to a running trainer, like a Unity build would.",
+        description="Attaches an environment to a running trainer, as a Unity build would attach.",
         epilog="scenes:\n"
         + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in (*SCENES, *GROUP_SCENES)),
     )
     parser.add_argument(
         "env",
         metavar="ENV",
-        help="sim:NAME, a scene of ours, gym:ID, a Gymnasium environment, gymma:ID, one of several agents, or "
-        "pettingzoo:MODULE",
+        help=ENVIRONMENTS,
     )
     parser.add_argument(
         "--mlagents-port",
         type=_port,
         default=DEFAULT_PORT,
         metavar="N",
-        help=f"where the trainer listens on this machine (default {DEFAULT_PORT})",
+        help=f"the port on which the trainer listens on this machine, learn's --port (default {DEFAULT_PORT})",
     )
     parser.add_argument(
         "--join",
@@ -296,7 +304,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--env-kwargs",
         type=_json_object,
         metavar="JSON",
-        help="""arguments of a gym:, gymma: or pettingzoo: environment, such as '{"continuous": true}'""",
+        help="arguments of a gym:, gymma:, pettingzoo: or FILE.py: environment, such as "
+        """'{"continuous": true}'""",
     )
     _add_group_options(parser)
     add_arguments(parser)
@@ -387,7 +396,8 @@ def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
         is_its_value = before.startswith("-") and not argument.startswith("-")
         if not is_unity_flag and not is_its_value:
             flags = [flag for action in parser._actions for flag in action.option_strings]
-            near = difflib.get_close_matches(argument.partition("=")[0], flags, n=1)
+            flag = argument.partition("=")[0]
+            near = [_OF_LEARN[flag]] if flag in _OF_LEARN else difflib.get_close_matches(flag, flags, n=1)
             parser.error(f"unknown argument {argument}" + (f" (did you mean {near[0]}?)" if near else ""))
         before = argument if is_unity_flag else ""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from google.protobuf.message import DecodeError
 
 from unity_bridge.codec.messages import decode_actions, encode_behavior_spec, encode_steps
-from unity_bridge.codec.protocol import API_VERSION, OK, STOP
+from unity_bridge.codec.protocol import API_VERSION, OK, OUR_LIBRARY, STOP
 from unity_bridge.errors import WireError
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, copies_of
@@ -21,7 +21,7 @@ Exchange = Callable[[bytes], bytes]
 """Sends a serialized message to the trainer and returns its reply."""
 
 Watch = Callable[[Steps, bool], None]
-"""Takes what a scene is about to say, and whether the trainer has reset the scene."""
+"""Takes the next steps of a scene, and whether the trainer has reset the scene."""
 
 PACKAGE_VERSION = "3.0.1"
 """The package version that we announce; not 3.0.0, which is known to scramble float pictures."""
@@ -165,7 +165,7 @@ def introduction(copies: int = 1) -> bytes:
     """The first message of all: version, name and capabilities of the simulator, and copies of its task."""
     message = _ok_message()
     output = message.unity_output.rl_initialization_output
-    output.name = "AcademySingleton"
+    output.name = OUR_LIBRARY
     output.package_version = PACKAGE_VERSION
     output.communication_version = API_VERSION
     output.capabilities.CopyFrom(_CAPABILITIES)
@@ -187,7 +187,7 @@ def read_actions(
 
     Args:
         rl_input: the trainer's reply.
-        asked: what it replied to.
+        asked: the message that it answers.
         behaviors: of the scene.
 
     Raises:
@@ -209,7 +209,7 @@ def read_actions(
 
 
 def _for_all(given: Actions, asked: Steps, behaviors: Mapping[str, BehaviorSpec]) -> Actions:
-    """The actions for every behavior that asked; zeros for those that the trainer left out."""
+    """Returns the actions for every behavior that asked, zeros for behaviors that the trainer left out."""
     return {
         behavior: given[behavior]
         if behavior in given

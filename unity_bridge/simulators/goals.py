@@ -108,7 +108,7 @@ class _GoalFunction:
         return np.array([value.item() for value in values], np.float64)
 
     def try_batches(self, achieved: NDArray[Any], desired: NDArray[Any]) -> None:
-        """Finds out whether one call for all steps returns what a call for each returns."""
+        """Checks whether one call for all steps returns the same rewards as a call for each step."""
         expected = self.one_by_one(achieved, desired)
         try:
             values = self._batch(achieved, desired)
@@ -148,7 +148,7 @@ def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
 
 
 def _steps(env: gymnasium.Env[Any, Any]) -> tuple[NDArray[Any], NDArray[Any], Floats]:
-    """Goals that were achieved by a few random steps, those that were desired, and what the steps paid."""
+    """Returns the achieved goals, the desired goals and the rewards of a few random steps."""
     env.action_space.seed(0)
     seed, has_ended = 0, True
     achieved, desired, paid = [], [], []

@@ -1,7 +1,7 @@
-"""An environment that is an object of the trainer's own program, hosted as a scene.
+"""An environment that is an object of the trainer's own program, or of a Python file, hosted as a scene.
 
-In another process it comes through standard input from the process that started this one: no ``--env`` leads here, and
-nothing else is ever unpickled.
+In another process an object comes through standard input from the process that started this one: no ``--env`` leads
+there, and nothing else is ever unpickled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.own_scene import is_scene, own_scene
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.third_party import ForeignCode
 
 
@@ -56,6 +57,8 @@ def open_object(
 ) -> Scene:
     """The environment as a scene, with behaviors as ``gym:`` and ``pettingzoo:`` have them, called by ``name_of``.
 
+    A scene that the user wrote keeps the names of its behaviors.
+
     Args:
         maker: returns what makes a copy of the environment each time.
         env: as messages call it.
@@ -69,19 +72,64 @@ def open_object(
         raise SceneError(
             f"{env}: --env-kwargs is for environments that have a name; pass env_kwargs= in Python"
         )
-    from unity_bridge.simulators.foreign.open import open_made  # imports libraries that are extras
-
     code = ForeignCode(env)
+    given = dict(options or {})
     make = code.call("unpacking it", maker)
 
     def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
         return code.call("making it", _made, make, count, rendered=rendered)
 
-    return open_made(code, name_of, make_one, agents, options or {}, rendered=rendered)
+    first = make_one(agents or given.get("copies"), rendered=rendered)
+    if is_scene(first):
+        for option in given if agents is None else ("agents", *given):
+            raise code.error(
+                f"{flag_of(option)} is for environments of other libraries; pass a scene's own arguments by "
+                "--env-kwargs JSON"
+            )
+        return own_scene(code, first)
+    try:
+        from unity_bridge.simulators.foreign.open import open_made  # imports libraries that are extras
+    except ModuleNotFoundError as error:
+        if error.name != "gymnasium":
+            raise
+        raise code.error("Gymnasium is not installed; run: pip install 'trainer-service[gym]'") from None
+    return open_made(code, name_of, _beginning_with(first, make_one), agents, given, rendered=rendered)
+
+
+def open_file(
+    path: str, name: str, env: str, *, env_kwargs: Mapping[str, Any] | None = None, **settings: Any
+) -> Scene:
+    """The scene or environment that a class or function of a Python file makes.
+
+    Args:
+        path: of the file.
+        name: of the class or function.
+        env: as messages call it.
+        env_kwargs: arguments of the class or function.
+        settings: as ``open_object``.
+
+    Raises:
+        SceneError: there is no such file or name; or as ``open_object``.
+    """
+    from unity_bridge.simulators.foreign.lookup.imports import import_file
+
+    return open_object(
+        lambda: functools.partial(import_file(env, path, name), **(env_kwargs or {})), env, **settings
+    )
+
+
+def _beginning_with(first: Any, make: Callable[..., Any]) -> Callable[..., Any]:
+    """A factory that first returns what is made already."""
+    made = [first]
+
+    def make_next(count: int | None = None, *, rendered: bool = False) -> Any:
+        return made.pop() if made else make(count, rendered=rendered)
+
+    return make_next
 
 
 def opener_of(content: PickledContent) -> Callable[..., Scene]:
-    """What opens the environment that was sent; called as ``open_scene``."""
+    """Returns a function that opens the received environment, with the arguments of ``open_scene``."""
     return functools.partial(open_object, functools.partial(_maker, content))
 
 
@@ -103,7 +151,7 @@ def with_spec(env: Any, spec: Any) -> Any:
 
 
 def _know(registered: tuple[bytes, ...]) -> None:
-    """Registers environments with Gymnasium, but for those that it knows and those that need what is not here."""
+    """Registers environments with Gymnasium, except known ones and ones whose modules are missing here."""
     if not registered:
         return
     from gymnasium import registry
@@ -136,11 +184,9 @@ def _drawn(env: Any) -> Any:
     return gymnasium.make(spec, render_mode="rgb_array")
 
 
-def run_pickled(source: IO[bytes]) -> int:
-    """Runs one simulator with the environment that a file holds; see ``unity_bridge.simulators.command.main``."""
-    from unity_bridge.simulators import command
-
+def read_content(source: IO[bytes]) -> PickledContent:
+    """The request of the program that started this process, whose modules are found from then on."""
     content: PickledContent = pickle.load(source)
     known = set(sys.path)
     sys.path += [folder for folder in content.module_folders if folder not in known]
-    return command.main(opener=opener_of(content))
+    return content

@@ -17,23 +17,23 @@ from unity_bridge.side_channels import (
 )
 
 Sampler = Callable[[int], Floats]
-"""A function that draws so many values independently."""
+"""A function that draws a number of values independently."""
 
 
 class EnvironmentParameters:
     """Parameters by name: numbers, or samplers that draw anew for each reading.
 
-    A sampler's draws follow from the seed that the trainer gave it, and begin again whenever it is given
-    again, as in Unity. Only that the numbers themselves are NumPy's.
+    A sampler's draws follow from the seed that the trainer sent, and begin again when the trainer sends the sampler
+    again, as in Unity. Only the numbers differ, because NumPy draws them.
     """
 
     def __init__(self, fixed: Mapping[str, float] | None = None) -> None:
         """
         Args:
-            fixed: what the user of the simulator asked for. It stays, whatever the trainer says.
+            fixed: values that the user of the simulator set. The trainer cannot change them.
         """
         self.fixed = frozenset(fixed or {})
-        """Names of what stays."""
+        """Names of the fixed parameters."""
         self._samplers: dict[str, Sampler] = {
             name: _sampler(FloatParameter(name, value)) for name, value in (fixed or {}).items()
         }

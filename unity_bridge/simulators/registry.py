@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unity_bridge.errors import PluginError
-from unity_bridge.simulators import SIMULATOR_PLUGINS
+from unity_bridge.simulators import SIMULATOR_PLUGINS, in_file
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
 from unity_bridge.simulators.foreign.options import (
@@ -24,6 +24,7 @@ from unity_bridge.simulators.group_scenes.registry import (
     open_group_scene,
     reject_group_options,
 )
+from unity_bridge.simulators.objects import open_file
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.scenes.basic import Basic
@@ -115,22 +116,26 @@ def open_scene(
     options: Mapping[str, Any] | None = None,
     rendered: bool = False,
 ) -> Scene:
-    """The scene called env.
+    """Opens the scene with the name ``env``.
 
     Args:
-        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or of a plugin's scheme.
-        agents: how many; the scene's own number if None.
-        academy: where the scene reads parameters and leaves statistics.
-        pictures: how cameras send them; None for the scene's own way.
-        env_kwargs: arguments of the environment; only for those that others wrote.
-        options: those of a scene with teams, by name; the scene's own where left out.
+        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, ``FILE.py:NAME``, or of a plugin's scheme.
+        agents: the number of agents; None for the scene's default.
+        academy: the environment parameters that the scene reads, and the statistics that it writes.
+        pictures: the format of camera observations; None for the scene's default.
+        env_kwargs: arguments of the environment; for environments of other libraries only.
+        options: options of a scene with teams, by name; the scene's defaults for missing ones.
         rendered: whether render() will be called.
 
     Raises:
-        SceneError: there is no such scene, it cannot be opened, or it has no use for what it was given.
+        SceneError: there is no such scene, it cannot be opened, or it does not support an argument.
     """
     scheme, _, name = env.partition(":")
     academy, options = academy or Academy(), options or {}
+    if found := in_file(env):
+        return open_file(
+            *found, env, agents=agents, env_kwargs=env_kwargs, options=options, rendered=rendered
+        )
     if name and scheme in SIMULATOR_PLUGINS.offered():
         return _of_plugin(env, agents, academy, env_kwargs, options, rendered=rendered)
     is_foreign = scheme in OPTIONS_OF_SCHEME and bool(name)
@@ -191,7 +196,9 @@ def _bundled(env: str) -> BundledScene:
     if scheme != "sim":
         near = suggest_environment(env)
         hint = f" (did you mean '{near}'?)" if near else ""
-        raise SceneError(f"{env}: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE{hint}")
+        raise SceneError(
+            f"{env}: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME{hint}"
+        )
     if name not in SCENES:
         known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *GROUP_SCENES))
         raise SceneError(f"{env}: no such scene; expected one of {known}{_scene_hint(name)}")

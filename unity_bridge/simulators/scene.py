@@ -47,7 +47,7 @@ class Scene(Protocol):
         """The world as it stands, RGB. Shape [H, W, 3], the same every time."""
 
     def close(self) -> None:
-        """Frees what the scene holds."""
+        """Closes the scene."""
 
 
 class SceneOpener(Protocol):
@@ -131,9 +131,17 @@ def step_batch(
     group_ids: NDArray[np.int64] | None = None,
     group_rewards: NDArray[np.float32] | None = None,
 ) -> StepBatch:
-    """A batch of agents; by default no episode ended and there are no groups.
+    """A batch of agents; by default no episode ended, every action is allowed and there are no groups.
 
-    allowed_actions: shape [N, sum of branches]; needed where there are discrete branches.
+    Args:
+        observations: an array for each sensor, shape [N, *sensor shape].
+        rewards: since each agent's previous row. Shape [N].
+        agent_ids: one id for each agent, from 0. Shape [N].
+        allowed_actions: True where a choice is allowed, shape [N, sum of branches]; None allows everything.
+        terminated: True where the task ended. Shape [N].
+        truncated: True where only a time limit ended the episode. Shape [N].
+        group_ids: the group of each agent, 0 for none. Shape [N].
+        group_rewards: the reward of each agent's group. Shape [N].
     """
     rows = len(agent_ids)
     none = np.zeros(rows, np.bool_)
@@ -151,6 +159,9 @@ def step_batch(
 
 def concatenate(terminal: StepBatch, deciding: StepBatch) -> StepBatch:
     """Joins both batches in one message, terminal rows first."""
+    ended_masks, waiting_masks = terminal.allowed_actions, deciding.allowed_actions
+    if ended_masks.shape[1] != waiting_masks.shape[1]:
+        ended_masks, waiting_masks = _with_masks(ended_masks, waiting_masks)
     return StepBatch(
         agent_ids=np.concatenate([terminal.agent_ids, deciding.agent_ids]),
         observations=tuple(
@@ -159,7 +170,13 @@ def concatenate(terminal: StepBatch, deciding: StepBatch) -> StepBatch:
         rewards=np.concatenate([terminal.rewards, deciding.rewards]),
         terminated=np.concatenate([terminal.terminated, deciding.terminated]),
         truncated=np.concatenate([terminal.truncated, deciding.truncated]),
-        allowed_actions=np.concatenate([terminal.allowed_actions, deciding.allowed_actions]),
+        allowed_actions=np.concatenate([ended_masks, waiting_masks]),
         group_ids=np.concatenate([terminal.group_ids, deciding.group_ids]),
         group_rewards=np.concatenate([terminal.group_rewards, deciding.group_rewards]),
     )
+
+
+def _with_masks(*masks: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
+    """The masks of several batches; one of no columns, which was omitted, allows everything."""
+    width = max(mask.shape[1] for mask in masks)
+    return [mask if mask.shape[1] else np.ones((len(mask), width), np.bool_) for mask in masks]

@@ -32,7 +32,7 @@ class ForeignCode:
 
         Args:
             what: the function, for messages.
-            function, args, kwargs: foreign code, and what it is given.
+            function, args, kwargs: foreign code, and its arguments.
 
         Raises:
             SceneError: it raised something.
@@ -62,9 +62,9 @@ class ForeignCode:
 
 
 def users_traceback(error: BaseException) -> str:
-    """The traceback of what code of others raised behind an error, from the first line of that code on.
+    """Returns the third-party part of an error's traceback, from the first line of third-party code on.
 
-    Empty where no such code is to blame: nothing was raised behind it, or only on the way to that code.
+    Empty if no third-party code raised: the error has no cause, or the cause arose before that code ran.
     """
     cause = error.__cause__
     chain = list(_chain(cause))
@@ -77,7 +77,7 @@ def users_traceback(error: BaseException) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those behind it."""
+    """Yields an exception and its chain of causes."""
     while error is not None:
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,1 +1,1 @@
-"""The gRPC edge: ports, calls, and what they take from anybody."""
+"""The gRPC edge: ports, calls, and the limits for clients."""

@@ -64,7 +64,7 @@ class DirectServer:
         self._request_call()
 
     def stop(self) -> None:
-        """Sends what has been answered, drops every other call and frees the port."""
+        """Sends the ready answers, drops every other call and frees the port."""
         self._is_stopping = True
         self._inbox.unwatch(self._end_silent_calls)
         self._inbox.unwatch(self._turns.pass_on)

@@ -132,7 +132,7 @@ class Endpoint:
         return address_of(self.host, self.port)
 
     def stop(self) -> None:
-        """Sends what has been answered, drops every other call and frees the port."""
+        """Sends the ready answers, drops every other call and frees the port."""
         self._server.stop()
 
     def _accept(self, peer: str, data: bytes, respond: Respond, metadata: Metadata) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Limits of what a port accepts from any client that reaches it."""
+"""Limits of a port: the messages and calls that it accepts from a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALLS_PER_CONNECTION = 16
 """Calls of one connection at once; a simulator makes one. gRPC refuses more without waking a thread of ours."""
 
 SILENT_CALL_S = 30.0
-"""How long a call that was begun may take to bring its message; time in which nobody reads does not count."""
+"""Maximum seconds from a call's beginning to its message. Time in which the trainer does not read does not count."""
 
 MOST_SILENT_CALLS = 256
 """Calls of one port that have not brought their message yet. One more takes the place of the oldest, never of one that
@@ -57,11 +57,11 @@ def _open_files() -> int:
 
 
 class WaitingCalls:
-    """Places for calls that wait, shared so that no connection can take those of all others.
+    """Slots for waiting calls, so that one connection cannot block all others.
 
-    Each connection has one place of its own, because a simulator makes one call at a time; any further call of a
-    connection takes one of those that all of them share. So a connection is served however many others call, and how
-    many connections there may be is gRPC's business. May be used by several threads.
+    Each connection has one slot of its own, because a simulator makes one call at a time. Each further call of a
+    connection takes a shared slot. So a connection is served, however many calls other connections make. gRPC limits
+    the number of connections. May be used by several threads.
     """
 
     def __init__(self, shared: int) -> None:

@@ -16,7 +16,7 @@ LARGE_MESSAGE = 16 * 2**20
 """Bytes of a message from which on the next of its connection has to wait for its turn."""
 
 TURN_S = 1.0
-"""How long a message may be on its way before the turn is passed on to others that wait."""
+"""Maximum seconds that a message may take to arrive before another waiting message gets the turn."""
 
 MOST_OVERDUE = 2
 """Calls whose messages may be on their way when their turns are over. Others wait while there are so many."""

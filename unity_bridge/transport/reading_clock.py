@@ -1,4 +1,4 @@
-"""The time in which somebody reads: limits of what others may take are measured in it."""
+"""A clock for timeouts that only counts the time in which the reader reads messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 LONGEST_GAP_S = 1.0
-"""How long the reader may be elsewhere, for the work between two messages, without the clock standing still."""
+"""Maximum seconds between two readings, for the work between two messages, before the clock stops."""
 
 
 class ReadingClock:
-    """A clock that stands still while the reader is away: for an update, a save, a large message, a stopped process.
+    """A clock that stops while the reader is busy: during an update, a save, a large message, a stopped process.
 
-    Whatever others sent in such a time could not be read, so none of it counts against them. ``now`` may be called
-    from any thread.
+    Messages sent in such a time could not be read, so that time does not count against their senders. ``now`` may be
+    called from any thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,12 +23,12 @@ class ReadingClock:
         self._missed_s = 0.0
 
     def now(self) -> float:
-        """The time in seconds; while the reader is away, the time when it went."""
+        """Returns the time in seconds; while the reader is busy, the time of its last reading."""
         now, read_at = self._clock(), self._read_at
         return (now if now - read_at <= LONGEST_GAP_S else read_at) - self._missed_s
 
     def read(self) -> float:
-        """Notes that the reader is there, and returns the time."""
+        """Records a reading, and returns the time."""
         now = self._clock()
         if now - self._read_at > LONGEST_GAP_S:
             self._missed_s += now - self._read_at

@@ -34,11 +34,11 @@ class PortSecurity(Protocol):
         ...
 
     def watch(self, now: float) -> None:
-        """Does what is due; called about once a second while the port is open."""
+        """Does the due work; called about once a second while the port is open."""
         ...
 
     def close(self) -> None:
-        """Does what is left; called when the port closes."""
+        """Does the remaining work; called when the port closes."""
         ...
 
 

@@ -54,7 +54,7 @@ class ThreadedServer:
             inbox.watch(security.watch)
 
     def stop(self) -> None:
-        """Sends what has been answered, drops every other call and frees the port."""
+        """Sends the ready answers, drops every other call and frees the port."""
         self._inbox.unwatch(self._silent.end_old)
         self._inbox.unwatch(self._turns.pass_on)
         if self._service.security is not None:

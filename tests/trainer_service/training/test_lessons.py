@@ -201,7 +201,7 @@ def test_a_restarted_simulator_hears_of_the_lesson_in_force(start, school) -> No
     numbers = [line for line in (RUN / "run_logs/Player-0.log").read_text().splitlines() if line.isdecimal()]
     os.kill(int(numbers[-1]), signal.SIGKILL)
     run.until("starting it again")
-    run.until("Connected to Unity environment")
+    run.until("Connected to ")
     run.until("Step: ")
     run.signal(signal.SIGINT)
     assert run.end() == 0, run.said

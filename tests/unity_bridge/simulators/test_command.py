@@ -159,6 +159,8 @@ def test_the_last_port_counts_and_5004_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
+        ("sim:basic --port 5005", "unknown argument --port (did you mean --mlagents-port?)"),
+        ("--seed 3", "the following arguments are required: ENV: sim:NAME (a bundled scene), gym:ID"),
         ("sim:basic --agent 3", "unknown argument --agent (did you mean --agents?)"),
         ("sim:basic --sede=3", "unknown argument --sede=3 (did you mean --seed?)"),
         ("sim:basic 5004", "unknown argument 5004"),

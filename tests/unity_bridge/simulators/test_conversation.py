@@ -96,7 +96,7 @@ def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer
     (message,) = trainer.received
     introduction = message.unity_output.rl_initialization_output
     assert message.header.status == 200
-    assert introduction.name == "AcademySingleton"
+    assert introduction.name == "unity_bridge.simulators"
     assert introduction.communication_version == "1.5.0"
     assert introduction.package_version.startswith("3.")
     abilities = introduction.capabilities

@@ -45,11 +45,15 @@ def test_gym_environments_get_their_arguments() -> None:
         ("sim:chess", "sim:chess: no such scene; expected one of [^?]*$"),
         (
             "basic",
-            r"basic: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE \(did you mean 'sim:basic'\?\)",
+            r"basic: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME "
+            r"\(did you mean 'sim:basic'\?\)",
         ),
-        ("gym:", "gym:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
-        ("gymma:", "gymma:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
-        ("pettingzoo:", "pettingzoo:: expected sim:NAME, gym:ID, gymma:ID or pettingzoo:MODULE$"),
+        ("gym:", "gym:: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME$"),
+        ("gymma:", "gymma:: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME$"),
+        (
+            "pettingzoo:",
+            "pettingzoo:: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME$",
+        ),
     ],
 )
 def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complaint: str) -> None:

@@ -88,7 +88,7 @@ def train_population(
         games: games of each pair of members for these ratings.
         env_args, env_kwargs: arguments of the environment, see ``train``.
         verbose: 0 shows nothing, 1 warnings, 2 a line for each generation.
-        stop: signals that ask it to end, entered already; if None, those that come from here on.
+        stop: signals that end the population, already entered; if None, it handles signals from the call on.
         settings: other arguments of ``train``. ``run_id`` names the population's folder (default ``population``);
             ``resume`` continues the population there; ``seed`` is that of all random choices.
 

@@ -55,11 +55,11 @@ def train_seeds(
     """Trains one configuration with several seeds, as ``mlagents-style learn --seeds`` does.
 
     Every run is a process of its own, and has a folder of its own, ``RUN_ID-SEED``. Ctrl-C and SIGTERM let all of them
-    save; ``resume=True`` then skips those that have finished, resumes those that have begun and starts the others.
+    save. ``resume=True`` then skips the finished runs, resumes the begun ones and starts the others.
 
     Args:
         config: as for ``train``. A dictionary or ``RunOptions`` is written to ``RUN_ID.yaml`` in the results folder.
-        env: what ``--env`` takes, or an id that is registered with Gymnasium; None leaves it to the configuration.
+        env: a value of ``--env``, or an id that is registered with Gymnasium; None leaves it to the configuration.
             Objects cannot be sent to the processes: name a function that makes them, ``"gym:MODULE:FUNCTION"``.
         seeds: the seeds, such as ``range(1, 6)`` or ``"1-5"``.
         jobs: runs at a time, which share the cores; None is half the number of cores.
@@ -68,7 +68,7 @@ def train_seeds(
         settings: as for ``train``, but for ``seed``.
 
     Returns:
-        The outcome of each seed, with the runs that were finished already. The others say ``interrupted``.
+        The outcome of each seed, including the runs that were finished already. Stopped runs are ``interrupted``.
 
     Raises:
         UserError: something in the arguments cannot be used, or a run failed; the others go on to their ends first.
@@ -115,14 +115,14 @@ def run_seeds(
         options: of all runs.
         seeds: the seeds.
         line: the arguments of ``learn`` that all runs share, without ``--env-args``.
-        env_args: those of the simulators.
+        env_args: the arguments of the simulators.
         jobs: runs at a time; None is half the number of cores.
-        stop: signals that ask all of them to save and end.
+        stop: signals that ask all runs to save and end.
         given: settings that were given beside the configuration.
-        on_look: called a few times a second with all runs, the ids of those that run, and the ends so far.
+        on_look: called a few times a second with all runs, the ids of the running ones, and the ends so far.
 
     Returns:
-        All runs, and the ends of those that were started.
+        All runs, and the ends of the started runs.
 
     Raises:
         UserError: something in the options cannot be used.

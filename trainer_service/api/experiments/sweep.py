@@ -76,7 +76,7 @@ def sweep(
         env_args, env_kwargs: arguments of the environment, see ``train``.
         dry_run: whether to return the trials that a sweep begins with, without running any.
         verbose: 0 shows nothing, 1 warnings, 2 a line for each trial.
-        stop: signals that ask it to end, entered already; if None, those that come from here on.
+        stop: signals that end the sweep, already entered; if None, it handles signals from the call on.
         settings: other arguments of ``train``. ``run_id`` names the sweep's folder (default ``sweep``); ``resume``
             continues the sweep there; ``seed`` is that of the sampler and of each trial's first run; ``ray_address``
             is a Ray cluster that runs the trials.

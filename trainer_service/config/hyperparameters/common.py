@@ -117,7 +117,7 @@ class Hyperparameters(Section):
     """Keys that have no effect, with the reason and the key to write instead."""
 
     supports_stale_rollouts: ClassVar[bool] = False
-    """Whether it may learn from what an older policy than the present one collected."""
+    """Whether the trainer can learn from rollouts of an older policy."""
 
     batch_size: PositiveCount = 1024
     """Rows of one gradient step."""

@@ -64,9 +64,9 @@ class ReplaySettings(Section):
     """How a minibatch is drawn from the replay buffer. Not in ML-Agents."""
 
     type: ReplayType = "uniform"
-    """``prioritized`` draws more often what the critic was wrong about (Schaul et al. 2016). ``hindsight`` replaces
-    goals by goals that the agent achieved later (Andrychowicz et al. 2017), for Gymnasium's goal environments. The
-    name of a plugin's buffer, too."""
+    """``prioritized`` draws transitions with large errors of the critic more often (Schaul et al. 2016). ``hindsight``
+    replaces goals by goals that the agent achieved later (Andrychowicz et al. 2017), for Gymnasium's goal
+    environments. The name of a plugin's buffer, too."""
 
     alpha: UnitInterval = 0.6
     """With ``prioritized``: how much the error counts; 0 draws uniformly, 1 in proportion."""

@@ -1,4 +1,4 @@
-"""The trainer types, by the name that users write: built-in ones, and those that plugins offer."""
+"""The trainer types by name: built-in trainer types, and trainer types of plugins."""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_service.config.hyperparameters.common import Hyperparameters
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 from trainer_service.config.reading.document import Problem
 from trainer_service.config.run_options import RunOptions
 from trainer_service.config.section import Location
@@ -13,6 +16,36 @@ from trainer_service.config.trainer import TrainerSettings
 def advice(options: RunOptions) -> list[Problem]:
     """Lists everything odd about ``options``."""
     return [*_about_behaviors(options), *_about_checkpoints(options)]
+
+
+def without_updates(options: RunOptions) -> list[str]:
+    """Lists the behaviors whose ``max_steps`` end the run before the first update, each by its key.
+
+    ``default_settings`` count where no behavior is listed.
+    """
+    if options.checkpoint_settings.inference:
+        return []
+    sections = {f"behaviors.{name}": settings for name, settings in options.behaviors.items()}
+    if not sections and options.default_settings is not None:
+        sections["default_settings"] = options.default_settings
+    found = []
+    for path, settings in sections.items():
+        key, steps = _first_update(settings.hyperparameters)
+        if 0 < settings.max_steps < steps:
+            found.append(
+                f"{path}.max_steps: {settings.max_steps} ends the run before the first update, which needs {steps} "
+                f"agent steps (hyperparameters.{key}): the policy will not learn. Set max_steps to {steps} or more, "
+                f"or {key} to a smaller number"
+            )
+    return found
+
+
+def _first_update(hyper: Hyperparameters) -> tuple[str, int]:
+    """The key that decides when a learner first updates its policy, and the agent steps before that."""
+    if isinstance(hyper, ReplayHyperparameters):
+        is_batch = hyper.learning_starts > hyper.buffer_init_steps
+        return "batch_size" if is_batch else "buffer_init_steps", hyper.learning_starts
+    return "buffer_size", hyper.buffer_size if isinstance(hyper, OnPolicyHyperparameters) else 0
 
 
 def _about_behaviors(options: RunOptions) -> Iterator[Problem]:

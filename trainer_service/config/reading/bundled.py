@@ -48,7 +48,7 @@ class BundledConfig:
         return text.replace(f"configs/{self.path.name}", shlex.quote(target.as_posix()))
 
     def _comments(self) -> list[str]:
-        """The lines of comments at its top, but for the one that is meant for editors."""
+        """Returns the comments at its top, without the line for editors."""
         lines = _EDITORS_LINE.sub("", self.path.read_text(encoding="utf-8")).splitlines()
         end = next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
         return [line.removeprefix("#").strip() for line in lines[:end]]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_service.config.reading.advice import without_updates
 from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.loader import options_from_document
 from trainer_service.config.rewards import GAILSettings
@@ -106,7 +107,8 @@ def _check_file(path: Path) -> FileCheck:
     except ConfigError as error:
         return FileCheck(path, errors=error.problems)
     # Nothing is wrong with the file where they are missing: they may be recorded, or elsewhere, when it is used.
-    missing = (f"{path}: {each}" for each in missing_demonstrations(loaded.options))
+    options = loaded.options
+    missing = (f"{path}: {each}" for each in (*missing_demonstrations(options), *without_updates(options)))
     return FileCheck(path, warnings=(*loaded.warnings, *missing))
 
 

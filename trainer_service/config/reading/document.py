@@ -78,7 +78,7 @@ def dotted(location: Location) -> str:
 def read_document(path: Path, content: str = "'behaviors'") -> Document:
     """The YAML mapping in ``path``: a file, else the name of a bundled one. Raises ConfigError where there is none.
 
-    content: what the mapping should hold, in words.
+    content: the expected content of the mapping, in words.
     """
     if not path.is_file() and is_bundled_name(path):
         path = bundled_configs()[path.name].path

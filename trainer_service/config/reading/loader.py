@@ -39,7 +39,7 @@ def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NO
 
     Args:
         path: a YAML file; None trains any behavior with the built-in defaults.
-        overrides: what the command line says, nested as in the file; it wins over the file. Besides the
+        overrides: the settings of the command line, nested as in the file; it wins over the file. Besides the
             file's keys it may hold ``deterministic``, which then holds for every behavior.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The plugins that a configuration names, with the distributions that they are of; and those that are missing."""
+"""The plugins that a configuration names, with their distributions; and the missing plugins."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
 
 
 def missing_problems(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yields what is missing of the plugins that a configuration says it was used with, or the run that it resumes."""
+    """Yields the missing plugins among the plugins that a configuration or the resumed run lists."""
     for key, text in missing_plugins(_remembered(raw)).items():
         yield Problem(("plugins", key), text)
 

@@ -17,7 +17,7 @@ _DURATION = r"^\s*(\d+(\.\d+)?\s*(d|h|min|m|s)\s*)+$"
 
 
 def _as_targets(value: Any) -> float | dict[str, float] | None:
-    """Reads a number for all behaviors, or one for each of those that are named."""
+    """Reads one number for all behaviors, or a mapping of behavior names to numbers."""
     if value is None or not isinstance(value, Mapping):
         return None if value is None else number(value)
     if not value:

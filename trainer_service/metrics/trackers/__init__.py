@@ -1,4 +1,4 @@
-"""Trackers of experiments as summary writers: what they are told of a run, and how they are made by name."""
+"""Trackers of experiments as summary writers: their view of a run, and their factories by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROJECT = "trainer-service"
 
 @dataclass(frozen=True, slots=True)
 class TrackedRun:
-    """A run as the factory of a summary writer sees it."""
+    """The run as the factory of a summary writer gets it."""
 
     run_id: str
 
@@ -41,10 +41,10 @@ class TrackedRun:
     is_resumed: bool
 
     memory: Path
-    """A file in that folder for what the writer must know again when the run is resumed."""
+    """The file in that folder for the state that the writer needs when the run is resumed."""
 
     def recall(self) -> dict[str, Any]:
-        """What ``remember`` was told before the run was resumed; empty where that is nothing."""
+        """Returns the values of the last ``remember`` before the run was resumed; empty without one."""
         return read_object(self.memory) if self.is_resumed else {}
 
     def remember(self, **values: Any) -> None:

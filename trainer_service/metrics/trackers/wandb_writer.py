@@ -15,7 +15,7 @@ from trainer_service.metrics.trackers import PROJECT, TrackedRun, Tracker, scala
 from trainer_service.metrics.writers import RunEnd
 
 _EXIT_CODES: dict[RunEnd, int] = {"finished": 0, "failed": 1, "interrupted": 255}
-"""Those that its pages show as finished, failed and killed."""
+"""Exit codes that the pages of W&B show as finished, failed and killed."""
 
 _logger = logging.getLogger(__name__)
 

@@ -132,7 +132,7 @@ class AgentListEnvironment:
             self._env.seed(seed)
 
     def _step(self, actions: list[Any]) -> list[AgentStep]:
-        """Acts for all agents, those that are done included. Raises TypeError for an unknown form of outcome."""
+        """Acts for all agents, done ones included. Raises TypeError for an unknown form of outcome."""
         returned = self._env.step(actions)
         if not isinstance(returned, tuple) or len(returned) not in (4, 5):
             raise TypeError(
@@ -168,7 +168,7 @@ class AgentListEnvironment:
         ]
 
     def _cut_off(self, steps: list[AgentStep]) -> list[AgentStep]:
-        """Truncates all that wait, but for agents that ended before others did."""
+        """Truncates all waiting agents, except agents that ended before others."""
         everybody_is_done = all(step.terminated for step in steps)
         return [
             step._replace(terminated=False, truncated=True)

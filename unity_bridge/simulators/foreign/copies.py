@@ -48,16 +48,16 @@ class Copies(Protocol):
         """Begins every copy anew; seed: see ``copy_seed``. Returns the rows of all agents that are to act, in order."""
 
     def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
-        """Acts in every copy, for the agents that were to act. A copy without agents that are left begins anew.
+        """Steps every copy with the actions of its waiting agents. A copy without remaining agents is reset.
 
-        Returns the rows of agents that ended an episode, and of those that are to act now; at least one is.
+        Returns the rows of agents that ended an episode, and the rows of agents to act now, at least one.
         """
 
     def render(self) -> Any:
         """The picture of copy 0: the end of its episode if it ended in the last step."""
 
     def close(self) -> None:
-        """Frees what the copies hold."""
+        """Closes the copies."""
 
 
 class SerialCopies:

@@ -36,7 +36,7 @@ def agent_step(
     truncated: Any = False,
     group_reward: Any = 0.0,
 ) -> AgentStep:
-    """Copies what an environment returned for an agent. To be called before any other call into the environment.
+    """Copies an environment's return value for an agent. To be called before any other call into the environment.
 
     An environment owns the arrays that it returned, and may write its next observation into them. An agent that is
     both terminated and truncated is terminated. Raises TypeError or ValueError for a reward that is no number.
@@ -71,7 +71,7 @@ def copied(value: Any) -> Any:
 
 
 def as_number(value: Any) -> float:
-    """A number, which may come as an array of one. Raises TypeError or ValueError for what is none."""
+    """Converts a number or an array of one number. Raises TypeError or ValueError for any other value."""
     return float(value.item() if isinstance(value, np.ndarray) else value)
 
 
@@ -108,16 +108,16 @@ class Environment(Protocol):
         """
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        """Acts for all agents that were to act. Returns the steps of those that ended, and of those to act now.
+        """Acts for all waiting agents. Returns the steps of agents that ended, and of agents to act now.
 
-        What the environment raises passes through; the scene, which calls it, names the environment.
+        Errors of the environment pass through; the calling scene adds the environment's name.
 
         Raises:
-            SceneError: it does not say what became of an agent.
+            SceneError: the environment does not report the outcome of an agent.
         """
 
     def seen(self) -> Mapping[Agent, Any]:
-        """The last observation of each agent that is there, and of those that left in the last step. Copied."""
+        """Returns a copy of the last observation of each present agent, and of each that left in the last step."""
 
     def state(self) -> Any:
         """The state of the whole environment, copied. Raises NotImplementedError where it has none."""
@@ -126,4 +126,4 @@ class Environment(Protocol):
         """A picture of the environment."""
 
     def close(self) -> None:
-        """Frees what the environment holds."""
+        """Closes the environment."""

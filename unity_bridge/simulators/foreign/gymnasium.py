@@ -67,7 +67,7 @@ class GymnasiumEnvironment:
 
 
 def _parts(returned: Any, expected: tuple[str, ...]) -> Any:
-    """Returns what an environment returned, once it is complete: those written for the old Gym return less."""
+    """Returns an environment's return value after a check: environments for the old Gym return fewer values."""
     if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
         return returned
     got = f"{len(returned)} of them" if isinstance(returned, tuple) else f"{returned!r:.60}"
@@ -77,7 +77,7 @@ def _parts(returned: Any, expected: tuple[str, ...]) -> Any:
 
 
 class MaskInInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Puts what an environment's own method allows, ``action_masks()`` for instance, into its infos."""
+    """Adds the masks of an environment's own method, such as ``action_masks()``, to its infos."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], method: Any) -> None:
         super().__init__(env)

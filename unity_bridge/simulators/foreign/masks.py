@@ -1,4 +1,4 @@
-"""Action masks: where environments offer them, how they are laid out, and what is said of one that does not fit."""
+"""Action masks: their places in environments, their layouts, and the warnings about masks that do not fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mask_of_info(info: Any, code: ForeignCode) -> Any:
 
 
 def mask_key(info: Any, code: ForeignCode) -> str | None:
-    """The key of the mask in an info; None without one. A key that looks like another kind of mask is told once."""
+    """Returns the key of the mask in an info, or None. A key that looks like another kind of mask is reported once."""
     if not info or not isinstance(info, Mapping):
         return None
     for key in KEYS:
@@ -115,7 +115,7 @@ def mask_member(space: Any, actuator: Actuator, code: ForeignCode) -> str | None
 
 
 def _is_binary(space: Any, size: int) -> bool:
-    """Whether members of a space are so many zeros and ones."""
+    """Whether the members of a space are ``size`` zeros and ones."""
     is_binary = isinstance(space, spaces.MultiBinary) or (
         isinstance(space, spaces.Box) and bool((space.low == 0).all() and (space.high == 1).all())
     )
@@ -123,7 +123,7 @@ def _is_binary(space: Any, size: int) -> bool:
 
 
 class MaskReader:
-    """Reads the masks of a behavior's agents, from their observations or from what came beside these."""
+    """Reads the action masks of a behavior's agents, from their observations or from their infos."""
 
     def __init__(self, behavior: str, actuator: Actuator, member: str | None, code: ForeignCode) -> None:
         """member: the member of observations that is the mask; None where masks come beside observations."""
@@ -135,9 +135,9 @@ class MaskReader:
     def read(self, steps: Sequence[AgentStep], *, deciding: bool) -> NDArray[np.bool_]:
         """True where a choice is allowed, all branches side by side. Shape [N, sum of branches].
 
-        A mask that does not fit, or that leaves an agent without a choice, allows everything, and is told once.
+        A mask that does not fit, or that leaves an agent without a choice, allows everything, with one warning.
 
-        deciding: whether the agents are to act now. Masks of others are used where they fit, and nothing is said.
+        deciding: whether the agents are to act now. Masks of other agents are used if they fit, without a warning.
         """
         allowed = np.ones((len(steps), self._actuator.spec.mask_size), np.bool_)
         if self._member is None and all(step.mask is None for step in steps):
@@ -169,7 +169,7 @@ def laid_out(mask: Any, actuator: Actuator) -> NDArray[np.bool_]:
     2 for either.
 
     Raises:
-        ValueError: it does not fit, holds other numbers, or leaves a branch without a choice. Says what was expected.
+        ValueError: it does not fit, holds other numbers, or leaves a branch without a choice. Names the expected mask.
     """
     branches = actuator.spec.discrete_branches
     if not branches:

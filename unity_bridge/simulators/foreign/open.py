@@ -26,8 +26,8 @@ from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
 Make = Callable[..., Any]
-"""Makes an environment of any library. Takes ``count``, the number of copies that the user asked for, for what makes a
-vector environment; and ``rendered``, whether render() will be called."""
+"""Makes an environment of any library. Takes ``count``, the number of copies that the user asked for, which the
+maker of a vector environment uses, and ``rendered``, whether render() will be called."""
 
 
 def open_named(
@@ -94,7 +94,7 @@ def open_made(
 
 
 def _kind(code: ForeignCode, env: Any) -> str:
-    """The kind of an environment, a key of OPTIONS_OF_KIND. Raises SceneError for what is none."""
+    """Returns the kind of an environment, a key of OPTIONS_OF_KIND. Raises SceneError for any other object."""
     if getattr(env, "possible_agents", None):
         return "pettingzoo"
     if isinstance(env, VectorEnv):
@@ -104,7 +104,8 @@ def _kind(code: ForeignCode, env: Any) -> str:
     if isinstance(env, gymnasium.Env):
         return "single"
     raise code.error(
-        f"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got {env!r:.60}"
+        f"expected a gymnasium.Env or a gymnasium.vector.VectorEnv to be returned, got {env!r:.60}. A scene needs an "
+        "attribute behaviors"
     )
 
 
@@ -168,7 +169,7 @@ class _Wrapped:
 
 
 def _asynchronous(code: ForeignCode, make: _Wrapped, count: int) -> Copies:
-    """Copies in processes of their own. While one begins anew, which may take long, the others take a step."""
+    """Copies in processes of their own. While one copy is reset, which may take long, the others take a step."""
 
     def start() -> VectorEnv[Any, Any, Any]:
         functions = [make] * count

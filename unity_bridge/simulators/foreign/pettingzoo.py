@@ -125,7 +125,7 @@ class ParallelEnvironment(PettingZooBase):
 
 
 def _parts(returned: Any, expected: int) -> tuple[Any, ...]:
-    """Returns what an environment returned, once its form is checked: users' own like to return what Gymnasium's do."""
+    """Returns an environment's return value after a check: users' environments often return Gymnasium's values."""
     if not (
         isinstance(returned, tuple)
         and len(returned) == expected

@@ -20,7 +20,7 @@ from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
 _MOST_KINDS = 3
-"""Names of behaviors list so many kinds of agents."""
+"""Maximum number of kinds of agents in the name of a behavior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def assign_roles(
 ) -> list[Role]:
     """Gives every possible agent a role.
 
-    Agents with equal observation and action spaces share one. If there is just one, its behavior is called
-    like the environment; if there are several, by what their agents are called besides, without the numbers:
-    ``simple_tag_v3_adversary`` and ``simple_tag_v3_agent``. Where that does not tell them apart, each is called
-    by its first agent. Names that are made here fit into a folder's name: what does not is replaced or shortened.
+    Agents with equal observation and action spaces share a role. If there is just one role, its behavior has the
+    environment's name. If there are several, each adds its agents' name without the numbers:
+    ``simple_tag_v3_adversary`` and ``simple_tag_v3_agent``. If these names do not differ, each adds its first agent's
+    name. All names are valid folder names: other characters are replaced, and long names are shortened.
 
     Args:
         env, name: the environment's description and name.

@@ -67,9 +67,9 @@ class ForeignScene:
             copies.show(self._state)
         self.behaviors: Mapping[str, BehaviorSpec] = {role.behavior: self._spec(role) for role in self._roles}
         self._waiting: list[Row] = []
-        """Those that are to act, by copy and in the environment's order."""
+        """The agents to act, by copy and in the environment's order."""
         self._waiting_by_behavior: dict[str, Rows] = {}
-        """Those that are to act, in the order of the last message's rows."""
+        """The agents to act, in the order of the last message's rows."""
 
     @property
     def copies(self) -> int:

@@ -107,8 +107,10 @@ def sensors(
     Texts beside something else, such as the mission of a MiniGrid, are left out with a warning that names them.
 
     Args:
-        space, code: of an agent, and what takes the warnings of this call and of the sensors.
-        prefix, reserved: how names of sensors begin, and those that none gets.
+        space: the observation space of an agent.
+        code: takes the warnings of this call and of the sensors.
+        prefix: the path at the beginning of each sensor's name.
+        reserved: names that no sensor gets.
 
     Raises:
         SceneError: nothing but texts, a graph, a sequence or another space that holds no vectors. Names it.

@@ -15,7 +15,7 @@ from unity_bridge.simulators.third_party import ForeignCode
 class TurnEnvironment(PettingZooBase):
     """An ``AECEnv`` behind the interface of ``Environment``; agents whose turn it is not have no row.
 
-    What an agent earns while it is not asked is added up, and told with its next row. Ends reach every agent that was
+    An agent's rewards between its turns are added up, and sent with its next row. Ends reach every agent that was
     asked since the episode began; for one that never was, there was no episode.
     """
 

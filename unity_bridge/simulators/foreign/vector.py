@@ -35,15 +35,15 @@ _CLOSE_S = 1.0
 
 
 class VectorCopies:
-    """The copies of a vector environment, however it begins them anew.
+    """The copies of a vector environment, in each of Gymnasium's autoreset modes.
 
-    ``metadata["autoreset_mode"]`` says how:
+    The environment declares ``metadata["autoreset_mode"]``:
 
     - SAME_STEP: the step that ends an episode returns the next one's first observation, and leaves the last one in
       ``info["final_obs"]``.
     - NEXT_STEP: it returns the last observation; the copy ignores its next action, and that step returns the first
       observation. So no agent decides on the last one, and no reward is taken from the step in between.
-    - DISABLED: whoever steps it resets the copies that ended, with ``options={"reset_mask": ...}``.
+    - DISABLED: the caller resets the copies that ended, with ``options={"reset_mask": ...}``.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], code: ForeignCode) -> None:
@@ -152,7 +152,7 @@ class VectorCopies:
         return *self._seen(observations, info), earned, *ends, final
 
     def _seen(self, observations: Any, info: Mapping[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The observations and masks of all copies, copied before the environment is asked for anything else."""
+        """The observations and masks of all copies, copied before the next call of the environment."""
         each = self._each(copied(observations))
         key = mask_key(info, self._code)
         if key is not None:

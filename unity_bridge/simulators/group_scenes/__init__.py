@@ -1,1 +1,1 @@
-"""Bundled scenes with groups of agents, one file each beside its physics."""
+"""Bundled scenes with groups of agents, one file each, with the physics in separate files."""

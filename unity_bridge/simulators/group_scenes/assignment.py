@@ -9,7 +9,7 @@ import numpy as np
 from unity_bridge.arrays import Floats, Integers
 
 MOST_TRIED = 5
-"""Up to so many agents, every assignment is tried."""
+"""Maximum number of agents for which every assignment is tried."""
 
 
 def assign(costs: Floats) -> Integers:

@@ -46,10 +46,10 @@ class Duel(ArrayScene):
     decisions over before, which is an interruption, and a draw (0). There are no other rewards. Alone on its side
     an agent earns them itself, in a team (``agents_per_copy`` P > 1) its group does. Each side of a court is a group.
 
-    Observation (4 + 4 P): the ball's place (2) and speed (2, / 0.08); of each paddle, first the agent's own,
-    then its team's in the order of their ids, then the others', how far in front of the line to the left it
-    stands (x + 1), and its height. Side 1 sees all of this mirrored, so both play to the right. Action: one branch of
-    3: stay, down, up; or, if ``continuous``, one number, how fast to go up (1) or down (−1).
+    Observation (4 + 4 P): the ball's position (2) and velocity (2, / 0.08); then two numbers for each paddle, the
+    distance from the left line (x + 1) and the height. The agent's own paddle comes first, then its teammates' in the
+    order of their ids, then the opponents'. Side 1 gets a mirrored observation, so both play to the right. Action:
+    one branch of 3: stay, down, up; or, if ``continuous``, one number, the speed upwards, from −1 to 1.
 
     The expert goes where the ball will come, and aims away from the others. Alone on its side, it beats players that
     move at random or stand still, and in 99 of 100 duels one that only follows the ball's height.

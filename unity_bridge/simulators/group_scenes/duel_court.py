@@ -26,7 +26,7 @@ class DuelCourt:
     """C courts. Side 0 defends the left line with P paddles, side 1 the right one. Lengths are halves of a court.
 
     The ball flies straight and bounces off the walls above and below. A paddle returns it, a tenth faster, at an
-    angle that the place on the paddle decides. A paddle lets pass what comes from behind it.
+    angle that the place on the paddle decides. A ball passes a paddle from behind.
     """
 
     def __init__(self, courts: int, paddles: int) -> None:

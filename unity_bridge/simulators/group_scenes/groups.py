@@ -78,8 +78,8 @@ class Groups:
         """The rows of one message: terminal ones from before copies began anew, then deciding ones from after it.
 
         Args:
-            before: observations at the end of the step, and what was earned in it.
-            after: observations once the ended copies have begun anew; rewards are zero for those that did.
+            before: observations at the end of the step, and its rewards.
+            after: observations after the ended copies were reset; the rewards of these copies are zero.
             terminated, truncated: as in terminal_batch().
             waiting: agents that are to act. Shape [C, A].
         """

@@ -47,10 +47,9 @@ class PushBlock(ArrayScene):
     Rules: ``push_block_world``. The heavy block needs two that push at once. The gate opens only when an agent
     steps onto the trap and dies; it leaves before the team has earned anything from it. The dead
     agent's episode terminates, its group plays on, until all blocks are delivered, none is alive (both terminate) or
-    ``steps`` (100) decisions are over (which is an interruption). For each episode the size of the team is drawn
-    (between 3, or half of ``agents_per_copy`` where that is more, and ``agents_per_copy``), and so are blocks, the
-    trap, and where in the first column agents start. With ``respawn`` N, the dead are back N decisions later, as
-    a new episode of the same agent in the same group.
+    ``steps`` (100) decisions are over (which is an interruption). Each episode draws the team size, the blocks, the
+    trap, and the starting places of agents in the first column. The team size is between ``agents_per_copy`` and half
+    of it, at least 3. With ``respawn`` N, a dead agent is back N decisions later, with a new episode in the same group.
 
     Observation (14 + 3 A): own row and column; the trap from here (2); whether the gate is open; each block: from here
     (2), whether it is heavy, whether it is there (zeros once it is delivered); each other agent in the order of

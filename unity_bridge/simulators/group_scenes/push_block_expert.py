@@ -48,7 +48,7 @@ def _assign_blocks(world: PushBlockWorld, workers: Bools) -> Integers:
 
 
 def _go_behind(world: PushBlockWorld, lanes: Integers, columns: Integers) -> Integers:
-    """The actions that lead behind a block and push it, around what is in the way. Shape [C, A]."""
+    """Returns the actions that lead around obstacles to the back of a block and push it. Shape [C, A]."""
     rows, here = world.places[..., 0], world.places[..., 1]
     upright = np.where(lanes < rows, UP, DOWN)
     back = np.where(_is_before_a_block(world), DOWN, LEFT)

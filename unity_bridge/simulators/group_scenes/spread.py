@@ -42,13 +42,13 @@ _COLORS: tuple[Color, ...] = (
 
 
 class Spread(ArrayScene):
-    """C copies of N agents and N landmarks in a plane: simple_spread of mpe2 1.1.1, equal to it but for rounding.
+    """C copies of N agents and N landmarks in a plane: simple_spread of mpe2 1.1.1, equal to it except for rounding.
 
     An episode begins with agents and landmarks anywhere in (−1, 1)², at rest, and is cut off after ``steps``
     decisions; it never ends by itself. Each copy is a group. Physics: ``spread_world``.
 
-    Observation (6 N): own velocity (2), own position (2), each landmark from here (2 N), each other agent from
-    here, in the order of their ids (2 N − 2), and 2 zeros for each other agent, which says nothing. Action: one
+    Observation (6 N): own velocity (2); own position (2); relative positions of the landmarks (2 N), then of the
+    other agents in the order of their ids (2 N − 2); and 2 zeros for each other agent, without meaning. Action: one
     branch of 5 (none, left, right, down, up); or, if ``continuous``, 5 numbers, [−1, 1] for mpe2's [0, 1]: the
     second to fifth push to the left, right, down, up. Own reward: half of minus the sum over landmarks of the
     distance to the nearest agent, minus a half for each other agent that it overlaps. The group gets nothing.

@@ -17,7 +17,7 @@ _MARGIN = 4
 
 
 def caption_height(lines: int) -> int:
-    """The height of a caption with so many lines, in pixels."""
+    """Returns the height of a caption with this number of lines, in pixels."""
     return lines * _LINE_HEIGHT + 2
 
 

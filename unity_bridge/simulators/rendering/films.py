@@ -36,7 +36,7 @@ class Film(Protocol):
         """Completes the file. Raises OSError."""
 
     def abandon(self) -> None:
-        """Lets go of the file, whatever is in it; nothing to do after ``finish``."""
+        """Closes the file, complete or not. Does nothing after ``finish``."""
 
 
 class Gif:
@@ -65,7 +65,7 @@ class Gif:
 
 
 class Mp4:
-    """H.264 in MP4, which every browser plays. Frames go to ffmpeg as they come."""
+    """H.264 in MP4, which every browser plays. Each frame goes to ffmpeg at once."""
 
     shortest_s: ClassVar[float] = 1 / 60
 

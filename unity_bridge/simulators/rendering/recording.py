@@ -93,7 +93,7 @@ class _Take:
         return self._frames
 
     def abandon(self) -> None:
-        """Lets go of what was filmed."""
+        """Discards the unfinished film."""
         self._film.abandon()
         self._temporary.unlink(missing_ok=True)
 

@@ -1,1 +1,1 @@
-"""Bundled scenes without groups, one file each beside its physics."""
+"""Bundled scenes without groups, one file each, with the physics in separate files."""

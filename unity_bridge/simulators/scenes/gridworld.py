@@ -53,8 +53,8 @@ _FRAME = 6
 class GridWorld(SingleBehaviorScene):
     """N boards of 5 by 5 cells; on three of them are an agent, a green plus and a red ex.
 
-    ``gridSize`` (an environment parameter from 2 to 5, read at the start of each episode) is how many cells are
-    used along each side, from the corner at the top left; the others stay empty, and cannot be walked on.
+    ``gridSize`` is the number of used cells along each side, from the corner at the top left. The other cells stay
+    empty, and agents cannot enter them. It is an environment parameter from 2 to 5, read at the start of each episode.
 
     Observations: ``CameraSensor`` (3, 84, 84), the board from above, as PNG or as floats; ``GoalSensor``
     (2), a goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5:
@@ -141,7 +141,7 @@ class GridWorld(SingleBehaviorScene):
         return allowed
 
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
-        """A board, in a frame of the colour that is asked for."""
+        """Draws a board, in a frame of the goal's colour."""
         frame, end, color = _FRAME, PIXELS + 2 * _FRAME - 1, _COLORS[int(self._wanted[copy])]
         canvas.rectangle((left, top), (left + end, top + end), fill=_WHITE, outline=_WHITE)
         canvas.rectangle((left + 2, top + 2), (left + end - 2, top + end - 2), fill=color, outline=color)

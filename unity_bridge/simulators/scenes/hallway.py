@@ -46,14 +46,14 @@ _SIZE = 18
 class Hallway(SingleBehaviorScene):
     """N hallways one cell wide, with an agent each, which starts beside a symbol that only its first cell shows.
 
-    The symbol is a circle or an ex. ``hallway_length`` cells on (an environment parameter from 2 to 20, read at the
-    start of each episode) the hallway meets two goals, one to the left and one to the right, and one of them
-    bears the symbol. Symbol and sides are drawn for each episode. Nothing that the agent does leaves a trace:
-    it always looks down the hallway, sees no clock, and every way to the goals leads through cells that look the
-    same whatever the symbol was. So an agent without memory guesses, and returns 0.35 at most, in the mean.
+    The symbol is a circle or an ex. After ``hallway_length`` cells the hallway ends between two goals, one to the left
+    and one to the right, and one of them has the symbol. ``hallway_length`` is an environment parameter from 2 to 20,
+    read at the start of each episode. Symbol and sides are drawn for each episode. The agent's actions leave no trace:
+    it always faces down the hallway, has no clock, and each path to the goals leads through cells that look the
+    same with either symbol. So an agent without memory guesses, with a mean return of 0.35 at most.
 
-    Observation (30): ``RayPerceptionSensor``, five rays from left over ahead to right, each one-hot what it hits
-    (wall, circle, ex, goal of the circle, goal of the ex) and how far off that is, in units of 21 cells. Action: one
+    Observation (30): ``RayPerceptionSensor``, five rays from left over ahead to right. Each ray has a one-hot for the
+    hit object (wall, circle, ex, goal of the circle, goal of the ex) and its distance in units of 21 cells. Action: one
     branch of 5: stay, forward, back, left, right; an agent that bumps into a wall stays. Reward: −0.01 for each
     decision, +1 at the goal of the symbol, −0.1 at the other; either ends the episode. After 120 decisions it is
     interrupted. The best return is 1 − 0.01 · (length + 1), 0.90 for a length of 9.

@@ -101,7 +101,7 @@ class Pyramids(SingleBehaviorScene):
         self._decisions[which] = 0
 
     def _move(self, chosen: NDArray[np.int32]) -> Bools:
-        """Moves all agents, presses and topples what they walk into, and returns which of them took a brick."""
+        """Moves all agents, presses switches, topples pyramids in their way. Returns the agents that took a brick."""
         cells = _NEXT[self._agents, chosen]
         reached = cells == self._things
         pressed = reached & (self._kinds == SWITCH)
@@ -165,7 +165,7 @@ def _agent_features(agents: Integers, kinds: Integers) -> NDArray[np.float32]:
 
 
 def _numbered() -> Integers:
-    """The number of each cell, row by row from 0, and −1 for walls and what is around the map. Shape [H + 2, W + 2]."""
+    """The number of each cell, row by row from 0, and −1 for walls and cells outside the map. Shape [H + 2, W + 2]."""
     floor = np.pad(np.array([list(line) for line in MAP]) != "#", 1)
     return np.where(floor, floor.cumsum().reshape(floor.shape) - 1, -1)
 

@@ -63,7 +63,7 @@ class SingleBehaviorScene(ArrayScene):
         return {self.behavior: self._batch(np.zeros(len(self._agent_ids)), ALL)}
 
     def _next_steps(self, rewards: NDArray[np.floating[Any]], *, terminated: Bools, ended: Bools) -> Steps:
-        """Ends episodes, begins those that follow them, and returns the rows about both.
+        """Ends episodes, begins the next ones, and returns the rows of both.
 
         Args:
             rewards: of the step, shape [N].

@@ -40,9 +40,9 @@ _TURNS = np.array([1, -1, 0])
 class Sorter(SingleBehaviorScene):
     """N circles of tiles with numbers on them, and an agent that walks from tile to tile.
 
-    A circle has ``num_tiles`` places (an environment parameter from 2 to 20, read at the start of each
-    episode), and as many tiles at random places, with different numbers of 1 to 20. The agent starts at
-    place 0.
+    A circle has ``num_tiles`` places and as many tiles, at random places, with different numbers from 1 to 20.
+    ``num_tiles`` is an environment parameter from 2 to 20, read at the start of each episode. The agent starts
+    at place 0.
 
     Observations: ``Tiles`` (20, 4), variable length, a row for each tile in an order drawn anew for each
     episode: its number / 20, the sine and cosine of the angle from the agent to it (clockwise), and whether
@@ -112,7 +112,7 @@ class Sorter(SingleBehaviorScene):
         self._academy.add_statistic("Tiles/Number", float(tiles[-1]), Aggregation.MOST_RECENT)
 
     def _touch(self, touching: Bools) -> tuple[Bools, Bools]:
-        """Touches tiles; returns the agents that touched the next one, and those that touched a wrong one.
+        """Touches tiles. Returns the agents that touched the next tile, and the agents that touched a wrong one.
 
         Touching a tile again does nothing, as a mask promises.
         """

@@ -45,7 +45,7 @@ class ThreeDBall(SingleBehaviorScene):
     interrupted, so the best return is 100.
 
     An episode starts with the ball at rest on the platform, up to 1.5 m off its centre each way, tilted up to
-    10° about each axis. A decision lasts 0.1 s; ``ball_physics`` describes what happens in it.
+    10° about each axis. A decision lasts 0.1 s; ``ball_physics`` has its physics.
     """
 
     behavior = BEHAVIOR

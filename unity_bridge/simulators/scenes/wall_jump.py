@@ -149,7 +149,7 @@ class WallJump(ArrayScene):
     def _rows(
         self, which: Bools, rewards: NDArray[np.floating[Any]], arrived: Bools | None = None
     ) -> StepBatch:
-        """The rows of these agents [N]; terminal ones if those that arrived [N] are given."""
+        """Returns the rows of the agents ``which`` [N]: terminal rows if ``arrived`` [N] is given, else decisions."""
         grounded = self._courses.grounded[which]
         allowed = np.ones((len(grounded), len(_DIRECTIONS) + 2), np.bool_)
         allowed[:, -1] = grounded

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainer_service.config import LoadedOptions
+from trainer_service.config import LoadedOptions, without_updates
 
 Load = Callable[..., LoadedOptions]
 
@@ -75,6 +75,50 @@ Load = Callable[..., LoadedOptions]
 def test_legal_but_odd_settings_cause_a_warning(load: Load, text: str, advice: str) -> None:
     (warning,) = load(text).warnings
     assert advice in warning
+
+
+@pytest.mark.parametrize(
+    ("behavior", "key", "steps"),
+    [
+        ("trainer_type: ppo, max_steps: 500", "buffer_size", 10240),
+        ("trainer_type: mappo, max_steps: 500, hyperparameters: {buffer_size: 501}", "buffer_size", 501),
+        (
+            "trainer_type: sac, max_steps: 500, hyperparameters: {buffer_init_steps: 501}",
+            "buffer_init_steps",
+            501,
+        ),
+        ("trainer_type: dqn, max_steps: 127, hyperparameters: {buffer_init_steps: 5}", "batch_size", 128),
+        (
+            "trainer_type: qmix, max_steps: 500, hyperparameters: {batch_size: 200, group_size: 3}",
+            "batch_size",
+            600,
+        ),
+    ],
+)
+@pytest.mark.parametrize("section", ["default_settings", "behaviors.A"])
+def test_a_run_that_ends_before_its_first_update_is_named(
+    load: Load, section: str, behavior: str, key: str, steps: int
+) -> None:
+    text = f"default_settings: {{{behavior}}}" if section[0] == "d" else f"behaviors: {{A: {{{behavior}}}}}"
+    (warning,) = without_updates(load(text).options)
+    assert warning.startswith(f"{section}.max_steps: ")
+    assert f"which needs {steps} agent steps (hyperparameters.{key})" in warning
+    assert warning.endswith(f"Set max_steps to {steps} or more, or {key} to a smaller number")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "behaviors: {A: {max_steps: 10240}}",
+        "behaviors: {A: {max_steps: 0}}",
+        "behaviors: {A: {trainer_type: sac, max_steps: 128}}",
+        "behaviors: {A: {trainer_type: random, max_steps: 1}}",
+        "behaviors: {A: {max_steps: 5}}\ncheckpoint_settings: {inference: true}",
+        "behaviors: {A: {max_steps: 20000}}\ndefault_settings: {max_steps: 5}",
+    ],
+)
+def test_a_run_that_updates_or_only_acts_is_not_named(load: Load, text: str) -> None:
+    assert without_updates(load(text).options) == []
 
 
 def test_an_ordinary_configuration_draws_no_advice(load: Load) -> None:

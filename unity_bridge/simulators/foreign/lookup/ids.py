@@ -41,14 +41,14 @@ class Maker:
         return self._parts()[1].rpartition("/")[2]
 
     def __call__(self, count: int | None = None, *, rendered: bool = False) -> Any:
-        """Makes an environment, or what a function of the user returns.
+        """Makes an environment, or returns the result of a user's function.
 
         Args:
             count: for a function that takes ``num_envs``, because it makes a vector environment.
             rendered: whether render() will be called.
 
         Raises:
-            SceneError: there is no such environment, what it needs is not installed, or making it raised something.
+            SceneError: there is no such environment, a requirement is not installed, or its constructor raised.
         """
         module, name = self._parts()
         found = self._imported()
@@ -67,7 +67,7 @@ class Maker:
         return self._make(make, name, **({} if is_old else offered))
 
     def vectorized(self, count: int, *, rendered: bool = False) -> Any:
-        """A vector environment of so many copies, made by the environment's own ``vector_entry_point``.
+        """Makes a vector environment by the environment's own ``vector_entry_point``.
 
         Raises:
             SceneError: it has none, or making it raised something.
@@ -119,7 +119,7 @@ def _football(scenario: str, **kwargs: Any) -> Any:
 
     An agent sees the 115 numbers of ``simple115v2`` unless ``representation`` says otherwise. It earns goals; with
     ``rewards="scoring,checkpoints"`` also 0.1 for each tenth of the way to the goal that its player has brought
-    the ball for the first time in an episode. It draws whenever it is asked.
+    the ball for the first time in an episode. It renders on request.
 
     Args:
         scenario: such as ``academy_3_vs_1_with_keeper``.

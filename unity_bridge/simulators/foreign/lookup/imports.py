@@ -1,12 +1,15 @@
-"""Imports of modules that users name, and what is said where one cannot be imported."""
+"""Imports of modules that users name, and error messages for failed imports."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from unity_bridge.simulators.scene import SceneError
@@ -40,8 +43,43 @@ def import_module(called: str, module: str, explain: Callable[[str], str] = lamb
         raise SceneError(f"{called}: importing {module} raised {type(error).__name__}: {text}") from error
 
 
+def import_file(called: str, path: str, name: str) -> Callable[..., Any]:
+    """The class or function of a Python file; the file may import modules beside it.
+
+    Args:
+        called: as the user wrote the environment, for messages.
+        path: of the file.
+        name: of the class or function.
+
+    Raises:
+        SceneError: there is no such file or name, or the file cannot be run.
+    """
+    file = Path(path).absolute()
+    if not file.is_file():
+        raise SceneError(f"{called}: there is no file {file}")
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(f"environments_of_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise SceneError(f"{called}: running {file.name} raised {type(error).__name__}: {text}") from error
+    found = getattr(module, name, None)
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    classes = [key for key, each in vars(module).items() if getattr(each, "__module__", "") == spec.name]
+    near = difflib.get_close_matches(name, classes, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    raise SceneError(f"{called}: {file.name} has no class or function {name}{hint}")
+
+
 def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function or class by name; none where it does not tell, as what is written in C."""
+    """The parameters of a function or class by name; none if the signature is unknown, as for functions in C."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -79,7 +79,7 @@ def parse_wrapper(called: str, text: str) -> Wrapper:
     """Reads ``NAME``, ``NAME:ARGUMENTS``, ``module:function`` or ``module:function:ARGUMENTS``.
 
     Arguments are written as in a call, by position or as ``name=value``: ``4``, ``(84, 84)``,
-    ``frame_skip=4,noop_max=0``. A word that is no number is a text, but for true, false and null.
+    ``frame_skip=4,noop_max=0``. A word that is no number is a text, except true, false and null.
 
     Args:
         called: as the user wrote the environment, for messages.
@@ -101,7 +101,7 @@ def parse_wrapper(called: str, text: str) -> Wrapper:
 
 
 def require_no_normalization(called: str, env: Any) -> None:
-    """Refuses an environment that somebody wrapped in normalization by Gymnasium. Raises SceneError."""
+    """Refuses an environment with a normalization wrapper of Gymnasium. Raises SceneError."""
     while isinstance(env, gymnasium.Wrapper):
         if type(env).__module__.startswith("gymnasium.wrappers"):
             _require_no_statistics(f"{called}: {type(env).__name__}", type(env).__name__)
@@ -137,7 +137,7 @@ def _arguments(where: str, text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _value(node: ast.expr) -> Any:
-    """A value as written. Lists are tuples, as wrappers want shapes. Raises ValueError for what is none."""
+    """Evaluates a literal. Lists become tuples, because wrappers expect shapes. Raises ValueError for other code."""
     if isinstance(node, ast.Name):
         return _CONSTANTS.get(node.id.lower(), node.id)
     if isinstance(node, (ast.List, ast.Tuple)):

@@ -1,0 +1,72 @@
+"""The line of the log that says what has connected: an environment by its name, or Unity with its versions."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.server.origins import Attached
+from unity_bridge.simulators.client import run
+from unity_bridge.simulators.scenes.basic import Basic
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if line.startswith("Connected to ")]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_bundled_environment_is_named(
+    make_bridge: Any, caplog: pytest.LogCaptureFixture, isolate: bool
+) -> None:
+    caplog.set_level("INFO")
+    bridge = make_bridge(isolate=isolate)
+    bridge.launch(resolve_program("sim:basic"))
+    bridge.next_tick()
+    assert lines(caplog) == ["Connected to environment 'sim:basic'"]
+
+
+def test_an_attached_scene_is_no_unity_environment(
+    make_bridge: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bridge = make_bridge()
+    port = bridge.listen(port=0)
+    client = threading.Thread(target=run, args=(Basic(), port), kwargs={"connect_timeout_s": 10.0})
+    client.start()
+    bridge.next_tick()
+    bridge.close()
+    client.join()
+    assert lines(caplog) == ["Connected to an environment in Python"]
+
+
+def test_the_editor_is_a_unity_environment(
+    make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bridge = make_bridge()
+    editor = connect(bridge.listen(port=0))
+    bridge.answered(editor.later(editor.exchange, messages.introduction(package="3.0.0")))
+    assert lines(caplog) == [
+        "Connected to Unity environment with package version 3.0.0 and communication version 1.5.0"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_build", "expected"), [(True, "Unity environment"), (False, "environment 'builds/Walker'")]
+)
+def test_a_program_is_a_unity_environment_where_it_is_a_build(
+    make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, is_build: bool, expected: str,
+) -> None:  # fmt: skip
+    command = Command(env="builds/Walker", executable=("builds/Walker",), is_unity_build=is_build)
+    monkeypatch.setattr(Attached, "command", property(lambda self: command))
+    caplog.set_level("INFO")
+    bridge = make_bridge()
+    program = connect(bridge.listen(port=0))
+    bridge.answered(program.later(program.exchange, messages.introduction(package="3.0.0")))
+    (line,) = lines(caplog)
+    assert line.startswith(f"Connected to {expected} with package version 3.0.0 and ")
