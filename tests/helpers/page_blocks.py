@@ -132,7 +132,8 @@ def _blocks(number: int, text: str, language: str, name: str) -> Iterator[Block]
 
 def _commands(number: int, text: str) -> Iterator[Block]:
     """Yields the commands of an indented block, those of a shell's loop once for each value."""
-    loop, values, repeated = "", [""], []
+    loop, values = "", [""]
+    repeated: list[Block] = []
     for at, line in enumerate(text.replace("\\\n", "  ").splitlines(), start=number):
         # Two blanks or more before a '#' begin a comment.
         words = re.split(r"\s{2,}#", line.strip())[0]
