@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import PluginGroup, reason, register
 
+_Base = TypeVar("_Base")
 _Part = TypeVar("_Part")
 
 __all__ = ["AlgorithmPlugin", "RewardSignalPlugin", "register"]
@@ -64,12 +65,20 @@ class RewardSignalPlugin(_SettingsAndFactory):
     makes a ``RewardSource``."""
 
 
-def load_settings(
-    group: PluginGroup, name: str, kind: type[_SettingsAndFactory], base: type[Any]
-) -> type[Any]:
-    """Returns the settings class of the plugin of that name. Raises PluginError if it does not derive from ``base``."""
-    settings: type[Any] = _load(group, name, kind, base).settings
-    return settings
+def settings_class(
+    known: dict[str, type[_Base]],
+    group: PluginGroup,
+    name: str,
+    kind: type[_SettingsAndFactory],
+    base: type[_Base],
+) -> type[_Base] | None:
+    """Returns the settings class of a name, None if nothing has that name. A plugin's class is added to the known ones.
+
+    Raises PluginError if a plugin's class does not derive from ``base``.
+    """
+    if name not in known and name in group.offered():
+        known[name] = _load(group, name, kind, base).settings
+    return known.get(name)
 
 
 def load_factory(

@@ -54,20 +54,11 @@ def compare(
         raise UserError("compare: expected at least one run, got none")
     if group_by not in get_args(GroupBy):
         raise UserError(f"group_by: expected one of {', '.join(get_args(GroupBy))}, got {group_by!r}")
-    return to_json(
-        compared(
-            [os.fspath(run) for run in runs],
-            RESULTS,
-            group_by,
-            plot=None if plot is None else Path(plot),
-            title=title,
-            to=None if to is None else Path(to),
-            metric=metric,
-            behavior=behavior,
-            threshold=threshold,
-            until=until,
-        )
-    )
+    comparison = compared(
+        [os.fspath(run) for run in runs], RESULTS, group_by, plot=_path(plot), title=title, to=_path(to),
+        metric=metric, behavior=behavior, threshold=threshold, until=until,
+    )  # fmt: skip
+    return to_json(comparison)
 
 
 def compared(
@@ -132,17 +123,14 @@ def compare_tasks(
 
     if not runs:
         raise UserError("compare_tasks: expected at least one run, got none")
+    which = {"methods": methods, "bounds": bounds, "metric": metric, "until": until}
     return tasks_to_json(
-        compared_over_tasks(
-            [os.fspath(run) for run in runs],
-            RESULTS,
-            to=None if to is None else Path(to),
-            methods=methods,
-            bounds=bounds,
-            metric=metric,
-            until=until,
-        )
+        compared_over_tasks([os.fspath(run) for run in runs], RESULTS, to=_path(to), **which)
     )
+
+
+def _path(given: str | os.PathLike[str] | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def compared_over_tasks(

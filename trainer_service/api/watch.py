@@ -46,13 +46,10 @@ def watch(
         SceneError: the environment failed.
     """
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    if run is None:
-        if policy not in (RANDOM, EXPERT):
-            raise UserError(f"policy: expected random, expert or a run, got '{policy}'")
-        watch_player(parse_player(policy), environment, seed=seed, port=port, browser=browser)
-        return
+    if run is None and policy not in (RANDOM, EXPERT):
+        raise UserError(f"policy: expected random, expert or a run, got '{policy}'")
     watch_player(
-        folder_of(run),
+        parse_player(policy) if run is None else folder_of(run),
         environment,
         deterministic=deterministic,
         checkpoint=checkpoint,
@@ -108,11 +105,9 @@ def watch_player(
                 f"'{environment.env_path}' is a program that shows itself: expected a bundled environment"
             )
         others = parse_player(RANDOM) if isinstance(player, RunFolder) else player
-        stage = Stage(follows=follow)
+        stage = Stage(follows=follow and run is not None)
         stage.about = about(scene, has_run=run is not None)
-        acting = (
-            run.load(checkpoint) if run is not None and not follow else player_source(others, scene, seed)
-        )
+        acting = player_source(others, scene, seed) if run is None or follow else run.load(checkpoint)
         endless = EndlessPlay(stage, acting, run)
         insight = insight_of(endless.policy_of)
         shown = None if scene is None else ShownScene(scene, stage, seed, insight=insight)

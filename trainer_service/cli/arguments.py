@@ -23,8 +23,32 @@ _WHICH = re.compile(r"\d+|best|latest")
 """Which checkpoint to go on from: its step, or one of these."""
 
 
-_RUNS = "the folder of all runs (default results)"
-_DEVICE = "cpu, cuda, cuda:0 … (default cpu)"
+_SHARED: Mapping[str, Mapping[str, Any]] = {
+    # Absent it is False, also where other absent flags are absent.
+    "--json": {"action": "store_true", "default": False, "help": "print one JSON object and nothing else"},
+    "--no-plugins": {"action": "store_true", "help": "as if no plugin were installed"},
+    "RUN": {"metavar": "RUN", "help": "a run id, or the folder of a run"},
+    "--results-dir": {
+        "type": Path, "default": Path("results"), "metavar": "DIR",
+        "help": "the folder of all runs (default results)",
+    },
+    "--torch-device": {"default": "cpu", "metavar": "DEVICE", "help": "cpu, cuda, cuda:0 … (default cpu)"},
+    "--env-args": {"nargs": argparse.REMAINDER, "metavar": "…", "help": "for the simulator"},
+    "--stochastic": {"action": "store_true", "help": "draw actions instead of the likeliest"},
+    "--seed": {"type": int, "default": 20_000, "metavar": "N", "help": "of the simulator and the draws"},
+    "--max-episode-steps": {
+        "type": int, "metavar": "N",
+        "help": "cut episodes after N steps of an agent; they count as truncated (default: no limit)",
+    },
+    "--record": {
+        "type": Path, "metavar": "FILE", "help": "record bundled environments: a .gif or an .mp4 file"
+    },
+    "--record-episodes": {"type": int, "metavar": "N", "help": "record so many of the first agent"},
+    "--record-seconds": {"type": float, "metavar": "S", "help": "record so long (default 30)"},
+}  # fmt: skip
+"""Arguments that several commands have."""
+
+_FILM = ("--record", "--record-episodes", "--record-seconds")
 
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
 """Argparse's message about a value that is no number."""
@@ -101,11 +125,10 @@ def _command(commands: Any, name: str, **texts: Any) -> Any:
     return command
 
 
-def _add_json(command: Any) -> None:
-    """Adds the flag of every command that reports; absent it is False, also where other absent flags are absent."""
-    command.add_argument(
-        "--json", action="store_true", default=False, help="print one JSON object and nothing else"
-    )
+def _add(command: Any, *names: str) -> None:
+    """Adds arguments that several commands have."""
+    for name in names:
+        command.add_argument(name if name.startswith("-") else name.lower(), **_SHARED[name])
 
 
 def _add_learn(commands: Any) -> None:
@@ -122,85 +145,87 @@ def _add_learn(commands: Any) -> None:
         "--suggest", action=argparse.BooleanOptionalAction,
         help="without CONFIG.yaml: look at the environment and choose settings for it (default: if there is --env)",
     )  # fmt: skip
-    run = learn.add_argument_group("run")
-    _add_settings(
-        run, "run_id", "resume", "autosave_interval_s", "force", "initialize_from", "inference", "results_dir"
-    )
-    run.add_argument(
-        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
-        help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
-    )  # fmt: skip
-    run.add_argument(
-        "--schedule", type=Path, metavar="FILE",
-        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
-    )  # fmt: skip
-    run.add_argument(
-        "--seeds", metavar="SEEDS",
-        help="a run for each of these seeds, such as 1-5 or 1,4,7: ID-1, ID-2 … (docs/running.md)",
-    )  # fmt: skip
-    run.add_argument(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="with --seeds: runs at a time (default: half the number of cores)",
-    )
-    run.add_argument(
-        "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
-        help="callbacks of yours; can be repeated",
-    )  # fmt: skip
-    _add_settings(run, "track")
-    run.add_argument(
-        "--watch", dest="watched", action="store_true",
-        help="show the newest policy on a local page while it learns (extra watch)",
-    )  # fmt: skip
-    run.add_argument("--no-browser", action="store_true", help="with --watch: print the page's address alone")
-    run.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
-    run.add_argument("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
-    run.add_argument("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
-    _add_settings(run, "seed", "max_env_steps", "debug", "log_format", "metrics_port", "device")
-    simulators = learn.add_argument_group("simulators")
-    _add_settings(
-        simulators, "num_envs", "isolate", "num_areas", "base_port", "picture_layout", "timeout_wait",
-        "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
-    )  # fmt: skip
-    simulators.add_argument("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
-    simulators.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
-    simulators.add_argument(
-        "--tls-cert",
-        metavar="FILE",
-        help="certificate of that port, in PEM (default: made for a --host beyond this machine)",
-    )
-    simulators.add_argument("--tls-key", metavar="FILE", help="its private key, in PEM")
-    simulators.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="tokens that the port accepts, one a line (default: made likewise)",
-    )
-    simulators.add_argument(
-        "--insecure-listen",
-        action="store_true",
-        help="no TLS and no token, though other machines reach --host; for a network that you trust",
-    )
-    _add_settings(simulators, "env_args")
+    _add_run(learn.add_argument_group("run"))
+    _add_simulators(learn.add_argument_group("simulators"))
     _add_settings(learn.add_argument_group("engine"), *_names_in("engine_settings"))
     _add_settings(
         learn.add_argument_group("more processes and machines (docs/scaling.md)"), *_names_in("distributed")
     )
-    # Removed or deprecated in ML-Agents; old scripts still pass them.
+    _add_old_flags(learn)
+
+
+def _add_run(run: Any) -> None:
+    add = run.add_argument
+    _add_settings(
+        run, "run_id", "resume", "autosave_interval_s", "force", "initialize_from", "inference", "results_dir"
+    )
+    add(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
+    )  # fmt: skip
+    add(
+        "--schedule", type=Path, metavar="FILE",
+        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
+    )  # fmt: skip
+    add(
+        "--seeds", metavar="SEEDS",
+        help="a run for each of these seeds, such as 1-5 or 1,4,7: ID-1, ID-2 … (docs/running.md)",
+    )  # fmt: skip
+    add(
+        "--jobs", type=int, metavar="N",
+        help="with --seeds: runs at a time (default: half the number of cores)",
+    )  # fmt: skip
+    add(
+        "--hooks", dest="callbacks", action="append", metavar="MODULE:CLASS",
+        help="callbacks of yours; can be repeated",
+    )  # fmt: skip
+    _add_settings(run, "track")
+    add(
+        "--watch", dest="watched", action="store_true",
+        help="show the newest policy on a local page while it learns (extra watch)",
+    )  # fmt: skip
+    add("--no-browser", action="store_true", help="with --watch: print the page's address alone")
+    _add(run, "--no-plugins")
+    add("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
+    add("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
+    _add_settings(run, "seed", "max_env_steps", "debug", "log_format", "metrics_port", "device")
+
+
+def _add_simulators(simulators: Any) -> None:
+    add = simulators.add_argument
+    _add_settings(
+        simulators, "num_envs", "isolate", "num_areas", "base_port", "picture_layout", "timeout_wait",
+        "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
+    )  # fmt: skip
+    add("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
+    add("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
+    add(
+        "--tls-cert", metavar="FILE",
+        help="certificate of that port, in PEM (default: made for a --host beyond this machine)",
+    )  # fmt: skip
+    add("--tls-key", metavar="FILE", help="its private key, in PEM")
+    add(
+        "--token-file", metavar="FILE",
+        help="tokens that the port accepts, one a line (default: made likewise)",
+    )  # fmt: skip
+    add(
+        "--insecure-listen", action="store_true",
+        help="no TLS and no token, though other machines reach --host; for a network that you trust",
+    )  # fmt: skip
+    _add_settings(simulators, "env_args")
+
+
+def _add_old_flags(learn: Any) -> None:
+    """Adds flags that were removed or deprecated in ML-Agents, as old scripts still pass them."""
+    add = learn.add_argument
     # Beginnings of ML-Agents' flags that flags of ours share stand here whole.
-    learn.add_argument(
-        "--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS
-    )
-    learn.add_argument("--see", "--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
-    learn.add_argument(
-        "--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS
-    )
-    learn.add_argument(
-        "--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS
-    )
-    learn.add_argument("--w", dest="width", type=int, help=argparse.SUPPRESS)
+    add("--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS)
+    add("--see", "--se", "--s", dest="seed", type=int, help=argparse.SUPPRESS)
+    add("--max-", "--max", "--ma", "--m", dest="max_lifetime_restarts", type=int, help=argparse.SUPPRESS)
+    add("--train", "--tra", "--tr", dest="train_model", action="store_true", help=argparse.SUPPRESS)
+    add("--w", dest="width", type=int, help=argparse.SUPPRESS)
     for flag in ("--torch", "--tensorflow"):
-        learn.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+        add(flag, action="store_true", help=argparse.SUPPRESS)
 
 
 _KINDS: Mapping[str, Mapping[str, Any]] = {
@@ -254,8 +279,7 @@ def _add_suggest(commands: Any) -> None:
 
 def _add_check(commands: Any) -> None:
     check = _command(commands, "check", help="validate configurations without running them")
-    check.add_argument("--no-plugins", action="store_true", help="as if no plugin were installed")
-    _add_json(check)
+    _add(check, "--no-plugins", "--json")
     check.add_argument("files", nargs="+", type=Path, metavar="CONFIG.yaml", help="what to validate")
 
 
@@ -267,64 +291,47 @@ def _add_configs(commands: Any) -> None:
     configs.add_argument("names", nargs="*", metavar="NAME", help="which to copy, to change them")
     configs.add_argument("--to", type=Path, metavar="DIR", help="where to (default: the current folder)")
     configs.add_argument("--force", action="store_true", help="overwrite files that exist")
-    _add_json(configs)
+    _add(configs, "--json")
 
 
 def _add_evaluate(commands: Any) -> None:
     evaluate = _command(commands, "evaluate", help="play a frozen policy and report its returns")
-    evaluate.add_argument(
-        "run_id", metavar="RUN_ID", help="a run, RUN_ID@STEP or RUN_ID@best; with --against any player"
-    )
-    evaluate.add_argument(
+    add = evaluate.add_argument
+    add("run_id", metavar="RUN_ID", help="a run, RUN_ID@STEP or RUN_ID@best; with --against any player")
+    add(
         "--against", nargs="+", metavar="PLAYER",
         help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random, expert (the scene's own) or "
         "human (you, by keyboard or gamepad on a local page)",
     )  # fmt: skip
     _add_page(evaluate.add_argument_group("the page of --against human"))
-    evaluate.add_argument(
+    add(
         "--side", metavar="SIDE",
         help="with --against: play this team or behavior only (default: all sides in turn)",
     )  # fmt: skip
-    evaluate.add_argument(
-        "--cross-play", action="store_true", help="with --against: everyone plays against everyone else"
-    )
-    evaluate.add_argument(
+    add("--cross-play", action="store_true", help="with --against: everyone plays against everyone else")
+    add(
         "--env", metavar="ENV",
         help="where to play (default: what the run was trained on, which keeps its --env-args, too)",
     )  # fmt: skip
-    evaluate.add_argument(
+    add(
         "--checkpoint", default="last", metavar="WHICH",
         help="last, best (of the run's evaluations), a step, or a file (default last)",
     )  # fmt: skip
-    evaluate.add_argument(
+    add(
         "--episodes", type=int, default=100, metavar="N",
         help="of agents, per behavior; with --against games of each pair (default 100)",
     )  # fmt: skip
-    _add_limit(evaluate)
-    evaluate.add_argument(
-        "--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws"
+    _add(
+        evaluate,
+        "--max-episode-steps",
+        "--seed",
+        "--stochastic",
+        "--json",
+        *_FILM,
+        "--results-dir",
+        "--torch-device",
+        "--env-args",
     )
-    evaluate.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    _add_json(evaluate)
-    _add_film(evaluate)
-    evaluate.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
-    evaluate.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
-    evaluate.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
-
-
-def _add_film(command: Any) -> None:
-    command.add_argument(
-        "--record", type=Path, metavar="FILE", help="record bundled environments: a .gif or an .mp4 file"
-    )
-    command.add_argument("--record-episodes", type=int, metavar="N", help="record so many of the first agent")
-    command.add_argument("--record-seconds", type=float, metavar="S", help="record so long (default 30)")
-
-
-def _add_limit(command: Any) -> None:
-    command.add_argument(
-        "--max-episode-steps", type=int, metavar="N",
-        help="cut episodes after N steps of an agent; they count as truncated (default: no limit)",
-    )  # fmt: skip
 
 
 def _add_compare(commands: Any) -> None:
@@ -333,43 +340,37 @@ def _add_compare(commands: Any) -> None:
         description="Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in "
         "their seed only are one group: its scores are interquartile means with 95 % bootstrap intervals.",
     )  # fmt: skip
-    compare.add_argument("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
-    compare.add_argument(
+    add = compare.add_argument
+    add("runs", nargs="+", metavar="RUN", help="a run id, or the folder of a run")
+    add(
         "--metric", metavar="NAME",
         help="a key of metrics.jsonl or a tag of TensorBoard (default mean_group_return where all runs have groups, "
         "else mean_return; evaluation/mean_return: of the evaluations while training)",
     )  # fmt: skip
-    compare.add_argument(
-        "--behavior", metavar="NAME", help="which (default: all that the runs have in common)"
-    )
-    compare.add_argument(
+    add("--behavior", metavar="NAME", help="which (default: all that the runs have in common)")
+    add(
         "--group-by", choices=("config", "name", "run"), default="config",
         help="config: equal configurations but for the seed; name: equal run ids but for the number at the end; "
         "run: each alone (default config)",
     )  # fmt: skip
-    compare.add_argument("--threshold", type=float, metavar="X", help="when did they reach this value?")
-    compare.add_argument("--until", type=int, metavar="STEPS", help="count nothing after so many steps")
-    compare.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file"
-    )
-    compare.add_argument("--title", default="", metavar="TEXT", help="of the picture")
-    compare.add_argument(
+    add("--threshold", type=float, metavar="X", help="when did they reach this value?")
+    add("--until", type=int, metavar="STEPS", help="count nothing after so many steps")
+    add("--plot", type=Path, metavar="FILE", help="draw the curves: a .png, .svg or .pdf file")
+    add("--title", default="", metavar="TEXT", help="of the picture")
+    add(
         "--to", type=Path, metavar="FILE",
         help="write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
     )  # fmt: skip
-    compare.add_argument(
-        "--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores"
-    )
-    compare.add_argument(
+    add("--tasks", action="store_true", help="compare methods over several tasks, by normalized final scores")
+    add(
         "--method", dest="methods", action="append", default=[], metavar="NAME=PATTERN",
         help="with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
     )  # fmt: skip
-    compare.add_argument(
+    add(
         "--bounds", action="append", default=[], metavar="TASK=LOW,HIGH",
         help="with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
     )  # fmt: skip
-    _add_json(compare)
-    compare.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
+    _add(compare, "--json", "--results-dir")
 
 
 def _add_report(commands: Any) -> None:
@@ -378,12 +379,11 @@ def _add_report(commands: Any) -> None:
         description="Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, "
         "film, configuration, timers and how it ended. It needs nothing beside it.",
     )  # fmt: skip
-    report.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
+    _add(report, "RUN")
     report.add_argument(
         "--to", type=Path, metavar="FILE", help="where (default report.html in the run's folder)"
     )
-    _add_json(report)
-    report.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
+    _add(report, "--json", "--results-dir")
 
 
 def _add_status(commands: Any) -> None:
@@ -393,9 +393,7 @@ def _add_status(commands: Any) -> None:
         "ended well; 1: it failed, was broken off, learned nothing, or is a run of ML-Agents without an end; 2: there "
         "is no such run.",
     )  # fmt: skip
-    status.add_argument("run", metavar="RUN", help="a run id, or the folder of a run")
-    _add_json(status)
-    status.add_argument("--results-dir", type=Path, default=Path("results"), metavar="DIR", help=_RUNS)
+    _add(status, "RUN", "--json", "--results-dir")
 
 
 def _add_play(commands: Any) -> None:
@@ -404,27 +402,18 @@ def _add_play(commands: Any) -> None:
         description="Plays episodes of an environment with random actions, with the scene's own expert or with a run's "
         "policies. Prints a line for each episode and the scores; nothing is written but a film that you ask for.",
     )  # fmt: skip
-    play.add_argument(
-        "env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …"
-    )
-    play.add_argument(
+    add = play.add_argument
+    add("env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …")
+    add(
         "--policy", default="random", metavar="PLAYER",
         help="random, expert (the scene's own), a run, RUN_ID@STEP, RUN_ID@best or FILE.safetensors (default random)",
     )  # fmt: skip
-    play.add_argument(
-        "--episodes", type=int, default=5, metavar="N", help="of agents, per behavior (default 5)"
-    )
-    _add_limit(play)
-    play.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the simulator and the draws")
-    play.add_argument(
-        "--stochastic", action="store_true", help="draw actions of a run's policy instead of the likeliest"
-    )
-    _add_json(play)
-    _add_film(play)
+    add("--episodes", type=int, default=5, metavar="N", help="of agents, per behavior (default 5)")
+    _add(play, "--max-episode-steps", "--seed")
+    add("--stochastic", action="store_true", help="draw actions of a run's policy instead of the likeliest")
+    _add(play, "--json", *_FILM)
     _add_settings(play, "time_scale", "no_graphics")
-    play.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
-    play.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
-    play.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+    _add(play, "--results-dir", "--torch-device", "--env-args")
 
 
 def _add_watch(commands: Any) -> None:
@@ -433,27 +422,21 @@ def _add_watch(commands: Any) -> None:
         description="Opens a page on this machine: the scene as it runs, returns, action probabilities and expected "
         "returns, with pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.",
     )  # fmt: skip
-    watch.add_argument("target", metavar="RUN|ENV", help="a run id, or sim:NAME, gym:ID, pettingzoo:MODULE …")
-    watch.add_argument("--env", metavar="ENV", help="another environment than the run's own")
-    watch.add_argument("--random", action="store_true", help="random actions in ENV (the default there)")
-    watch.add_argument("--expert", action="store_true", help="the scene's own expert in ENV")
-    watch.add_argument(
-        "--checkpoint",
-        default="last",
-        metavar="WHICH",
+    add = watch.add_argument
+    add("target", metavar="RUN|ENV", help="a run id, or sim:NAME, gym:ID, pettingzoo:MODULE …")
+    add("--env", metavar="ENV", help="another environment than the run's own")
+    add("--random", action="store_true", help="random actions in ENV (the default there)")
+    add("--expert", action="store_true", help="the scene's own expert in ENV")
+    add(
+        "--checkpoint", default="last", metavar="WHICH",
         help="of the run: last, best or a step (default last)",
-    )
-    watch.add_argument(
-        "--follow", action="store_true", help="show every policy that the run saves from now on"
-    )
-    watch.add_argument("--begun-after", type=float, default=0.0, help=argparse.SUPPRESS)
-    watch.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    watch.add_argument(
-        "--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws"
-    )
+    )  # fmt: skip
+    add("--follow", action="store_true", help="show every policy that the run saves from now on")
+    add("--begun-after", type=float, default=0.0, help=argparse.SUPPRESS)
+    _add(watch, "--stochastic")
+    add("--seed", type=int, default=20_000, metavar="N", help="of the environment and the draws")
     _add_page(watch)
-    watch.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
-    watch.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+    _add(watch, "--results-dir", "--env-args")
 
 
 def _add_demo(commands: Any) -> None:
@@ -463,7 +446,7 @@ def _add_demo(commands: Any) -> None:
         "run is results/demo; a run demo that exists is overwritten.",
     )  # fmt: skip
     _add_page(demo)
-    demo.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    _add(demo, "--results-dir")
 
 
 def _add_page(command: Any) -> None:
@@ -472,11 +455,9 @@ def _add_page(command: Any) -> None:
         "--port", type=int, default=0, metavar="PORT", help="of the page (default: a free one)"
     )
     command.add_argument(
-        "--no-browser",
-        dest="browser",
-        action="store_false",
+        "--no-browser", dest="browser", action="store_false",
         help="print the page's address without opening it",
-    )
+    )  # fmt: skip
 
 
 def _add_record_demo(commands: Any) -> None:
@@ -484,27 +465,21 @@ def _add_record_demo(commands: Any) -> None:
         commands, "record-demo", help="record demonstrations for imitation",
         description="Records whole episodes of an expert or a trained policy in a .demo file.",
     )  # fmt: skip
-    record.add_argument("env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID")
-    record.add_argument(
-        "--policy",
-        required=True,
-        metavar="RUN_ID|heuristic|keyboard",
+    add = record.add_argument
+    add("env", metavar="ENV", help="where to play: an executable, sim:NAME, gym:ID")
+    add(
+        "--policy", required=True, metavar="RUN_ID|heuristic|keyboard",
         help="the demonstrator: a run, the scene's own expert, or you on a local page",
-    )
+    )  # fmt: skip
     _add_page(record.add_argument_group("the page of --policy keyboard"))
-    record.add_argument(
-        "--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)"
-    )
-    _add_limit(record)
-    record.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.demo", help="what to write")
-    record.add_argument("--behavior", metavar="NAME", help="which, if there are several")
-    record.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")
-    record.add_argument("--stochastic", action="store_true", help="draw actions instead of the likeliest")
-    record.add_argument("--force", action="store_true", help="replace a file that exists")
-    _add_json(record)
-    record.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
-    record.add_argument("--torch-device", default="cpu", metavar="DEVICE", help=_DEVICE)
-    record.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+    add("--episodes", type=int, default=10, metavar="N", help="the first N that start (default 10)")
+    _add(record, "--max-episode-steps")
+    add("-o", "--output", required=True, type=Path, metavar="FILE.demo", help="what to write")
+    add("--behavior", metavar="NAME", help="which, if there are several")
+    add("--seed", type=int, default=0, metavar="N", help="of the simulator and the draws")
+    _add(record, "--stochastic")
+    add("--force", action="store_true", help="replace a file that exists")
+    _add(record, "--json", "--results-dir", "--torch-device", "--env-args")
 
 
 def _add_demo_info(commands: Any) -> None:
@@ -512,7 +487,7 @@ def _add_demo_info(commands: Any) -> None:
     info.add_argument(
         "paths", nargs="+", type=Path, metavar="FILE.demo", help="a recording, or a folder of them"
     )
-    _add_json(info)
+    _add(info, "--json")
 
 
 def _add_demo_convert(commands: Any) -> None:
@@ -527,7 +502,7 @@ def _add_demo_convert(commands: Any) -> None:
         help="the behavior of the recording (default: the id of the data set's environment, or the data set's name)",
     )  # fmt: skip
     convert.add_argument("--force", action="store_true", help="replace a recording that exists")
-    _add_json(convert)
+    _add(convert, "--json")
 
 
 def _add_clone(commands: Any) -> None:
@@ -537,11 +512,9 @@ def _add_clone(commands: Any) -> None:
         "behavior in the configuration; without one, those of PPO's built-in settings.",
     )  # fmt: skip
     clone.add_argument(
-        "config",
-        nargs="?",
-        metavar="CONFIG.yaml",
+        "config", nargs="?", metavar="CONFIG.yaml",
         help="a file, or the name of a bundled configuration: 3dball",
-    )
+    )  # fmt: skip
     clone.add_argument(
         "--demo", required=True, metavar="PATH", help="a recording (.demo), or a folder of them"
     )
@@ -553,7 +526,7 @@ def _add_clone(commands: Any) -> None:
         "--max-steps", type=int, metavar="N", help="demonstrated steps to learn from, in whole passes"
     )
     _add_settings(clone, *CLONE_SETTINGS)
-    _add_json(clone)
+    _add(clone, "--json")
 
 
 def _add_sweep(commands: Any) -> None:
@@ -561,46 +534,28 @@ def _add_sweep(commands: Any) -> None:
         commands, "sweep", help="search hyperparameters", argument_default=argparse.SUPPRESS,
         description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
     )  # fmt: skip
-    sweep.set_defaults(dry_run=False, resume=False)
-    sweep.add_argument(
-        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
-        help="the configuration of all trials: a file, or the name of a bundled configuration",
+    add = sweep.add_argument
+    sweep.set_defaults(dry_run=False)
+    _add_search(
+        sweep, "sweep", "trials", "trials at a time",
+        "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
     )  # fmt: skip
-    sweep.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
-    _add_settings(sweep, "env_path")
-    sweep.add_argument("--trials", type=int, metavar="N", help="number of trials (default 20)")
-    sweep.add_argument("--jobs", type=int, metavar="K", help="trials at a time (default 1)")
-    sweep.add_argument("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
-    sweep.add_argument(
-        "--objective", metavar="NAME",
-        help="a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
-    )  # fmt: skip
-    sweep.add_argument("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
-    sweep.add_argument("--direction", choices=("maximize", "minimize"), help="(default maximize)")
-    sweep.add_argument("--sampler", choices=("tpe", "random"), help="how values are drawn (default tpe)")
-    sweep.add_argument(
-        "--pruner", choices=("median", "hyperband", "none"), help="which trials end early (default median)"
-    )
-    sweep.add_argument("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
-    sweep.add_argument("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
-    sweep.add_argument("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
-    sweep.add_argument("--resume", action="store_true", help="continue the sweep in that folder")
-    sweep.add_argument("--dry-run", action="store_true", help="print the values of the first trials only")
-    _add_json(sweep)
-    sweep.add_argument(
-        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
-        help="any setting of the file, for all trials; can be repeated",
-    )  # fmt: skip
-    sweep.add_argument(
+    add("--trials", type=int, metavar="N", help="number of trials (default 20)")
+    add("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
+    add("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
+    add("--direction", choices=("maximize", "minimize"), help="(default maximize)")
+    add("--sampler", choices=("tpe", "random"), help="how values are drawn (default tpe)")
+    add("--pruner", choices=("median", "hyperband", "none"), help="which trials end early (default median)")
+    add("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
+    add("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
+    add("--dry-run", action="store_true", help="print the values of the first trials only")
+    add(
         "--ray-address", metavar="ADDRESS",
         help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
         "local starts one",
     )  # fmt: skip
-    sweep.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
-    _add_settings(
-        sweep, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
-        "timeout_wait", "max_env_steps", "device", "env_args",
-    )  # fmt: skip
+    add("--insecure-ray", action="store_true", help="the cluster may accept everyone")
+    _add_settings(sweep, "max_env_steps", *_OF_SEARCHES)
 
 
 def _add_population(commands: Any) -> None:
@@ -610,38 +565,47 @@ def _add_population(commands: Any) -> None:
         description="Population based training: after every interval the worst members take over the runs of the best, "
         "with perturbed values.",
     )  # fmt: skip
-    population.set_defaults(resume=False)
-    population.add_argument(
+    add = population.add_argument
+    _add_search(
+        population, "population", "members", "members that train at a time",
+        "a key of metrics.jsonl or a tag of TensorBoard (default: ratings by games under self-play, else the return)",
+    )  # fmt: skip
+    add("--interval", type=int, required=True, metavar="STEPS", help="agent steps of a generation")
+    add("--members", type=int, metavar="N", help="number of members (default 8)")
+    add("--games", type=int, metavar="N", help="games of each pair of members for these ratings (default 20)")
+    _add_settings(population, *_OF_SEARCHES)
+
+
+_OF_SEARCHES = (
+    "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics", "timeout_wait", "device",
+    "env_args",
+)  # fmt: skip
+
+
+def _add_search(command: Any, name: str, runs: str, jobs: str, objective: str) -> None:
+    """Adds the flags of a search.
+
+    Args:
+        command: the parser.
+        name: of the command, and of its folder.
+        runs: what the runs are called.
+        jobs, objective: texts on these flags.
+    """
+    command.set_defaults(resume=False)
+    command.add_argument(
         "trainer_config_path", type=Path, metavar="CONFIG.yaml",
-        help="the configuration of all members: a file, or the name of a bundled configuration",
+        help=f"the configuration of all {runs}: a file, or the name of a bundled configuration",
     )  # fmt: skip
-    population.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
-    _add_settings(population, "env_path")
-    population.add_argument(
-        "--interval", type=int, required=True, metavar="STEPS", help="agent steps of a generation"
-    )
-    population.add_argument("--members", type=int, metavar="N", help="number of members (default 8)")
-    population.add_argument("--jobs", type=int, metavar="K", help="members that train at a time (default 1)")
-    population.add_argument(
-        "--objective", metavar="NAME",
-        help="a key of metrics.jsonl or a tag of TensorBoard (default: ratings by games under self-play, else the "
-        "return)",
-    )  # fmt: skip
-    population.add_argument(
-        "--games", type=int, metavar="N", help="games of each pair of members for these ratings (default 20)"
-    )
-    population.add_argument(
-        "--run-id", metavar="ID", help="name of the population's folder (default population)"
-    )
-    population.add_argument("--resume", action="store_true", help="continue the population in that folder")
-    _add_json(population)
-    population.add_argument(
+    command.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(command, "env_path")
+    command.add_argument("--jobs", type=int, metavar="K", help=f"{jobs} (default 1)")
+    command.add_argument("--objective", metavar="NAME", help=objective)
+    command.add_argument("--run-id", metavar="ID", help=f"name of the {name}'s folder (default {name})")
+    command.add_argument("--resume", action="store_true", help=f"continue the {name} in that folder")
+    _add(command, "--json")
+    command.add_argument(
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
-        help="any setting of the file, for all members; can be repeated",
-    )  # fmt: skip
-    _add_settings(
-        population, "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
-        "timeout_wait", "device", "env_args",
+        help=f"any setting of the file, for all {runs}; can be repeated",
     )  # fmt: skip
 
 
@@ -659,34 +623,28 @@ def _add_doctor(commands: Any) -> None:
         commands, "doctor", help="what is broken in this installation or set-up", argument_default=argparse.SUPPRESS,
         description="Looks at the installation, this machine, and a configuration and a simulator if they are given.",
     )  # fmt: skip
-    doctor.add_argument(
+    add = doctor.add_argument
+    add(
         "trainer_config_path", nargs="?", default=None, type=Path, metavar="CONFIG.yaml",
         help="a configuration to validate",
     )  # fmt: skip
-    doctor.add_argument("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
-    doctor.add_argument("--no-graphics", action="store_true", help="start the simulator without a window")
-    doctor.add_argument("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
-    doctor.add_argument("--results-dir", metavar="DIR", help="where results would go (default results)")
-    doctor.add_argument(
-        "--port", type=int, metavar="PORT", help="where simulators would attach (default 5004)"
-    )
-    doctor.add_argument("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
-    doctor.add_argument(
+    add("--env", dest="env_path", metavar="ENV", help="a simulator to start and talk with")
+    add("--no-graphics", action="store_true", help="start the simulator without a window")
+    add("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
+    add("--results-dir", metavar="DIR", help="where results would go (default results)")
+    add("--port", type=int, metavar="PORT", help="where simulators would attach (default 5004)")
+    add("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
+    add(
         "--ray", dest="ray_address", metavar="ADDRESS",
         help="a Ray cluster to look at, and for --env on its nodes: auto, HOST:PORT, ray://HOST:PORT; local starts one",
     )  # fmt: skip
-    doctor.add_argument(
-        "--insecure-ray", action="store_true", help="look at it even if it asks nobody for a token"
-    )
-    doctor.add_argument(
+    add("--insecure-ray", action="store_true", help="look at it even if it asks nobody for a token")
+    add(
         "--join", nargs="?", const="", metavar="CODE",
         help="the join code of a trainer on another machine; without CODE that in TRAINER_SERVICE_JOIN",
     )  # fmt: skip
-    doctor.add_argument(
-        "--address", metavar="HOST:PORT", help="where that trainer is (default: what its code says)"
-    )
-    _add_json(doctor)
-    doctor.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+    add("--address", metavar="HOST:PORT", help="where that trainer is (default: what its code says)")
+    _add(doctor, "--json", "--env-args")
 
 
 def _add_relay(commands: Any) -> None:
@@ -696,22 +654,21 @@ def _add_relay(commands: Any) -> None:
         description="Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a "
         "trainer on another machine (docs/remote.md).",
     )  # fmt: skip
-    relay.add_argument(
+    add = relay.add_argument
+    add(
         "--join", nargs="?", const="", default=None, metavar="CODE",
         help="the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN",
     )  # fmt: skip
-    relay.add_argument(
+    add(
         "--address", default=None, metavar="HOST:PORT",
         help="the trainer's address, if not one of the code's; without a code only an address of this machine",
     )  # fmt: skip
-    relay.add_argument("--port", type=int, metavar="PORT", help="where the Editor attaches (default 5004)")
+    add("--port", type=int, metavar="PORT", help="where the Editor attaches (default 5004)")
     _add_settings(
         relay, "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts",
         "restarts_rate_limit_n", "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor",
     )  # fmt: skip
-    relay.add_argument(
-        "--run-logs", type=Path, default=None, metavar="DIR", help="keep the simulators' output there"
-    )
+    add("--run-logs", type=Path, default=None, metavar="DIR", help="keep the simulators' output there")
     _add_settings(relay, "env_args")
 
 
@@ -724,8 +681,7 @@ def _add_export(commands: Any) -> None:
     export.add_argument(
         "--output", type=Path, metavar="PATH", help="a file.onnx or a folder (default: the run's)"
     )
-    _add_json(export)
-    export.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
+    _add(export, "--json", "--results-dir")
 
 
 def _add_import(commands: Any) -> None:
@@ -733,14 +689,11 @@ def _add_import(commands: Any) -> None:
         commands, "import-checkpoint", help="make a run from a results folder of ML-Agents",
         description="Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume.",
     )  # fmt: skip
-    imports.add_argument(
-        "results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents"
-    )
-    imports.add_argument("--run-id", required=True, metavar="ID", help="the id of the new run")
-    imports.add_argument(
-        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes"
-    )
-    _add_json(imports)
+    add = imports.add_argument
+    add("results_folder", type=Path, metavar="RESULTS_FOLDER", help="results/ID of ML-Agents")
+    add("--run-id", required=True, metavar="ID", help="the id of the new run")
+    add("--results-dir", type=Path, default=Path("results"), metavar="DIR", help="where it goes")
+    _add(imports, "--json")
 
 
 def _add_push(commands: Any) -> None:
@@ -749,36 +702,24 @@ def _add_push(commands: Any) -> None:
         description="Evaluates a run and uploads weights, models, configuration, metrics and a card to the Hugging "
         "Face Hub: no paths, host names or arguments of simulators. Takes the flags of mlagents-push-to-hf, too.",
     )  # fmt: skip
+    add = push.add_argument
     which = push.add_mutually_exclusive_group(required=True)
     which.add_argument("run", nargs="?", metavar="RUN", help="a run id, or the folder of a run")
     which.add_argument("--run-id", metavar="ID", help="the same, as mlagents-push-to-hf has it")
-    push.add_argument("--local-dir", type=Path, metavar="DIR", help="the folder of the run, with --run-id")
-    push.add_argument(
-        "--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be"
-    )
-    push.add_argument("--private", action="store_true", help="make a new repository private")
-    push.add_argument(
-        "--commit-message", default="Push to Hub", metavar="TEXT", help="of the upload (default Push to Hub)"
-    )
-    push.add_argument("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
-    push.add_argument(
-        "--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)"
-    )
-    push.add_argument(
-        "--with-state", action="store_true", help="share optimizers, too, for an exact --resume"
-    )
-    push.add_argument(
-        "--episodes", type=int, default=100, metavar="N", help="of the evaluation (default 100)"
-    )
-    push.add_argument(
-        "--no-evaluation", dest="episodes", action="store_const", const=0, help="share no scores"
-    )
-    push.add_argument("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
-    push.add_argument("--film", action="store_true", help="record the evaluation: replay.mp4")
-    _add_json(push)
-    push.add_argument("--results-dir", default="results", metavar="DIR", help=_RUNS)
-    push.add_argument("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
-    push.add_argument("--env-args", nargs=argparse.REMAINDER, metavar="…", help="for the simulator")
+    add("--local-dir", type=Path, metavar="DIR", help="the folder of the run, with --run-id")
+    add("--repo", "--repo-id", dest="repo_id", required=True, metavar="USER/NAME", help="made if need be")
+    add("--private", action="store_true", help="make a new repository private")
+    add("--commit-message", default="Push to Hub", metavar="TEXT", help="of the upload (default Push to Hub)")
+    add("--to", type=Path, metavar="DIR", help="write the files there, and upload nothing")
+    add("--checkpoint", default="last", metavar="WHICH", help="last, best or a step (default last)")
+    add("--with-state", action="store_true", help="share optimizers, too, for an exact --resume")
+    add("--episodes", type=int, default=100, metavar="N", help="of the evaluation (default 100)")
+    add("--no-evaluation", dest="episodes", action="store_const", const=0, help="share no scores")
+    add("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
+    add("--film", action="store_true", help="record the evaluation: replay.mp4")
+    _add(push, "--json", "--results-dir")
+    add("--env", metavar="ENV", help="where to evaluate (default: where it was trained)")
+    _add(push, "--env-args")
 
 
 def _add_load(commands: Any) -> None:
@@ -792,7 +733,7 @@ def _add_load(commands: Any) -> None:
     which.add_argument("--repo-id", metavar="USER/NAME", help="the same, as mlagents-load-from-hf has it")
     load.add_argument("--run-id", metavar="ID", help="of the run that is made (default: NAME)")
     load.add_argument("--revision", metavar="REVISION", help="a branch, tag or commit (default: the newest)")
-    _add_json(load)
+    _add(load, "--json")
     load.add_argument(
         "--results-dir", "--local-dir", dest="results_dir", type=Path, default=Path("results"), metavar="DIR",
         help="where the run goes (default results)",

@@ -181,18 +181,10 @@ def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
 
 
-def _sweep(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.experiments.sweep import OF_THE_SWEEP, sweep_configuration
+def _search(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.search import search
 
-    of_trials = {name: value for name, value in vars(parsed).items() if name not in OF_THE_SWEEP}
-    return sweep_configuration(parsed, _overrides(of_trials))
-
-
-def _population(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.experiments.population import OF_THE_POPULATION, train_population
-
-    of_members = {name: value for name, value in vars(parsed).items() if name not in OF_THE_POPULATION}
-    return train_population(parsed, _overrides(of_members))
+    return search(parsed, _overrides)
 
 
 def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -439,7 +431,7 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
     "suggest": _elsewhere("configs:print_suggestion"),
-    "population": _population,
+    "population": _search,
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,
@@ -455,7 +447,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
-    "sweep": _sweep,
+    "sweep": _search,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
     "push": _elsewhere("hub:push"),

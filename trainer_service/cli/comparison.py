@@ -13,6 +13,7 @@ from trainer_service.errors import UserError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+_OF_COMPARISONS = ("plot", "title", "to", "metric", "behavior", "threshold", "until")
 _WIDTH_OF_A_FILE = 200
 """Columns of tables that no terminal shows."""
 
@@ -29,18 +30,8 @@ def compare_runs(parsed: argparse.Namespace) -> int:
         if given:
             raise UserError(f"{flag}: expected --tasks beside it")
     with Console(tty=False, stream=sys.stderr):
-        comparison = compared(
-            parsed.runs,
-            parsed.results_dir,
-            parsed.group_by,
-            plot=parsed.plot,
-            title=parsed.title,
-            to=parsed.to,
-            metric=parsed.metric,
-            behavior=parsed.behavior,
-            threshold=parsed.threshold,
-            until=parsed.until,
-        )
+        how = {name: getattr(parsed, name) for name in _OF_COMPARISONS}
+        comparison = compared(parsed.runs, parsed.results_dir, parsed.group_by, **how)
     if parsed.json:
         say_json(to_json(comparison))
     else:

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext, redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ from trainer_service.errors import UserError
 if TYPE_CHECKING:
     from trainer_service.demonstrations.record import Recorded, Recording
     from trainer_service.evaluation.loop import EpisodeLoop, Simulators
+
+HEURISTIC = "heuristic"
+"""The name of the scene's own expert as the policy of ``record-demo``."""
 
 # What is heavy is imported where it is needed: torch takes seconds.
 
@@ -41,7 +44,7 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
 
     check_target(parsed.output, force=parsed.force)
     require_limit(parsed.max_episode_steps)
-    record = {"heuristic": _record_expert, KEYBOARD: record_person}.get(parsed.policy, _record_run)
+    record = record_person if parsed.policy == KEYBOARD else _record_program
     recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
     with StopSignals() as signals, Console(tty=False, stream=sys.stderr), recording:
 
@@ -139,39 +142,36 @@ def clone_demo(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _record_expert(
+def _record_program(
     parsed: argparse.Namespace, recording: Recording, loop_on: Callable[[Simulators], EpisodeLoop]
 ) -> None:
-    from trainer_service.demonstrations.record import SceneExpert, open_expert, record
-
-    if parsed.stochastic:
-        raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
-    with closing(open_expert(parsed.env, parsed.env_args or ())) as scene:
-        expert = SceneExpert(scene, parsed.seed)
-        record(loop_on(expert), expert, recording)
-
-
-def _record_run(
-    parsed: argparse.Namespace, recording: Recording, loop_on: Callable[[Simulators], EpisodeLoop]
-) -> None:
+    """Records the policies of a run, or the scene's own expert, in a simulator of their own."""
     from trainer_service.api.trained_run import load_policies, one_thread, options_of
     from trainer_service.collection.launching import program_for
+    from trainer_service.config import load_run_options
     from trainer_service.demonstrations.record import record
     from trainer_service.evaluation.evaluate import PolicyActors
+    from trainer_service.evaluation.players import ExpertActors, with_expert
     from trainer_service.evaluation.simulator import EvaluationSimulator
     from trainer_service.policy import by_behavior
     from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.status import read_lessons
 
-    folder = RunFolder.read(parsed.results_dir, parsed.policy)
-    trained_with = options_of(folder)
-    command = program_for(trained_with, parsed.env, list(parsed.env_args or ()))
+    is_expert = parsed.policy == HEURISTIC
+    if is_expert and parsed.stochastic:
+        raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
+    folder = None if is_expert else RunFolder.read(parsed.results_dir, parsed.policy)
+    options = load_run_options(None, {}).options if folder is None else options_of(folder)
+    command = program_for(options, parsed.env, list(parsed.env_args or ()))
+    simulator = EvaluationSimulator(options, with_expert(command) if is_expert else command, parsed.seed)
     with ExitStack() as stack:
-        simulator = EvaluationSimulator(trained_with, command, parsed.seed)
-        bridge = stack.enter_context(simulator.open(read_lessons(folder.status)))
+        bridge = stack.enter_context(simulator.open({} if folder is None else read_lessons(folder.status)))
         stack.enter_context(one_thread())
-        policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
-        actors = PolicyActors(by_behavior(policies), deterministic=not parsed.stochastic)
+        if folder is None:
+            actors: PolicyActors = ExpertActors()
+        else:
+            policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
+            actors = PolicyActors(by_behavior(policies), deterministic=not parsed.stochastic)
         record(loop_on(bridge), actors, recording)
 
 

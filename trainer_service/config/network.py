@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, ValidationInfo, field_validator
 
-from trainer_service.config.section import Remark, Section, name_in, require_choice
+from trainer_service.config.section import NameIn, Remark, Section, require_choice
 from trainer_service.config.values import Count, Flag, PositiveCount, expected
 from unity_bridge.plugins import PluginGroup
 
@@ -31,11 +31,7 @@ def _known_observation_encoder(value: Any) -> str | None:
     return require_choice("observation encoder", value, offered)
 
 
-EncoderType = Annotated[
-    str,
-    WithJsonSchema({"type": "string", "enum": list(ENCODER_TYPES)}),
-    BeforeValidator(name_in(ENCODER_PLUGINS, ENCODER_TYPES)),
-]
+EncoderType = Annotated[str, NameIn(ENCODER_PLUGINS, ENCODER_TYPES)]
 """The name of an encoder. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 

@@ -14,7 +14,7 @@ from trainer_service.config.values import (
     Text,
     UnitInterval,
 )
-from trainer_service.plugins import RewardSignalPlugin, load_settings
+from trainer_service.plugins import RewardSignalPlugin, settings_class
 from unity_bridge.plugins import PluginGroup
 
 
@@ -109,11 +109,9 @@ REWARD_SIGNAL_PLUGINS = PluginGroup(
 
 def reward_signal_settings(name: str) -> type[RewardSignalSettings] | None:
     """The settings of a reward signal; None for one that is neither built-in nor a plugin's. Raises PluginError."""
-    if name not in REWARD_SIGNALS and name in REWARD_SIGNAL_PLUGINS.offered():
-        REWARD_SIGNALS[name] = load_settings(
-            REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings
-        )
-    return REWARD_SIGNALS.get(name)
+    return settings_class(
+        REWARD_SIGNALS, REWARD_SIGNAL_PLUGINS, name, RewardSignalPlugin, RewardSignalSettings
+    )
 
 
 def leading_signal(signals: Mapping[str, RewardSignalSettings]) -> str:

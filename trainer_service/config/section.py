@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
     model_validator,
 )
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 from trainer_service.config.values import expected, problem, shown
 from unity_bridge.names import did_you_mean, nearest_choice
@@ -150,18 +152,28 @@ def require_choice(kind: str, word: Any, choices: Iterable[str], remark: str = "
     raise problem(f"expected {article} {kind}, one of {', '.join(choices)}, got {shown(word)}{hint}{remark}")
 
 
-def name_in(group: PluginGroup, built_in: Sequence[str]) -> Callable[[Any], str]:
-    """Returns a validator of names, which accepts the names in ``built_in`` and the plugins of the group.
+@dataclass(frozen=True)
+class NameIn:
+    """An annotation of names: the names in ``built_in``, and the names of plugins of the group.
 
     It reads the names of plugins from the metadata of their distributions and imports nothing.
     """
 
-    def require(value: Any) -> str:
-        if value in built_in:
-            return str(value)
-        return require_choice(group.kind, value, [*built_in, *group.offered()])
+    group: PluginGroup
+    built_in: tuple[str, ...]
 
-    return require
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._require, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "enum": list(self.built_in)}
+
+    def _require(self, value: Any) -> str:
+        if value in self.built_in:
+            return str(value)
+        return require_choice(self.group.kind, value, [*self.built_in, *self.group.offered()])
 
 
 def build_each(entries: Any, build: Callable[[str, Any], _Built]) -> dict[str, _Built]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from unity_bridge.untrusted_text import printable
+
+_Number = TypeVar("_Number", int, float)
 
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _LONGEST_SHOWN = 60
@@ -46,14 +49,18 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
+def _converted(what: str, value: Any, convert: Callable[[int | float | str], _Number]) -> _Number:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise expected(what, value)
+    try:
+        return convert(value)
+    except (ValueError, OverflowError):
+        raise expected(what, value) from None
+
+
 def whole_number(value: Any) -> int:
     """Converts an int, an integral float or the text of either to an int."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise expected("a whole number", value)
-    try:
-        number = _integral(value)
-    except (ValueError, OverflowError):
-        raise expected("a whole number", value) from None
+    number = _converted("a whole number", value, _integral)
     if abs(number) > _LARGEST_WHOLE_NUMBER:
         raise expected("a whole number of at most 64 bits", value)
     return number
@@ -73,12 +80,7 @@ def _integral(value: int | float | str) -> int:
 
 def number(value: Any) -> float:
     """Converts a number or the text of one to a finite float."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise expected("a number", value)
-    try:
-        result = float(value)
-    except (ValueError, OverflowError):
-        raise expected("a number", value) from None
+    result = _converted("a number", value, float)
     if not math.isfinite(result):
         raise expected("a finite number", value)
     return result

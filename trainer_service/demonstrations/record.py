@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -18,10 +17,7 @@ from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import SUFFIX, DemonstratedSegment, DemonstrationWriter
-from unity_bridge.server.bridge import Departure, Tick
-from unity_bridge.simulators.command import academy_for, open_for, parse
-from unity_bridge.simulators.registry import experts
-from unity_bridge.simulators.scene import Demonstrator, SceneError
+from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -61,9 +57,7 @@ class Recording(WholeEpisodes):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *raised: object) -> None:
         if self._writer is None:
             return
         if kind is None and self._returns:
@@ -116,7 +110,7 @@ class RecordingStopped(Exception):
     """Raised by a loop's ``check_stop`` to end a recording; complete episodes are kept."""
 
 
-def record(loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
+def record(loop: EpisodeLoop, actors: PolicyActors, recording: Recording) -> None:
     """Records actors until every episode is there, or a stop is requested.
 
     Raises:
@@ -130,7 +124,7 @@ def record(loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Rec
 class _RecordedPlay(Play):
     """Actors that are recorded."""
 
-    def __init__(self, loop: EpisodeLoop, actors: PolicyActors | SceneExpert, recording: Recording) -> None:
+    def __init__(self, loop: EpisodeLoop, actors: PolicyActors, recording: Recording) -> None:
         super().__init__(actors)
         self._loop = loop
         self._demonstrators = actors
@@ -154,63 +148,6 @@ class _RecordedPlay(Play):
             batch, actions = tick.steps[behavior_id], replies[behavior_id]
             recording.acted(tick.simulator, recorded[behavior_id], batch, actions)
         return replies
-
-
-class SceneExpert:
-    """A scene in this process, with its own expert in it: the simulators of the loop, and the player."""
-
-    def __init__(self, scene: Demonstrator, seed: int) -> None:
-        self._scene = scene
-        self._specs = scene.behaviors
-        self._steps = scene.reset(seed)
-
-    def receive(self, timeout_s: float) -> list[Tick | Departure]:
-        """The scene's tick, at once."""
-        specs, self._specs = self._specs, {}
-        return [Tick(0, specs, self._steps)]
-
-    def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
-        """Lets the agents act."""
-        self._steps = self._scene.step(actions)
-
-    def reset(self, simulator: int) -> None:
-        """Lets all agents begin new episodes."""
-        self._steps = self._scene.reset()
-
-    def declare(self, tick: Tick) -> None:
-        """The expert knows its scene."""
-
-    def act(self, tick: Tick) -> Mapping[str, ActionBatch]:
-        """The expert's actions, by behavior id."""
-        return self._scene.expert()
-
-    def drop(self, simulator: int) -> None:
-        """The expert remembers nothing."""
-
-
-def open_expert(env: str, arguments: Sequence[str]) -> Demonstrator:
-    """A scene that can show how it is done, with arguments as ``simulate`` takes them.
-
-    Raises:
-        UserError: there is no such scene, or it has no expert.
-    """
-    scheme, _, _ = env.partition(":")
-    if scheme != "sim":
-        raise UserError(
-            f"'{env}' has no expert of its own; expected one of {', '.join(experts())}, "
-            "or the policy of a run with --policy RUN_ID"
-        )
-    try:
-        wanted = parse([env, *arguments])
-        for flag in ("seed", "episodes", "record"):
-            if getattr(wanted, flag) is not None:
-                raise UserError(f"--env-args --{flag}: of no use for a recording of an expert")
-        scene = open_for(wanted, academy_for(wanted))
-    except SceneError as error:
-        raise UserError(str(error)) from None
-    if not isinstance(scene, Demonstrator):
-        raise UserError(f"'{env}' has no expert of its own; expected one of {', '.join(experts())}")
-    return scene
 
 
 def check_target(path: Path, *, force: bool) -> None:

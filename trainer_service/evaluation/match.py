@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from trainer_service.collection.router import parse_behavior_id
 from trainer_service.errors import UserError
 from trainer_service.evaluation.loop import EpisodeLoop, Play
 from trainer_service.evaluation.players import Player, Seat
+from trainer_service.metrics.episode_means import mean_or_none, std_or_none
 from trainer_service.metrics.jsonl import finite_or_none
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
@@ -97,11 +96,11 @@ class Games:
             "win_rate_interval": [low, high],
             "elo_difference": finite_or_none(elo_difference(self.win_rate)),
             "elo_interval": [finite_or_none(elo_difference(low)), finite_or_none(elo_difference(high))],
-            "mean_return": _mean(self.returns),
-            "std_return": _std(self.returns),
-            "opponent_mean_return": _mean(self.opponent_returns),
-            "opponent_std_return": _std(self.opponent_returns),
-            "mean_length": _mean(self.lengths),
+            "mean_return": mean_or_none(self.returns),
+            "std_return": std_or_none(self.returns),
+            "opponent_mean_return": mean_or_none(self.opponent_returns),
+            "opponent_std_return": std_or_none(self.opponent_returns),
+            "mean_length": mean_or_none(self.lengths),
         }
 
 
@@ -276,11 +275,3 @@ def sides_of(
 
 def _names(ids: Iterable[str]) -> str:
     return ", ".join(f"'{each}'" for each in ids)
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
-def _std(values: Sequence[float]) -> float | None:
-    return float(np.std(values)) if values else None

@@ -17,7 +17,8 @@ from trainer_service.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.runs.folder import RunFolder
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Tick
-from unity_bridge.simulators.registry import experts
+from unity_bridge.simulators.registry import experts, no_expert
+from unity_bridge.simulators.scene import Demonstrator
 from unity_bridge.specs import BehaviorSpec, MemberSpec
 from unity_bridge.steps import ActionBatch
 
@@ -85,10 +86,12 @@ class RandomActors(PolicyActors):
 
 
 class ExpertActors(PolicyActors):
-    """A scene's own expert, whose actions the simulator sends along."""
+    """A scene's own expert."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Demonstrator | None = None) -> None:
+        """scene: the scene, if it is in this process; None where a simulator sends the expert's actions along."""
         super().__init__({}, deterministic=True)
+        self._scene = scene
         self._specs: dict[str, BehaviorSpec] = {}
 
     def declare(self, tick: Tick) -> None:
@@ -105,6 +108,8 @@ class ExpertActors(PolicyActors):
 
     def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
         """The expert's actions for all who wait. Raises UserError if the simulator did not send them."""
+        if self._scene is not None:
+            return self._scene.expert()[behavior_id]
         team, batch = parse_behavior_id(behavior_id).team, tick.steps[behavior_id]
         steps = BehaviorTick(tick.simulator, team, batch, behavior_id, tick.messages)
         return expert_actions(steps, self._specs[behavior_id])
@@ -124,10 +129,7 @@ def actors_of(player: Player, *, deterministic: bool) -> PolicyActors:
 def with_expert(command: Command) -> Command:
     """The program that also sends what its own expert would do. Raises UserError where there is no expert."""
     if command.env not in experts():
-        raise UserError(
-            f"expert: '{command.env}' has no expert of its own; expected one of {', '.join(experts())}, or "
-            "another player: random or the policy of a run"
-        )
+        raise UserError(f"expert: {no_expert(command.env)}, or another player: random or the policy of a run")
     return replace(command, arguments=(*command.arguments, "--expert"))
 
 

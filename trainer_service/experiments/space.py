@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -232,7 +233,7 @@ def with_values(configuration: Mapping[str, Any], values: Mapping[str, Any]) -> 
     return dict(configuration)
 
 
-def read_space(source: Path | Mapping[str, Any]) -> Space:
+def read_space(source: str | os.PathLike[str] | Mapping[str, Any]) -> Space:
     """Reads a space from a file, or from a mapping with the structure of one.
 
     Raises:
@@ -241,7 +242,7 @@ def read_space(source: Path | Mapping[str, Any]) -> Space:
     document = (
         Document("space", dict(source))
         if isinstance(source, Mapping)
-        else read_document(source, "parameters by path")
+        else read_document(Path(source), "parameters by path")
     )
     try:
         parameters = build_each(document.values, _parameter)

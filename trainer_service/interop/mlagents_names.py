@@ -167,31 +167,23 @@ def _trunk_key(name: str, spec: BehaviorSpec, settings: NetworkSettings) -> str:
         case ["encoder", "attention", projection, kind]:
             return f"{encoder}rsa.{_ATTENTION[projection]}.{kind}"
         case ["encoder", "sensors", sensor, *layer]:
-            resnet = settings.vis_encode_type == "resnet"
-            key = _resnet_key(layer) if resnet else _convolutional_key(layer)
+            key = _picture_key(layer, resnet=settings.vis_encode_type == "resnet")
             return f"{encoder}processors.{sensor}.{key}"
     raise ValueError(f"tensor '{name}' has no counterpart in ML-Agents")
 
 
-def _convolutional_key(layer: list[str]) -> str:
+def _picture_key(layer: list[str], *, resnet: bool) -> str:
+    """The key of an encoder of pictures."""
     match layer:
         case ["convolutions", number, kind]:
-            return f"conv_layers.{2 * int(number)}.{kind}"
-        case ["dense", kind]:
-            return f"dense.0.{kind}"
-    raise ValueError(f"layer '{'.'.join(layer)}' has no counterpart in ML-Agents")
-
-
-def _resnet_key(layer: list[str]) -> str:
-    match layer:
-        case ["convolutions", stack, kind]:
-            return f"sequential.{_RESNET_STACK * int(stack)}.{kind}"
-        case ["blocks", number, half, kind]:
+            stack = _RESNET_STACK * int(number)
+            return f"sequential.{stack}.{kind}" if resnet else f"conv_layers.{2 * int(number)}.{kind}"
+        case ["blocks", number, half, kind] if resnet:
             in_stack, block = divmod(int(number), 2)
             position = {"first": 1, "second": 3}[half]
             return f"sequential.{_RESNET_STACK * in_stack + 2 + block}.layers.{position}.{kind}"
         case ["dense", kind]:
-            return f"dense.{kind}"
+            return f"dense.{kind}" if resnet else f"dense.0.{kind}"
     raise ValueError(f"layer '{'.'.join(layer)}' has no counterpart in ML-Agents")
 
 

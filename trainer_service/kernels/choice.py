@@ -16,7 +16,7 @@ from trainer_service.kernels.mlp_layout import layout_of
 from trainer_service.networks.flat import FlatAdam, FlatOptimizer, FlatParameters
 
 _MOST_THREADS = 4
-"""The compiled kernel has one thread. With more threads than this, autograd is faster on large minibatches."""
+"""The compiled kernel has two threads at most. With more than this, autograd is faster on large minibatches."""
 _AUTOGRAD = "by autograd"
 
 _logger = logging.getLogger(__name__)

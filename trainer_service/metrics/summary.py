@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.curriculum import CurrentLesson
+from trainer_service.metrics.episode_means import EpisodeMeans
 from unity_bridge.arrays import Floats
 
 _ELO = "Self-play/ELO"
@@ -35,7 +36,7 @@ _BINS = 30
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EpisodeStats:
+class EpisodeStats(EpisodeMeans):
     """The episodes that ended between two summaries. Means are None when there was none."""
 
     returns: Floats = field(default_factory=lambda: np.empty(0))
@@ -55,26 +56,6 @@ class EpisodeStats:
     def episodes(self) -> int:
         """Number of agents' episodes that ended."""
         return len(self.returns)
-
-    @property
-    def mean_return(self) -> float | None:
-        """Mean return over episodes."""
-        return _mean(self.returns)
-
-    @property
-    def std_return(self) -> float | None:
-        """Standard deviation of these very episodes (not an estimate for others)."""
-        return float(self.returns.std()) if len(self.returns) else None
-
-    @property
-    def mean_length(self) -> float | None:
-        """Mean length over episodes, in decisions."""
-        return _mean(self.lengths)
-
-    @property
-    def mean_group_return(self) -> float | None:
-        """Mean return over episodes of groups."""
-        return _mean(self.group_returns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +215,3 @@ def summary_line(summary: Summary) -> str:
     if _ELO in summary.series:
         parts.append(f"ELO: {summary.series[_ELO].value:.3f}")
     return ". ".join(parts) + "."
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None

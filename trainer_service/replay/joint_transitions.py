@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import (
     FIRST_ROWS,
-    FIRST_SEGMENTS,
     Arrays,
     observation_arrays,
     observation_columns,
@@ -150,10 +149,10 @@ class JointReplay(ReplayBuffer[JointSample]):
         sensors: the stored sensors of the spec, in order; None for all. follow_agents: see the class. team: whether a
         target sums all agents' rewards, for ``single_steps``.
         """
-        self._kept_sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
-        kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in self._kept_sensors), spec.action_spec)
+        sensors = range(len(spec.observation_specs)) if sensors is None else tuple(sensors)
+        kept = BehaviorSpec(tuple(spec.observation_specs[i] for i in sensors), spec.action_spec)
         steps = _empty_columns(kept, min(FIRST_ROWS, capacity), num_agents)
-        super().__init__(capacity, steps, _final_columns(kept), alpha)
+        super().__init__(capacity, kept, steps, alpha, sensors)
         self._agent_indices = np.arange(num_agents)
         self._discount = discount
         self._n_step = n_step
@@ -168,17 +167,9 @@ class JointReplay(ReplayBuffer[JointSample]):
         # In the order of group trajectories, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
-        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._kept_sensors)
+        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._sensors)
         finals = self._finals_of(trajectories)
         return self._append(steps, {name: column[order] for name, column in finals.items()})
-
-    def _finals_of(self, trajectories: Trajectories) -> Arrays:
-        """The columns with one entry for each trajectory."""
-        return {
-            **observation_arrays(tuple(trajectories.final_observations[i] for i in self._kept_sensors)),
-            "allowed_actions": trajectories.final_allowed_actions,
-            "terminated": trajectories.terminated,
-        }
 
     def _segment_of(self, row: int) -> int:
         return int(self._steps["oldest"][row])
@@ -221,11 +212,10 @@ class JointReplay(ReplayBuffer[JointSample]):
             values[last] = ends
             return values
 
-        sensors = [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
         return SingleSteps(
             places=places,
-            observations=tuple(steps[name][taken, agents] for name in sensors),
-            next_observations=tuple(successors(name) for name in sensors),
+            observations=tuple(steps[name][taken, agents] for name in self._sensor_columns),
+            next_observations=tuple(successors(name) for name in self._sensor_columns),
             continuous_actions=steps["continuous_actions"][taken, agents],
             discrete_actions=steps["discrete_actions"][taken, agents].astype(np.int64),
             task_rewards=steps["rewards"][taken, agents],
@@ -250,10 +240,6 @@ class JointReplay(ReplayBuffer[JointSample]):
                     present &= steps["segment"][at, agents] == first
             ahead.append((at, present))
         return np.stack([at for at, _ in ahead]), np.stack([present for _, present in ahead])
-
-    @property
-    def _sensor_columns(self) -> list[str]:
-        return [f"observations.{sensor}" for sensor in range(len(self._kept_sensors))]
 
     def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
         """Returns a function from a column name to values at the next steps, [B, n, …]; and their presence, [B, n]."""
@@ -399,12 +385,4 @@ def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
         "ahead": np.empty((rows, num_agents), np.int64),
         "oldest": np.empty(rows, np.int64),
         "continues": np.empty(rows, np.bool_),
-    }
-
-
-def _final_columns(spec: BehaviorSpec) -> Arrays:
-    return {
-        **observation_columns(spec, FIRST_SEGMENTS),
-        "allowed_actions": np.empty((FIRST_SEGMENTS, spec.action_spec.mask_size), np.bool_),
-        "terminated": np.empty(FIRST_SEGMENTS, np.bool_),
     }

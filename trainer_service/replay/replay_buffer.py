@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.replay.priorities import Priorities
-from trainer_service.replay.ring import Arrays, Ring
+from trainer_service.replay.ring import (
+    FIRST_SEGMENTS,
+    Arrays,
+    Ring,
+    observation_arrays,
+    observation_columns,
+)
 from trainer_service.replay.single_steps import SingleSteps
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
+from unity_bridge.specs import BehaviorSpec
 
 SampleT = TypeVar("SampleT")
 
@@ -21,9 +28,24 @@ SampleT = TypeVar("SampleT")
 class ReplayBuffer(Ring, ABC, Generic[SampleT]):
     """A ring of rows, sampled with replacement, uniformly or by priority; see Priorities."""
 
-    def __init__(self, capacity: int, steps: Arrays, finals: Arrays, alpha: float | None) -> None:
-        """alpha: exponent of the priorities; None samples uniformly. steps, finals: as for Ring."""
+    def __init__(
+        self,
+        capacity: int,
+        spec: BehaviorSpec,
+        steps: Arrays,
+        alpha: float | None,
+        sensors: Sequence[int] | None = None,
+    ) -> None:
+        """alpha: exponent of the priorities; None samples uniformly. steps: as for Ring.
+
+        spec: what is kept of agents; sensors: which sensors of their trajectories these are, None for all.
+        """
+        finals = observation_columns(spec, FIRST_SEGMENTS)
+        finals["allowed_actions"] = np.empty((FIRST_SEGMENTS, spec.action_spec.mask_size), np.bool_)
+        finals["terminated"] = np.empty(FIRST_SEGMENTS, np.bool_)
         super().__init__(capacity, steps, finals)
+        self._sensors = range(len(spec.observation_specs)) if sensors is None else sensors
+        self._sensor_columns = [f"observations.{index}" for index in range(len(self._sensors))]
         self._row_priorities = None if alpha is None else Priorities(capacity, alpha)
         self.prioritized = alpha is not None
         """Whether ``reprioritize`` has an effect."""
@@ -83,6 +105,14 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
     @abstractmethod
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         """Writes trajectories into the ring. Returns their rows."""
+
+    def _finals_of(self, trajectories: Trajectories) -> Arrays:
+        """The columns with one entry for each trajectory."""
+        return {
+            **observation_arrays(tuple(trajectories.final_observations[i] for i in self._sensors)),
+            "allowed_actions": trajectories.final_allowed_actions,
+            "terminated": trajectories.terminated,
+        }
 
     @abstractmethod
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> SampleT:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from trainer_service.replay.replay_buffer import ReplayBuffer
 from trainer_service.replay.ring import (
     FIRST_ROWS,
-    FIRST_SEGMENTS,
     Arrays,
     observation_arrays,
     observation_columns,
@@ -102,21 +101,12 @@ class TransitionReplay(ReplayBuffer[Sample]):
     ) -> None:
         """alpha: see ReplayBuffer. n_step: number of rewards in a target. gamma: their discount."""
         rows = min(FIRST_ROWS, capacity)
-        super().__init__(capacity, _step_columns(spec, rows), _final_columns(spec, FIRST_SEGMENTS), alpha)
-        self._sensors = len(spec.observation_specs)
+        super().__init__(capacity, spec, _step_columns(spec, rows), alpha)
         self._n_step = n_step
         self._gamma = np.float32(gamma)
 
     def _write_rows(self, trajectories: Trajectories) -> Rows:
         return self._append(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
-
-    def _finals_of(self, trajectories: Trajectories) -> Arrays:
-        """The columns with one entry for each trajectory."""
-        return {
-            **observation_arrays(trajectories.final_observations),
-            "allowed_actions": trajectories.final_allowed_actions,
-            "terminated": trajectories.terminated,
-        }
 
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> Sample:
         steps = self._steps
@@ -156,10 +146,6 @@ class TransitionReplay(ReplayBuffer[Sample]):
             task_rewards=steps["task_rewards"][taken],
             terminated=terminated,
         )
-
-    @property
-    def _sensor_columns(self) -> list[str]:
-        return [f"observations.{sensor}" for sensor in range(self._sensors)]
 
     def _after(self, rows: Rows) -> tuple[Callable[[str], NDArray[Any]], NDArray[np.bool_]]:
         """Returns a function from a column name to the values after these rows; and whether the task ended, [B]."""
@@ -205,14 +191,6 @@ def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
         "task_rewards": np.empty(rows, np.float32),
         "segment": np.empty(rows, np.int64),
         "last": np.empty(rows, np.bool_),
-    }
-
-
-def _final_columns(spec: BehaviorSpec, segments: int) -> Arrays:
-    return {
-        **observation_columns(spec, segments),
-        "allowed_actions": np.empty((segments, spec.action_spec.mask_size), np.bool_),
-        "terminated": np.empty(segments, np.bool_),
     }
 
 

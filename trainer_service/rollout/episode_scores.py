@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer_service.metrics.episode_means import EpisodeMeans, mean_or_none, std_or_none
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, reported_agent_indices
 from trainer_service.rollout.agents import AgentRows, agent_keys
 from trainer_service.rollout.group_returns import GroupReturns, counted_returns
@@ -20,7 +21,7 @@ LEAST_PATIENCE = 1000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Score:
+class Score(EpisodeMeans):
     """Unnormalized returns of one behavior's episodes. Its text form shows their statistics."""
 
     returns: tuple[float, ...]
@@ -64,27 +65,12 @@ class Score:
         return sum(self.cut)
 
     @property
-    def mean_return(self) -> float | None:
-        """The mean return of agents; None without episodes."""
-        return _mean(self.returns)
-
-    @property
-    def std_return(self) -> float | None:
-        """The standard deviation of agents' returns; None without episodes."""
-        return _std(self.returns)
-
-    @property
-    def mean_length(self) -> float | None:
-        """Mean decisions of an episode; None without episodes."""
-        return _mean(self.lengths)
-
-    @property
     def value(self) -> float | None:
         """The number for comparing policies: the mean of the counted returns, see ``counted_returns``."""
         # Agents of a heterogeneous group have indices even without a group.
         indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
         in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
-        return _mean(counted_returns(np.array(self.returns), in_group, groups))
+        return mean_or_none(counted_returns(np.array(self.returns), in_group, groups))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that ``evaluate --json`` prints for a behavior.
@@ -95,11 +81,11 @@ class Score:
         """
         result: dict[str, Any] = {
             "episodes": len(self.returns),
-            "mean_return": _mean(self.returns),
-            "std_return": _std(self.returns),
-            "mean_length": _mean(self.lengths),
-            "mean_group_return": _mean(self.group_returns),
-            "std_group_return": _std(self.group_returns),
+            "mean_return": mean_or_none(self.returns),
+            "std_return": std_or_none(self.returns),
+            "mean_length": mean_or_none(self.lengths),
+            "mean_group_return": mean_or_none(self.group_returns),
+            "std_group_return": std_or_none(self.group_returns),
             "group_episodes": len(self.group_returns),
         }
         if self.num_cut:
@@ -348,12 +334,8 @@ class EpisodeLedger:
 
 
 def _described(returns: Sequence[float]) -> dict[str, Any]:
-    return {"episodes": len(returns), "mean_return": _mean(returns), "std_return": _std(returns)}
-
-
-def _mean(values: Sequence[float] | NDArray[np.float64]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
-
-
-def _std(values: Sequence[float]) -> float | None:
-    return float(np.std(values)) if values else None
+    return {
+        "episodes": len(returns),
+        "mean_return": mean_or_none(returns),
+        "std_return": std_or_none(returns),
+    }

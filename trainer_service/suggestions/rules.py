@@ -145,10 +145,7 @@ def ppo(behavior: BehaviorFeatures) -> Iterator[Choice]:
 
 def mappo(behavior: BehaviorFeatures) -> Iterator[Choice]:
     """Hyperparameters of MAPPO."""
-    buffer = rollout_size(behavior, least=3200)
-    yield _hyper("batch_size", buffer // 4, "four minibatches an epoch")
-    yield _hyper("buffer_size", buffer, f"{behavior.agents} agents act at once")
-    yield _hyper("learning_rate", 7e-4, "large minibatches")
+    yield from _group_rollouts(behavior, 3200, 4, "four")
     yield _hyper("num_epoch", 4, "few passes: the other agents change, too")
     yield _hyper("beta", 0.01, "agents have to explore together")
     yield _hyper("epsilon_schedule", "constant", "PPO's usual value")
@@ -168,11 +165,17 @@ def mappo(behavior: BehaviorFeatures) -> Iterator[Choice]:
 
 def poca(behavior: BehaviorFeatures) -> Iterator[Choice]:
     """Hyperparameters of MA-POCA."""
-    buffer = rollout_size(behavior, least=10240)
-    yield _hyper("batch_size", buffer // 10, "ten minibatches an epoch")
+    yield from _group_rollouts(behavior, 10240, 10, "ten")
+    yield _hyper("beta", 0.01, "agents have to explore together")
+
+
+def _group_rollouts(
+    behavior: BehaviorFeatures, least: int, minibatches: int, in_words: str
+) -> Iterator[Choice]:
+    buffer = rollout_size(behavior, least=least)
+    yield _hyper("batch_size", buffer // minibatches, f"{in_words} minibatches an epoch")
     yield _hyper("buffer_size", buffer, f"{behavior.agents} agents act at once")
     yield _hyper("learning_rate", 7e-4, "large minibatches")
-    yield _hyper("beta", 0.01, "agents have to explore together")
 
 
 def sac(behavior: BehaviorFeatures) -> Iterator[Choice]:

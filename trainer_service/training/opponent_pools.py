@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from trainer_service.collection.launching import needs_expert
 from trainer_service.config import RunOptions, SelfPlaySettings
 from trainer_service.errors import ConfigError, UserError
-from unity_bridge.simulators.registry import experts
+from unity_bridge.simulators.registry import experts, no_expert
 
 if TYPE_CHECKING:
     from trainer_service.collection.opponents import FixedOpponent
@@ -31,9 +31,7 @@ def read_opponents(options: RunOptions) -> Checkpoints:
         return {}
     env = options.env_settings.env_path
     if needs_expert(options) and env is not None and env not in experts():
-        raise ConfigError(
-            f"self_play.opponents: '{env}' has no expert of its own; expected one of {', '.join(experts())}"
-        )
+        raise ConfigError(f"self_play.opponents: {no_expert(env)}")
     found: dict[str, Mapping[str, Checkpoint]] = {}
     for path, behavior, settings in _self_play(options):
         for name in settings.fixed_opponents:

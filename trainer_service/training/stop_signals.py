@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from unity_bridge.programs.program import kill_programs
@@ -100,9 +100,7 @@ class StopSignals:
         self._listener.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._listener.ident is not None:
             while self._previous:
                 number, handler = self._previous.popitem()

@@ -105,33 +105,18 @@ def train(
         serve_launched()
         saved = options.checkpoint_settings
         return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
-    options = resumed_after_restart(options)
-    _check_options(options, program, side_channels=bool(side_channels))
-    _require_device(options.torch_settings.device)
-    command = program or command_of(options)
-    if command is not None:
-        are_isolated(options, command)  # before the run has a folder
+    options, command = _checked(options, program, callbacks, side_channels=bool(side_channels))
     attach_port = attach_port or AttachPort()
     access = attach_port.access() if command is None else None
-    options = with_seeds(options).model_copy(
-        update={"plugins": {**plugins_in(options), **plugins_among(callbacks)}}
-    )
     curriculum = Curriculum(options.environment_parameters or {})
     hub = ChannelHub(side_channels)
     callback_list = CallbackList(callbacks)
     writers = make_trackers(options)
-    saved = options.checkpoint_settings
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
         goal_task = open_goal_task(options, command, num_learners(options), stack)
         monitor = _monitor(options, stack)
-        folder = stack.enter_context(_open_folder(options))
-        console = console or stack.enter_context(
-            Console(tty=False, debug=options.debug, log_format=options.log_format)
-        )
-        if folder.writable:
-            stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
-        _log_plugins(options)
+        folder, console = _open(options, console, stack)
         for warning in without_updates(options):
             _logger.warning("%s", warning)
         stop = stop or stack.enter_context(StopSignals())
@@ -183,16 +168,43 @@ def train(
         return Outcome(folder.path, steps, stop.requested)
 
 
-def _open_folder(options: RunOptions) -> RunFolder:
+def _checked(
+    options: RunOptions, program: Command | None, callbacks: Sequence[Callback], *, side_channels: bool
+) -> tuple[RunOptions, Command | None]:
+    """The options with all that they leave open, and the program to start, before the run has a folder.
+
+    Raises UserError if the options contradict each other.
+    """
+    options = resumed_after_restart(options)
+    _check_options(options, program, side_channels=side_channels)
+    _require_device(options.torch_settings.device)
+    command = program or command_of(options)
+    if command is not None:
+        are_isolated(options, command)
+    plugins = {**plugins_in(options), **plugins_among(callbacks)}
+    return with_seeds(options).model_copy(update={"plugins": plugins}), command
+
+
+def _open(options: RunOptions, console: Console | None, stack: ExitStack) -> tuple[RunFolder, Console]:
+    """The run's folder with its log, and the console, for as long as the stack lasts."""
     saved = options.checkpoint_settings
-    return RunFolder.open(
-        saved.results_dir,
-        saved.run_id,
-        resume=bool(saved.resume),
-        force=saved.force,
-        initialize_from=saved.initialize_from,
-        inference=saved.inference,
+    folder = stack.enter_context(
+        RunFolder.open(
+            saved.results_dir,
+            saved.run_id,
+            resume=bool(saved.resume),
+            force=saved.force,
+            initialize_from=saved.initialize_from,
+            inference=saved.inference,
+        )
     )
+    if console is None:
+        console = Console(tty=False, debug=options.debug, log_format=options.log_format)
+        stack.enter_context(console)
+    if folder.writable:
+        stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
+    _log_plugins(options)
+    return folder, console
 
 
 def _rollout_workers(

@@ -220,24 +220,3 @@ class IdleActors(PolicyActors):
     def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
         """Zeros."""
         return first_allowed(tick.steps[behavior_id], self._specs[behavior_id])
-
-
-class SceneExpertActors(PolicyActors):
-    """A scene's own expert, in this process."""
-
-    def __init__(self, scene: Any) -> None:
-        """scene: a ``Demonstrator``."""
-        super().__init__({}, deterministic=True)
-        self._scene = scene
-
-    def declare(self, tick: Tick) -> None:
-        """The expert knows its scene."""
-
-    def policy_of(self, behavior_id: str) -> str:
-        """The behavior id itself."""
-        return behavior_id
-
-    def act_as(self, tick: Tick, behavior_id: str) -> ActionBatch:
-        """The expert's actions."""
-        actions: ActionBatch = self._scene.expert()[behavior_id]
-        return actions

@@ -13,11 +13,10 @@ from trainer_service.collection.router import parse_behavior_id
 from trainer_service.config import PlayerName, RunOptions
 from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActors
-from trainer_service.evaluation.players import actors_of, load_player
+from trainer_service.evaluation.players import ExpertActors, actors_of, load_player
 from trainer_service.evaluation.simulator import EvaluationSimulator
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.runs.layout import RunLayout
-from trainer_service.watching.shown_scene import SceneExpertActors
 from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
@@ -109,7 +108,7 @@ def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
     if name.is_expert:
         if not isinstance(scene, Demonstrator):
             raise UserError("--expert: this environment has no expert of its own; try --random")
-        return Acting(SceneExpertActors(scene), {}, "expert")
+        return Acting(ExpertActors(scene), {}, "expert")
     return Acting(actors_of(load_player(name, "", seed=seed), deterministic=False), {}, "random actions")
 
 

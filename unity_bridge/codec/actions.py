@@ -83,7 +83,7 @@ def _layout(continuous_size: int, discrete_size: int) -> RowLayout:
     values = {}
     for entry in entries(example, row.start, row.stop):
         name = AgentActionProto.DESCRIPTOR.fields_by_number[entry.number].name
-        kind = Value.small_numbers if name == DISCRETE else Value.floats
+        kind = Value.number if name == DISCRETE else Value.floats
         values[name] = kind(entry.start, entry.stop)
     return RowLayout(example, values)
 

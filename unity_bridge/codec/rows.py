@@ -60,7 +60,7 @@ class Value:
 
     @staticmethod
     def number(start: int, stop: int) -> Value:
-        """One varint. Its continuation bits are layout: they tell its width."""
+        """One varint, whose continuation bits are layout: they tell its width; or several of one byte, of 0 to 127."""
         return Value(("u1", (stop - start,)), start, stop, 0x7F)
 
     @staticmethod
@@ -72,11 +72,6 @@ class Value:
     def bits(start: int, stop: int) -> Value:
         """Booleans of one byte each."""
         return Value(("u1", (stop - start,)), start, stop, 0x01)
-
-    @staticmethod
-    def small_numbers(start: int, stop: int) -> Value:
-        """Varints of one byte each, of 0 to 127."""
-        return Value(("u1", (stop - start,)), start, stop, 0x7F)
 
 
 class RowLayout:

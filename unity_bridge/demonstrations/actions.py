@@ -93,7 +93,7 @@ class ActionReader:
             size = sizes.pop(entry.number, entry.stop - entry.start if entry.number == _DEPRECATED else -1)
             if entry.wire_type != LENGTH or entry.stop - entry.start != size:
                 return None
-            kind = Value.small_numbers if entry.number == _DISCRETE else Value.floats
+            kind = Value.number if entry.number == _DISCRETE else Value.floats
             values[entry.number] = kind(entry.start, entry.stop)
         if any(sizes.values()) or max(_payload(example, values.get(_DISCRETE)), default=0) > _LARGEST_SMALL:
             return None

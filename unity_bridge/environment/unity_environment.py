@@ -99,9 +99,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             UnityWorkerInUseException: the port is taken.
         """
         if file_name is None and worker_id != 0:
-            raise UnityEnvironmentException(
-                f"expected worker_id 0 without a program to start, got {worker_id}"
-            )
+            raise UnityEnvironmentException(f"worker_id: expected 0 without a program, got {worker_id}")
         self._channels = EnvironmentChannels(side_channels or ())
         self._timeout_s = timeout_wait
         self._specs: dict[str, BehaviorSpec] = {}
@@ -118,13 +116,14 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             if file_name is None:
                 self._simulator.listen(self.DEFAULT_EDITOR_PORT if base_port is None else base_port)
             else:
+                program = resolve_program(
+                    file_name,
+                    additional_args or (),
+                    no_graphics=no_graphics,
+                    no_graphics_monitor=no_graphics_monitor,
+                )
                 self._simulator.launch(
-                    resolve_program(
-                        file_name,
-                        additional_args or (),
-                        no_graphics=no_graphics,
-                        no_graphics_monitor=no_graphics_monitor,
-                    ),
+                    program,
                     worker=worker_id,
                     port=0 if base_port is None else base_port + worker_id,
                     log_folder=Path(log_folder) if log_folder else None,

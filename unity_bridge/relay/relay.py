@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from queue import Empty
-from types import TracebackType
 from typing import Self
 
 from unity_bridge.errors import BridgeError
@@ -51,9 +50,7 @@ class Relay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def listen(self, port: int = 5004) -> int:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from queue import Empty
-from types import TracebackType
 from typing import Self
 
 from unity_bridge.codec.envelope import LONG_MESSAGE
@@ -75,9 +74,7 @@ class Bridge:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def listen(self, host: str = "127.0.0.1", port: int = 5004, security: PortSecurity | None = None) -> int:

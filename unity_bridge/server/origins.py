@@ -50,7 +50,7 @@ class Origin(ABC):
 
     @property
     def command(self) -> Command | None:
-        """What the bridge started; None where it started nothing."""
+        """The command of a program that the bridge started, otherwise None."""
         return None
 
     @property

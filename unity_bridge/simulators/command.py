@@ -27,7 +27,7 @@ from unity_bridge.simulators.notices import relayed_warnings
 from unity_bridge.simulators.registry import (
     SCENES,
     BundledScene,
-    experts,
+    no_expert,
     open_scene,
 )
 from unity_bridge.simulators.rendering.films import recording_problem
@@ -188,9 +188,7 @@ def _recorder(scene: Scene, arguments: argparse.Namespace) -> FilmRecorder | Bes
 def _expert_sender(scene: Scene, academy: Academy, env: str) -> Watch:
     """Returns what sends the expert's actions along with each message. Raises SceneError where there is no expert."""
     if not isinstance(scene, Demonstrator):
-        raise SceneError(
-            f"--expert: '{env}' has no expert of its own; expected one of {', '.join(experts())}"
-        )
+        raise SceneError(f"--expert: {no_expert(env)}")
     demonstrator = scene
 
     def send(steps: Steps, is_reset: bool) -> None:

@@ -152,11 +152,11 @@ class _OwnDemonstrator(_OwnScene):
 
 
 class _Wrong(SceneError):
-    """A mistake in what a scene returned, without the names of the scene and the method."""
+    """A mistake in the steps of a scene, without the names of the scene and the method."""
 
 
 def _require(what: str, values: Any, shape: tuple[int, ...], kinds: tuple[str, ...]) -> None:
-    """Raises _Wrong for what is no array of this shape and one of these dtypes."""
+    """Raises _Wrong unless ``values`` is an array of this shape and one of these dtypes."""
     if not isinstance(values, np.ndarray):
         raise _Wrong(f"{what}: expected an array of shape {shape}, got {type(values).__name__}")
     if values.shape != shape:

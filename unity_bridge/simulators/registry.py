@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unity_bridge.errors import PluginError
+from unity_bridge.names import did_you_mean
 from unity_bridge.simulators import SIMULATOR_PLUGINS, in_file
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
@@ -104,6 +105,12 @@ def experts() -> list[str]:
         name: each.kind for name, each in GROUP_SCENES.items()
     }
     return [f"sim:{name}" for name, kind in kinds.items() if hasattr(kind, "expert")]
+
+
+def no_expert(env: str) -> str:
+    """A message that an environment has no expert, and which scenes have one."""
+    known = experts()
+    return f"'{env}' has no expert of its own; expected one of {', '.join(known)}{did_you_mean(env, known)}"
 
 
 def open_scene(

@@ -141,9 +141,9 @@ def test_mistakes_in_a_file_are_part_of_the_report(
 
 def test_a_population_reports_its_scores_and_its_best_run() -> None:
     from trainer_service.api.experiments.population import PopulationResult
-    from trainer_service.cli.experiments.population import _as_json
+    from trainer_service.cli.experiments.search import population_as_json
 
-    trained = _as_json(PopulationResult(Path("results/population"), (1.5, None), interrupted=False))
+    trained = population_as_json(PopulationResult(Path("results/population"), (1.5, None), interrupted=False))
     assert json.loads(json.dumps(trained))["scores"] == [1.5, None]
     assert Path(trained["best"]).name == "best"
-    assert _as_json(PopulationResult(Path("p"), (), interrupted=True))["best"] is None
+    assert population_as_json(PopulationResult(Path("p"), (), interrupted=True))["best"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -467,6 +468,23 @@ def test_every_path_gets_identical_bytes_and_no_leftovers(tmp_path: Path) -> Non
     assert (one.name, two.name) == ("one.onnx", "two.onnx")
     assert one.read_bytes() == two.read_bytes()
     onnx.checker.check_model(onnx.load(one))
+
+
+@pytest.mark.process
+def test_an_export_does_not_import_torchs_compiler() -> None:
+    # It takes a second, in every run.
+    program = """
+import sys, torch
+from trainer_service.algorithms import PPO, Compute
+from trainer_service.config import TrainerSettings
+from trainer_service.interop.onnx_export import to_onnx
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+spec = BehaviorSpec((ObservationSpec("numbers", (3,)),), ActionSpec(2, (3,)))
+learner = PPO(spec, TrainerSettings.model_validate({"trainer_type": "ppo"}), Compute(torch.device("cpu"), 1))
+assert to_onnx(learner.actor.policy_network(), spec)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_onnx_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,21 +8,26 @@ from __future__ import annotations
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ShareSettings
 from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import BehaviorSpec
 
 
-def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
+def make_dqn_share(
+    spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, consensus_every: int | None = None
+) -> GroupQLearner:
     """Makes a learner with features that are averaged in a ring, see SharedFeaturesNetwork.
 
-    Raises ValueError if the behavior's sensors or actions are not supported.
+    consensus_every: as for GroupQLearner. Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ShareSettings)
-
-    def network(view: GroupView) -> SharedFeaturesNetwork:
-        return SharedFeaturesNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
-
-    return GroupQLearner(spec, settings, compute, make_network=network)
+    return GroupQLearner(
+        spec,
+        settings,
+        compute,
+        make_network=lambda view: SharedFeaturesNetwork(
+            view.agent_spec, settings.network_settings, hyper, view.num_agents
+        ),
+        consensus_every=consensus_every,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import SICSettings
 from trainer_service.networks.groups.messages import MessageNetwork
@@ -18,8 +17,11 @@ def make_sic(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) ->
     Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, SICSettings)
-
-    def network(view: GroupView) -> MessageNetwork:
-        return MessageNetwork(view.agent_spec, settings.network_settings, hyper, view.num_agents)
-
-    return GroupQLearner(spec, settings, compute, make_network=network)
+    return GroupQLearner(
+        spec,
+        settings,
+        compute,
+        make_network=lambda view: MessageNetwork(
+            view.agent_spec, settings.network_settings, hyper, view.num_agents
+        ),
+    )

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from pydantic import ValidationError
-
 from trainer_service.api.arguments import named
 from trainer_service.api.configuration import Configuration
-from trainer_service.api.environments import EnvironmentLike, environment_for
-from trainer_service.api.experiments.runs import (
-    SpaceLike,
-    experiment_folder,
-    place_of_jobs,
-    require_experiment_arguments,
-    runs_configuration,
-)
+from trainer_service.api.environments import EnvironmentLike
+from trainer_service.api.experiments.runs import Search, SpaceLike, valid
 from trainer_service.api.run_arguments import RunArguments
-from trainer_service.api.train import stop_signals
-from trainer_service.config.section import plain_message, root_errors
-from trainer_service.errors import ConfigError
 from trainer_service.experiments.population import BEST, Plan, run_population
-from trainer_service.experiments.space import read_space
-from trainer_service.metrics.console import Console
 from trainer_service.training.stop_signals import StopSignals
 
 
@@ -95,48 +80,27 @@ def train_population(
     Raises:
         UserError: something in the space, the configuration or the folder cannot be used, or all members failed.
     """
-    require_experiment_arguments(settings, "train_population")
-    folder = experiment_folder(settings, "population")
-    resume, seed = bool(settings.pop("resume", None)), settings.pop("seed", None)
-    address, insecure = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
-    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    plan = _plan(
+    search = Search(
+        "train_population", "population", config, space, env,
+        env_args=env_args, env_kwargs=env_kwargs, settings=settings,
+    )  # fmt: skip
+    plan = valid(
+        Plan,
         members=members,
         interval=interval,
-        seed=-1 if seed is None else seed,
+        seed=-1 if search.seed is None else search.seed,
         objective=objective,
         games=games,
-        configuration=_as_in_json(runs_configuration(config, settings, environment)),
-        space=read_space(space if isinstance(space, Mapping) else Path(space)).to_json(),
+        # As it is read from a file of JSON, so that the two are equal.
+        configuration=json.loads(json.dumps(search.configuration, default=str)),
+        space=search.space.to_json(),
     )
-    with ExitStack() as stack:
-        stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
+    with search.running(jobs, verbose, stop) as (signals, place):
         population = run_population(
-            plan,
-            folder,
-            resume=resume,
-            jobs=jobs,
-            stop=stop or stack.enter_context(stop_signals()),
-            place=stack.enter_context(place_of_jobs(address, jobs, insecure=insecure)),
+            plan, search.folder, resume=search.resume, jobs=jobs, stop=signals, place=place
         )
     scores = tuple(member.score for member in population.generations[-1])
-    return PopulationResult(folder, scores, interrupted=not population.complete)
+    return PopulationResult(search.folder, scores, interrupted=not population.complete)
 
 
 train_population = named(train_population, RunArguments)
-
-
-def _plan(**given: Any) -> Plan:
-    """The settings of a population. Raises ConfigError with all mistakes."""
-    try:
-        return Plan(**given)
-    except ValidationError as error:
-        raise ConfigError(
-            *(f"{'.'.join(map(str, each['loc']))}: {plain_message(each)}" for each in root_errors(error))
-        ) from None
-
-
-def _as_in_json(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration as it is read from a file of JSON, so that the two are equal."""
-    read: dict[str, Any] = json.loads(json.dumps(configuration, default=str))
-    return read

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Unpack
-
-from pydantic import ValidationError
 
 from trainer_service.api.arguments import named
 from trainer_service.api.configuration import Configuration
-from trainer_service.api.environments import EnvironmentLike, environment_for
-from trainer_service.api.experiments.runs import (
-    SpaceLike,
-    experiment_folder,
-    place_of_jobs,
-    require_experiment_arguments,
-    runs_configuration,
-)
+from trainer_service.api.environments import EnvironmentLike
+from trainer_service.api.experiments.runs import Search, SpaceLike, valid
 from trainer_service.api.run_arguments import RunArguments
-from trainer_service.api.train import stop_signals
-from trainer_service.config.reading.document import dotted
-from trainer_service.config.section import plain_message, root_errors
-from trainer_service.errors import ConfigError
-from trainer_service.experiments.space import read_space
 from trainer_service.experiments.sweep import SweepResult, SweepSettings, run_sweep, sample_trials
-from trainer_service.metrics.console import Console
 from trainer_service.training.stop_signals import StopSignals
 
 
@@ -84,39 +67,23 @@ def sweep(
     Raises:
         UserError: something in the space, the configuration or the folder cannot be used, or trials fail.
     """
-    require_experiment_arguments(settings, "sweep")
-    options = _settings_of(
-        trials=trials, jobs=jobs, seeds=seeds, seed=settings.pop("seed", None), objective=objective,
+    search = Search(
+        "sweep", "sweep", config, space, env, env_args=env_args, env_kwargs=env_kwargs, settings=settings
+    )
+    options = valid(
+        SweepSettings, trials=trials, jobs=jobs, seeds=seeds, seed=search.seed, objective=objective,
         behavior=behavior, direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps,
         wall_clock=wall_clock,
     )  # fmt: skip
-    folder = experiment_folder(settings, "sweep")
-    resume = bool(settings.pop("resume", None))
-    ray_address, insecure_ray = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
-    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    configuration = runs_configuration(config, settings, environment)
     name = "space" if isinstance(space, Mapping) else os.fspath(space)
-    parameters = read_space(space if isinstance(space, Mapping) else Path(space))
     if dry_run:
-        sampled = sample_trials(parameters, configuration, options, name)
-        return SweepResult(folder=folder, objective="", trials=tuple(sampled))
-    with ExitStack() as stack:
-        stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
-        stop = stop or stack.enter_context(stop_signals())
-        place = stack.enter_context(place_of_jobs(ray_address, options.jobs, insecure=insecure_ray))
+        sampled = sample_trials(search.space, search.configuration, options, name)
+        return SweepResult(folder=search.folder, objective="", trials=tuple(sampled))
+    with search.running(options.jobs, verbose, stop) as (signals, place):
         return run_sweep(
-            parameters, configuration, options, folder, name=name, resume=resume, stop=stop, place=place
-        )
+            search.space, search.configuration, options, search.folder,
+            name=name, resume=search.resume, stop=signals, place=place,
+        )  # fmt: skip
 
 
 sweep = named(sweep, RunArguments)
-
-
-def _settings_of(**given: Any) -> SweepSettings:
-    """The settings of a sweep. Raises ConfigError with all mistakes."""
-    try:
-        return SweepSettings(**given)
-    except ValidationError as error:
-        raise ConfigError(
-            *(f"{dotted(details['loc'])}: {plain_message(details)}" for details in root_errors(error))
-        ) from None

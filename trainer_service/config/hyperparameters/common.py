@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import BeforeValidator, WithJsonSchema
 
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Location, Remark, Section, name_in
+from trainer_service.config.section import Location, NameIn, Remark, Section
 from trainer_service.config.values import (
     Flag,
     NonNegative,
@@ -55,11 +55,7 @@ OPTIMIZER_PLUGINS = PluginGroup("optimizer", "trainer_service.optimizers", froze
 """Optimizers of other distributions: each makes a ``torch.optim.Optimizer`` of parameters."""
 
 
-OptimizerName = Annotated[
-    str,
-    WithJsonSchema({"type": "string", "enum": list(OPTIMIZER_TYPES)}),
-    BeforeValidator(name_in(OPTIMIZER_PLUGINS, OPTIMIZER_TYPES)),
-]
+OptimizerName = Annotated[str, NameIn(OPTIMIZER_PLUGINS, OPTIMIZER_TYPES)]
 """The name of an optimizer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 

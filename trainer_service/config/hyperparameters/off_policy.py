@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field
 
 from trainer_service.config.hyperparameters.common import (
     Contradiction,
@@ -17,7 +17,7 @@ from trainer_service.config.hyperparameters.common import (
     SummedRewards,
 )
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import Section, name_in
+from trainer_service.config.section import NameIn, Section
 from trainer_service.config.values import (
     Count,
     Flag,
@@ -52,11 +52,7 @@ REPLAY_PLUGINS = PluginGroup("replay buffer", "trainer_service.replay_buffers", 
 """Replay buffers of other distributions: each a class derived from ``TransitionReplay``."""
 
 
-ReplayType = Annotated[
-    str,
-    WithJsonSchema({"type": "string", "enum": list(REPLAY_TYPES)}),
-    BeforeValidator(name_in(REPLAY_PLUGINS, REPLAY_TYPES)),
-]
+ReplayType = Annotated[str, NameIn(REPLAY_PLUGINS, REPLAY_TYPES)]
 """The name of a replay buffer. That of a plugin is known by the distribution's metadata: nothing is imported here."""
 
 

@@ -24,7 +24,7 @@ from trainer_service.config.hyperparameters.on_policy import (
     POCASettings,
     PPOSettings,
 )
-from trainer_service.plugins import AlgorithmPlugin, load_settings
+from trainer_service.plugins import AlgorithmPlugin, settings_class
 from unity_bridge.plugins import PluginGroup
 
 _LEARNERS = "trainer_service.algorithms"
@@ -66,8 +66,4 @@ MLAGENTS_TRAINERS = PluginGroup("trainer type", "mlagents.trainer_type")
 
 def hyperparameters_of(trainer_type: str) -> type[Hyperparameters] | None:
     """The hyperparameters of a trainer type; None if it is neither built-in nor a plugin's. Raises PluginError."""
-    if trainer_type not in HYPERPARAMETERS and trainer_type in ALGORITHM_PLUGINS.offered():
-        HYPERPARAMETERS[trainer_type] = load_settings(
-            ALGORITHM_PLUGINS, trainer_type, AlgorithmPlugin, Hyperparameters
-        )
-    return HYPERPARAMETERS.get(trainer_type)
+    return settings_class(HYPERPARAMETERS, ALGORITHM_PLUGINS, trainer_type, AlgorithmPlugin, Hyperparameters)

@@ -36,7 +36,7 @@ INSTRUCTION_SETS: Mapping[str, Mapping[str, Sequence[str]]] = {
 }  # fmt: skip
 """Compiler flags of each instruction set, by ``platform.machine()``. Tiles are as large as the registers permit."""
 
-_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-pthread", "-fno-math-errno", "-fno-trapping-math")
 OLDEST_MACOS = "11.0"
 _TIMEOUT_S = 120
 
@@ -87,7 +87,7 @@ def build(library: Path = LIBRARY) -> None:
         for (name, flags), path in zip(sets.items(), objects[1:], strict=True):
             _run([*compiler, *_FLAGS, *flags, f"-DSUFFIX={name}", "-c", str(SOURCE), "-o", str(path)])
         linked = Path(folder, library.name)
-        _run([*compiler, "-shared", "-o", str(linked), *map(str, objects)])
+        _run([*compiler, "-shared", "-pthread", "-o", str(linked), *map(str, objects)])
         # Renamed, since a process may have the old file open.
         partial = library.with_name(f"{library.name}.{os.getpid()}")
         shutil.copyfile(linked, partial)

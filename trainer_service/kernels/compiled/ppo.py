@@ -25,10 +25,16 @@ from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps
+from unity_bridge.programs.cores import usable_cores
 
 _PRODUCTS_PER_CALL = 1e9
 """Multiplications between two calls of ``progress``: a tenth of a second on a slow core."""
 
+_PRODUCTS_OF_TWO_THREADS = 2**22
+"""Multiplications of a minibatch from which a second thread pays: they take one thread 60 µs."""
+
+_CORES = usable_cores()
+"""Cores that this process may use: a second thread needs two."""
 
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
@@ -55,6 +61,10 @@ class CompiledPPO:
         self._parameters = optimizer.parameters
         self._adam = optimizer.adam
         self._network = _network(layout)
+        divisible = layout.critic is not None and not layout.lstms and _CORES > 1
+        fewest = _PRODUCTS_OF_TWO_THREADS / (3 * layout.size)
+        self._rows_of_two_threads = fewest if divisible else float("inf")
+        """Rows of a minibatch from which a second thread computes the critic's half."""
 
     def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
         """Makes a gradient step for each minibatch, adding its losses to ``losses``, [5]. Returns the number of steps.
@@ -136,6 +146,7 @@ class CompiledPPO:
             self._library.steps(
                 self._network, columns, order.data_ptr(), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
+                2 if batch_size >= self._rows_of_two_threads else 1,
             )
         )  # fmt: skip
 

@@ -2,8 +2,8 @@
  * heads.
  *
  * It is what PPO._step does with torch, many minibatches per call: gather the rows, forward, the gradient of the loss in
- * closed form (ops/ppo_loss.py has the equations), backward, clip, Adam. One thread, always in the same order, so that
- * equal input gives equal bits.
+ * closed form (ops/ppo_loss.py has the equations), backward, clip, Adam. Always in the same order, so that equal input
+ * gives equal bits. A second thread may do the critic's half, which shares no sum with the actor's: the bits stay.
  *
  * Compiled once for each instruction set, with SUFFIX, the end of the exported names; LANES, the floats in a vector
  * register; TILE_ROWS and TILE_COLUMNS, the rows, and the vectors side by side, of the part of a product that registers
@@ -15,9 +15,12 @@
  * and the loss are plain arithmetic without a word on rows, and weights are read as they lie in torch,
  * [outputs][inputs]. Only the gradient by weights, a sum over rows, wants one of its factors the other way round.
  */
+#include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #ifndef SUFFIX
 /* Tells whether this was compiled from the source that lies beside it. */
@@ -122,22 +125,19 @@ INLINE Vector branch(int64_t choices, int64_t first, float *logits, float *chanc
 
 enum { POLICY, SQUARES, ENTROPY, CLIPPED, DIVERGENCE }; /* the parts of the loss, as in PPOGradient.losses */
 
-/* The loss of LANES rows, those from column `at` of a panel on; gradients by the heads' outputs go where these outputs
- * were. rows: of the minibatch, of which the loss is the mean. */
-static void loss_of_rows(const Block *block, const Rates *rates, int64_t rows, int64_t panel, int64_t at,
-                         Vector *losses) {
+/* The policy's loss of LANES rows, those from column `at` of a panel on; gradients by the heads' outputs go where these
+ * outputs were. rows: of the minibatch, of which the loss is the mean. */
+static void policy_loss(const Block *block, const Rates *rates, int64_t rows, int64_t panel, int64_t at,
+                        Vector *losses) {
     const Network *network = block->network;
-    int64_t numbers = network->heads[MEAN].outputs;
-    int64_t choices = network->heads[LOGITS].outputs, signals = network->heads[VALUE].outputs;
+    int64_t numbers = network->heads[MEAN].outputs, choices = network->heads[LOGITS].outputs;
     const float *log_sigma = block->theta + network->log_sigma;
 #define PART(field, features) (block->field + panel * (features) * PANEL + at)
     float *mean = PART(heads[MEAN], numbers), *logits = PART(heads[LOGITS], choices);
-    float *value = PART(heads[VALUE], signals), *chances = PART(chances, choices);
-    const float *actions = PART(actions, numbers), *old_value = PART(old_value, signals);
-    const float *returns = PART(returns, signals);
+    float *chances = PART(chances, choices);
+    const float *actions = PART(actions, numbers);
     const int32_t *allowed = PART(allowed, choices), *chosen = PART(chosen, network->branches);
     Vector live = load(PART(live, 1)), advantage = load(PART(advantage, 1)), share = live * (float)(1.0 / (double)rows);
-    const float value_scale = (float)(2.0 * rates->value_coefficient / ((double)rows * (double)signals));
     Vector log_prob = {0}, entropy;
     for (int64_t c = 0; c < numbers; c++) {
         Vector z = (load(actions + c * PANEL) - load(mean + c * PANEL)) * exponential(all(-log_sigma[c]));
@@ -174,6 +174,16 @@ static void loss_of_rows(const Block *block, const Rates *rates, int64_t rows, i
             Vector is_chosen = where(*(const AnywhereI *)(chosen + b * PANEL) == (int32_t)k, all(1), (Vector){0});
             store(logits + k * PANEL, load(logits + k * PANEL) + grad_log_prob * (is_chosen - load(chances + k * PANEL)));
         }
+}
+
+/* The same of the values' loss. */
+static void value_loss(const Block *block, const Rates *rates, int64_t rows, int64_t panel, int64_t at,
+                       Vector *losses) {
+    int64_t signals = block->network->heads[VALUE].outputs;
+    float *value = PART(heads[VALUE], signals);
+    const float *old_value = PART(old_value, signals), *returns = PART(returns, signals);
+    Vector live = load(PART(live, 1));
+    const float value_scale = (float)(2.0 * rates->value_coefficient / ((double)rows * (double)signals));
     for (int64_t s = 0; s < signals; s++) {
         float range = (float)rates->value_clip_range[s];
         Vector now = load(value + s * PANEL), old = load(old_value + s * PANEL), target = load(returns + s * PANEL);
@@ -201,40 +211,125 @@ static void trunk_backward(Block *block, const Layer *layers, int which) {
     body_backward(block, layers, which);
 }
 
-/* Adds the gradient of a minibatch's loss by `count` of its rows, those of `order`. */
-static void block_gradient(Block *block, const Rows *data, const Rates *rates, const int64_t *order, int64_t count,
-                           int64_t rows, Vector *losses) {
+/* One gradient of one minibatch, and its loss. */
+typedef struct {
+    const Rows *data;
+    const Rates *rates;
+    const int64_t *order; /* the minibatch's rows */
+    int64_t rows;
+} Minibatch;
+
+/* Adds the gradient of a minibatch's loss by `count` of its rows, those from `start` on; by the parameters of the
+ * trunks from `which` to `last`, 0 for the actor's and 1 for the critic's, and of the heads on these. */
+static void block_gradient(Block *block, const Minibatch *batch, int which, int last, int64_t start, int64_t count,
+                           Vector *losses) {
     const Network *network = block->network;
-    gather_observations(block, data->observations, order, 0, count);
-    gather_targets(block, data, order, count);
-    const float *features = trunk(block, network->actor, 0);
-    const float *critic_features = network->critic ? trunk(block, network->critic, 1) : features;
-    for (int h = MEAN; h <= VALUE; h++)
-        linear(block, &network->heads[h], h == VALUE ? critic_features : features, block->heads[h]);
-    for (int64_t p = 0; p < block->panels; p++)
-        for (int64_t at = 0; at < PANEL; at += LANES) loss_of_rows(block, rates, rows, p, at, losses);
-    heads_backward(block, MEAN, network->critic ? LOGITS : VALUE, features);
-    trunk_backward(block, network->actor, 0);
-    if (network->critic) {
-        heads_backward(block, VALUE, VALUE, critic_features);
-        trunk_backward(block, network->critic, 1);
+    gather_observations(block, batch->data->observations, batch->order + start, 0, count);
+    gather_targets(block, batch->data, batch->order + start, count);
+    for (; which <= last; which++) {
+        const Layer *layers = which ? network->critic : network->actor;
+        int head = which ? VALUE : MEAN, last_head = which || !network->critic ? VALUE : LOGITS;
+        const float *features = trunk(block, layers, which);
+        for (int h = head; h <= last_head; h++) linear(block, &network->heads[h], features, block->heads[h]);
+        for (int64_t p = 0; p < block->panels; p++)
+            for (int64_t at = 0; at < PANEL; at += LANES) {
+                if (head == MEAN) policy_loss(block, batch->rates, batch->rows, p, at, losses);
+                if (last_head == VALUE) value_loss(block, batch->rates, batch->rows, p, at, losses);
+            }
+        heads_backward(block, head, last_head, features);
+        trunk_backward(block, layers, which);
     }
 }
 
-/* The gradient of a minibatch, the rows of `order`; adds the parts of its loss to `sums`. */
-static void minibatch_gradient(Block *block, const Rows *data, const Rates *rates, const int64_t *order, int64_t rows,
-                               double *sums) {
+/* The same by all rows. */
+static void trunks_gradient(Block *block, const Minibatch *batch, int which, int last, Vector *losses) {
+    for (int64_t start = 0; start < batch->rows; start += block->most_rows)
+        block_gradient(block, batch, which, last, start, least(block->most_rows, batch->rows - start), losses);
+}
+
+/* A second thread for the critic's half. Whoever comes first takes what is offered, so that nobody waits for a thread
+ * that has no core; and where one lost its core in between, for longer than all the actor's half took, it is over. */
+typedef struct {
+    int state;
+    Block block;
+    const Minibatch *batch;
+    float squares; /* the critic's part of the loss */
+} Helper;
+enum { DONE, OFFERED, TAKEN, OVER };
+
+/* Does what is offered, if nobody took it before. */
+static int take(Helper *helper) {
+    int offered = OFFERED;
+    if (!__atomic_compare_exchange_n(&helper->state, &offered, TAKEN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
+    Vector losses[5] = {{0}, {0}, {0}, {0}, {0}};
+    trunks_gradient(&helper->block, helper->batch, 1, 1, losses);
+    helper->squares = total(losses[SQUARES]);
+    __atomic_store_n(&helper->state, DONE, __ATOMIC_RELEASE);
+    return 1;
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void *help(void *argument) {
+    Helper *helper = argument;
+    while (__atomic_load_n(&helper->state, __ATOMIC_ACQUIRE) != OVER)
+        if (!take(helper)) sched_yield();
+    free(helper->block.memory);
+    free(helper);
+    return NULL;
+}
+
+/* A thread with a block like that one, until its state is OVER: then it goes by itself. NULL where there is none. */
+static Helper *helper_for(const Block *block) {
+    pthread_t thread;
+    Helper *helper = calloc(1, sizeof(Helper));
+    if (!helper) return NULL;
+    if (make_block(&helper->block, block->network, NULL, block->theta, block->gradient, block->most_rows)) {
+        if (!pthread_create(&thread, NULL, help, helper)) {
+            pthread_detach(thread);
+            return helper;
+        }
+        free(helper->block.memory);
+    }
+    free(helper);
+    return NULL;
+}
+
+static void dismiss(Helper **helper) {
+    if (*helper) __atomic_store_n(&(*helper)->state, OVER, __ATOMIC_RELEASE);
+    *helper = NULL;
+}
+
+/* The gradient of a minibatch; adds the parts of its loss to `sums`. second: a thread; NULL there where there is
+ * none, or none any more. */
+static void minibatch_gradient(Block *block, Helper **second, const Minibatch *batch, double *sums) {
     const Network *network = block->network;
     Vector losses[5] = {{0}, {0}, {0}, {0}, {0}};
     int64_t numbers = network->heads[MEAN].outputs;
-    double share = 1 / (double)rows, signals = (double)network->heads[VALUE].outputs;
+    double share = 1 / (double)batch->rows, signals = (double)network->heads[VALUE].outputs;
     memset(block->gradient, 0, (size_t)network->parameters * sizeof(float));
     for (int64_t c = 0; c < numbers; c++) { /* the Gaussians' entropy: the mean of ln σ + ½ ln 2πe */
-        block->gradient[network->log_sigma + c] = (float)(-rates->entropy_coefficient / (double)numbers);
+        block->gradient[network->log_sigma + c] = (float)(-batch->rates->entropy_coefficient / (double)numbers);
         sums[ENTROPY] += (block->theta[network->log_sigma + c] + 1.418938533) / (double)numbers;
     }
-    for (int64_t start = 0; start < rows; start += block->most_rows)
-        block_gradient(block, data, rates, order + start, least(block->most_rows, rows - start), rows, losses);
+    Helper *helper = *second;
+    if (helper) {
+        double begun = seconds(), half;
+        helper->batch = batch;
+        __atomic_store_n(&helper->state, OFFERED, __ATOMIC_RELEASE);
+        trunks_gradient(block, batch, 0, 0, losses);
+        half = seconds();
+        if (!take(helper))
+            while (__atomic_load_n(&helper->state, __ATOMIC_ACQUIRE) != DONE) sched_yield();
+        losses[SQUARES][0] = helper->squares;
+        if (seconds() - half > 2 * (half - begun)) dismiss(second);
+    } else {
+        trunks_gradient(block, batch, 0, network->critic != NULL, losses);
+    }
     for (int i = 0; i < 5; i++) sums[i] += total(losses[i]) * (i == SQUARES ? share / signals : share);
 }
 
@@ -274,19 +369,22 @@ static void adam(int64_t count, const Rates *rates, double scale, int64_t step, 
 
 /* Minibatch steps on the rows of `order`, or where `mean` is NULL only the gradient of the last one. With `sequences`,
  * not NULL, all rows are one minibatch, in their order of time. The parts of the loss are added up over minibatches.
- * Returns 0 where there was no memory, else 1. */
+ * threads: 1, or 2 where there is a critic of its own and no memory. Returns 0 where there was no memory, else 1. */
 int EXPORTED(ppo_steps)(const Network *network, const Rows *data, const int64_t *order, int64_t rows,
                         int64_t batch_size, const Sequences *sequences, const Rates *rates, Learned *learned,
-                        double *losses) {
+                        double *losses, int64_t threads) {
     Block block;
     int64_t most_rows = sequences ? rows : BLOCK;
     if (!make_block(&block, network, sequences, learned->parameters, learned->gradient, most_rows)) return 0;
+    Helper *helper = threads > 1 && network->critic && !sequences ? helper_for(&block) : NULL;
     for (int64_t first = 0; first < rows; first += batch_size) {
-        minibatch_gradient(&block, data, rates, order + first, least(batch_size, rows - first), losses);
+        Minibatch batch = {data, rates, order + first, least(batch_size, rows - first)};
+        minibatch_gradient(&block, &helper, &batch, losses);
         if (!learned->mean) continue;
         double scale = rates->max_norm < 0 ? 1 : clip_scale(network->parameters, learned->gradient, rates->max_norm);
         adam(network->parameters, rates, scale, ++learned->steps, learned);
     }
+    dismiss(&helper);
     free(block.memory);
     return 1;
 }

@@ -92,7 +92,8 @@ def _box(space: spaces.Box) -> Actuator:
         high = np.where(high >= largest, np.nextafter(largest, 0), high)
 
     def build(continuous: Floats, _: Integers) -> NDArray[Any]:
-        values = np.clip(center + half * continuous, low, high)
+        # Much faster than np.clip on a handful of numbers.
+        values = np.minimum(np.maximum(center + half * continuous, low), high)
         return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
 
     def read(actions: Any) -> tuple[Floats, Integers]:

@@ -42,21 +42,29 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
     """Returns the key of the mask in an info, or None. A key that looks like another kind of mask is reported once."""
     if not info or not isinstance(info, Mapping):
         return None
-    for key in KEYS:
-        if info.get(key) is not None:
+    known, unread = _masks_among(tuple(info))
+    for key in known:
+        if info[key] is not None:
             return key
-    for key in info:
-        if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key):
-            code.warn(
-                f"unread {key}",
-                f"info['{key}'] looks like an action mask and is not read; expected the key {MASK}",
-            )
+    for key in unread:
+        code.warn(
+            f"unread {key}",
+            f"info['{key}'] looks like an action mask and is not read; expected the key {MASK}",
+        )
     return None
 
 
 @lru_cache(maxsize=1024)
+def _masks_among(keys: tuple[Any, ...]) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the keys of an info that name masks, and the keys that look like one. Cached, for each step asks."""
+    unread = [
+        key for key in keys if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key)
+    ]
+    return [key for key in KEYS if key in keys], unread
+
+
 def _looks_like_a_mask(key: str) -> bool:
-    """Whether a key could be that of a mask; asked for every key of an info in each step."""
+    """Whether a key could be that of a mask."""
     return _LIKE_A_MASK.fullmatch(key) is not None
 
 

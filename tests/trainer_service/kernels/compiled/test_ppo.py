@@ -45,6 +45,33 @@ def test_however_many_steps_a_call_makes_the_bits_are_equal(
     assert torch.equal(learned(library, spans), at_once)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [Case(rows=300, hidden_units=130), Case(shared_critic=True), Case(memory_size=24)],
+    ids=["two trunks", "one trunk", "memory"],
+)
+def test_on_two_threads_the_bits_are_those_of_one(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
+    monkeypatch.setattr(ppo, "_PRODUCTS_OF_TWO_THREADS", 0)
+    threads: list[int] = []
+
+    def steps(*arguments: Any) -> int:
+        threads.append(arguments[-1])
+        done: int = library.steps(*arguments)
+        return done
+
+    def learned_on(cores: int) -> list[Tensor]:
+        monkeypatch.setattr(ppo, "_CORES", cores)
+        learner, generator = Learner(case), torch.Generator().manual_seed(1)
+        losses = learner.by_kernel(compiled(replace(library, steps=steps)), *case.epoch(7, generator))
+        adam = learner.optimizer.adam
+        return [losses, learner.parameters.vector, learner.parameters.gradient, adam.mean, adam.square]
+
+    assert all(map(torch.equal, learned_on(1), learned_on(2)))
+    assert set(threads) == ({1} if case.shared_critic or case.memory_size else {1, 2})
+
+
 def test_minibatches_may_be_of_any_sizes_with_gaps_between_them(library: CompiledLibrary) -> None:
     odd = [slice(0, 64), slice(64, 128), slice(128, 130), slice(130, 194), slice(200, 300)]
     spans = [Minibatch(rows, 1.0) for rows in odd]

@@ -113,21 +113,16 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         normalizer = view.make_normalizer(settings).to(device)
         # Communicated observations must be of the same joint step, for any kind of rewards.
         follow_agents = hyper.reward_mode == "individual" and not hyper.communicates
+        parts = joint_parts(
+            view, settings, compute, sources, normalizer, network.memory_size, follow_agents=follow_agents
+        )
         super().__init__(
             settings,
             compute,
             actor=bounded_actor(
                 network, normalizer, compute, GreedyPolicyNetwork, exploration=EpsilonGreedy(hyper)
             ),
-            parts=joint_parts(
-                view,
-                settings,
-                compute,
-                sources,
-                normalizer,
-                network.memory_size,
-                follow_agents=follow_agents,
-            ),
+            parts=parts,
             cloning=make_cloning(
                 view.agent_spec,
                 settings,
