@@ -32,6 +32,7 @@ myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4  # as GitHub names them
 nb_execution_mode = "off"  # tests/test_notebooks.py runs them
 highlight_language = "text"
+smartquotes_action = "qe"  # of flags, --env, no dash is made
 autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"

@@ -6,7 +6,6 @@ import ast
 import configparser
 import functools
 import importlib
-import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
+import page_blocks
 import pytest
 import yaml
 
@@ -226,7 +226,8 @@ def test_scripts_exist(script: str) -> None:
 
 @pytest.mark.parametrize("config", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=label)
 def test_a_page_names_every_bundled_configuration(config: Path) -> None:
-    assert f"configs/{config.name}" in text_of(REPOSITORY / "docs" / "environments.md")
+    text = text_of(REPOSITORY / "docs" / "environments.md")
+    assert re.search(rf"configs/{config.name}|mlagents-style learn {config.stem} ", text)
 
 
 def test_the_site_has_every_page_and_every_public_name() -> None:
@@ -271,7 +272,7 @@ def test_yaml_on_pages_is_valid() -> None:
 
 def test_python_on_pages_imports_what_exists() -> None:
     found = [block for page in PAGES for block in blocks(page, "python")]
-    saved = {name.removesuffix(".py") for page in PAGES for name, _ in programs(page)}
+    saved = {name.removesuffix(".py") for page in page_blocks.PAGES for name in saved_files(page)}
     assert found
     for block in found:
         for node in ast.walk(ast.parse(block)):
@@ -307,84 +308,8 @@ def test_callbacks_on_pages_have_the_types_of_the_methods_that_they_override() -
     assert shown == {"on_collection", "on_step", "on_episode_end", "shape_rewards"}
 
 
-SHORTER = {
-    '"cartpole"': '{"trainer_type": "ppo", "max_steps": 300, "summary_freq": 100}',
-    '"basic"': '{"trainer_type": "ppo", "max_steps": 300}',
-    "20_000": "200",
-    "episodes=100": "episodes=2",
-    "episodes=3": "episodes=1",
-}
-"""Replacements that make the examples of a page quick."""
-
-
-def shortened(block: str) -> str:
-    return functools.reduce(lambda text, pair: text.replace(*pair), SHORTER.items(), block)
-
-
-@pytest.mark.process
-def test_python_of_the_page_on_programs_runs_in_the_order_of_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each block is a program; a later one may use the runs of those before it, and nothing else."""
-    pytest.importorskip("pygame")  # which draws CartPole's film
-    monkeypatch.chdir(tmp_path)
-    run = 0
-    for block in blocks(REPOSITORY / "docs" / "python-api.md", "python"):
-        needs = {"mlagents_envs", "mpe2"} & set(re.findall(r"\w+", block))
-        if "file_name=None" in block or not all(importlib.util.find_spec(module) for module in needs):
-            continue
-        exec(shortened(block), {"__name__": "__main__"})
-        run += 1
-    assert run >= 6
-    assert {"cart", "pendulum", "short"} <= {path.name for path in Path("results").iterdir()}
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("page", ["python-api.md", "groups.md"])
-def test_loops_over_pettingzoo_run_as_they_are_printed(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("mpe2")
-    monkeypatch.chdir(tmp_path)
-    [block] = [each for each in blocks(REPOSITORY / "docs" / page, "python") if "parallel_env" in each]
-    names: dict[str, Any] = {"__name__": "__main__"}
-    exec(shortened(block), names)
-    assert min(names["outcome"].steps.values()) >= 200
-    assert names["actions"].keys() == set(names["env"].possible_agents)
-    assert all(names["env"].action_space(agent).contains(each) for agent, each in names["actions"].items())
-
-
 PORTS = sorted((REPOSITORY / "docs").glob("coming-from-*.md"))
-"""Pages whose programs run one after the other, in one folder."""
-
-SAVED_AS = re.compile(r"ave(?:d| this) as `(?P<name>\w+\.py)`[^`]*\Z")
-
-
-def programs(page: Path) -> Iterator[tuple[str, str]]:
-    """The Python programs of a page in its order, each with its file name; a number where the page gives none."""
-    text = text_of(page)
-    for number, match in enumerate(FENCE.finditer(text)):
-        if match["language"] == "python":
-            name = SAVED_AS.search(text[: match.start()])
-            yield (name["name"] if name else f"program_{number}.py"), match["text"]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("page", PORTS, ids=label)
-def test_programs_on_pages_for_newcomers_run(page: Path, tmp_path: Path) -> None:
-    for module in ("gymnasium", "mpe2"):
-        if any(module in text for _, text in programs(page)):
-            pytest.importorskip(module)
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    for name, text in programs(page):
-        short = re.sub(r'("(?:max_steps|every_steps)": )[\d_]+', r"\g<1>1_000", text)
-        (tmp_path / name).write_text(short)
-        done = subprocess.run(
-            [sys.executable, name],
-            cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{name}: {done.stderr}"
-    assert list((tmp_path / "results").glob("*/*.onnx"))
+"""Pages that show programs of other libraries beside ours."""
 
 
 @pytest.mark.parametrize("page", PORTS, ids=label)
@@ -410,6 +335,11 @@ def test_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) 
         np.testing.assert_array_equal(batch.rewards, batch.terminated.astype(np.float32))
 
 
+def saved_files(page: str) -> set[str]:
+    """The names of files that a page lets its reader save."""
+    return {block.name for block in page_blocks.blocks_of(page)} - {""}
+
+
 @functools.cache
 def source_files() -> frozenset[str]:
     """Every path that a page may mean: whole, or from one of its folders on."""
@@ -423,7 +353,7 @@ def source_files() -> frozenset[str]:
 @pytest.mark.parametrize("page", PAGES, ids=label)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     spans = (SOURCE_FILE.fullmatch(match["text"]) for match in CODE_SPAN.finditer(text_of(page)))
-    missing = {span["path"] for span in spans if span} - source_files() - {name for name, _ in programs(page)}
+    missing = {span["path"] for span in spans if span} - source_files() - saved_files(label(page))
     assert not {path for path in missing if "NAME" not in path}
 
 

@@ -1,53 +1,63 @@
-"""The blocks of a page that a reader copies: files, Python programs and commands, in the order in which they stand."""
+"""The blocks of pages that a reader copies: files, Python programs and commands, run in the order of the page.
+
+As a program, in an empty folder: ``python page_blocks.py PAGE``, with the path of a page in the repository. Everything
+runs in this one process. A comment in the page, which a reader does not see, stands before a block that does not run::
+
+    <!-- not run: needs a clone -->
+    <!-- not run (mlagents-style push): talks to the Hub -->
+    <!-- prepared: mlagents-style learn basic --env=sim:basic --run-id=first -->
+
+The first is about the whole block, the second about the lines that contain the text in parentheses. The third is a
+command that runs before the block, for runs and files that the page takes for granted.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import glob
+import os
 import re
+import runpy
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from trainer_service.cli import main
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import load_run_options
 
 REPOSITORY = Path(__file__).parents[2]
+PAGES = sorted(
+    path.relative_to(REPOSITORY).as_posix()
+    for path in (
+        REPOSITORY / "README.md",
+        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs" / "trainers").glob("*.md"),
+    )
+)
+"""Those for users. The commands below ``docs/results`` are measurements of many hours."""
 
-FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-SAVED_AS = re.compile(r"ave(?:d| this| the unit)? as `(?P<name>[\w./@-]+)`[^`]*\Z")
-COMMAND = re.compile(r"^    (?P<line>mlagents-style .+)$", re.MULTILINE)
-
-STEPS, EPISODE_STEPS = 120, 20
+STEPS, EPISODE_STEPS = 400, 20
 """Agent steps of a run, and the longest episode: enough to go through a page, too few to learn."""
 
+SAVED_AS = re.compile(r"ave(?:d| this| it| the unit)? as `(?P<name>[\w./@-]+)`[^`]*\Z")
+MARK = re.compile(r"<!-- (?P<what>not run|prepared)(?: \((?P<part>[^)]+)\))?: (?P<text>.+?) -->")
+SCRIPTS = ("py", "sh", "bash")
+"""Languages of fenced blocks that are saved, or marked as not run. A block of another language but Python is a file
+if the page names it, else an example of a file or of output."""
 
-_PAGE = "a page in the browser, until Ctrl-C"
-_SEEDS = "starts several trainers, see tests of the command"
-_BOX2D = "Box2D crashes a process that loads it after other libraries, as one of many tests does"
-_HUB = "talks to the Hugging Face Hub"
-_MINARI = "needs a data set of Minari"
-
-SKIPPED: Mapping[str, Mapping[str, str]] = {
-    "README.md": {"mlagents-style watch": _PAGE, "mlagents-style push": _HUB, "gym:LunarLander-v3": _BOX2D},
-    "docs/automation.md": {},
-    "docs/running.md": {
-        "mlagents-style push": _HUB,
-        "mlagents-style load": _HUB,
-        "--seeds": _SEEDS,
-        "compare balls": _SEEDS,
-        "--checkpoint best": "needs a run with evaluations",
-        "duel@200000": "needs a run of that length",
-    },
-    "docs/demonstrations.md": {
-        "builds/Walker": "needs a run on a build",
-        "minari:": _MINARI,
-        "walker.demo": _MINARI,
-    },
-    "docs/scenes-in-python.md": {},
-    "docs/sweeps.md": {},
+OTHERS = {
+    **dict.fromkeys((".", "make", "pip", "python", "python3", "python3.11"), "installs, or needs a clone"),
+    **dict.fromkeys(("curl", "hf", "ssh"), "talks to another program or machine"),
+    **dict.fromkeys(("docker", "journalctl", "ray", "sudo", "torchrun"), "changes the machine"),
+    **dict.fromkeys(("mlagents-learn", "tensorboard"), "is a program of others"),
 }
-"""Pages, and the parts of their blocks that do not run, with the reason. Lines of make, pip and others do not run."""
+"""Programs of others at the beginning of a line, with the reason why the line does not run."""
+
+NEEDS = ("gymnasium", "mpe2", "pygame", "optuna", "lbforaging")
+"""Modules of optional libraries that some pages import."""
 
 
 class Block(NamedTuple):
@@ -55,74 +65,147 @@ class Block(NamedTuple):
 
     kind: Literal["file", "python", "command"]
     text: str
+    line: int
+    """Where it stands in the page."""
     name: str = ""
     """Of the file that a program or another file is saved as; empty if the page names none."""
+    not_run: str = ""
+    """The reason why it does not run."""
 
 
-def run_page(
-    page: str, folder: Path, *, command: Callable[[list[str]], None], program: Callable[[str], None]
-) -> None:
-    """Runs the blocks of a page in a folder, each shortened.
+def blocks_of(page: str | Path) -> Iterator[Block]:
+    """Yields the blocks of a page in its order. Fails where a mark is about nothing."""
+    marks: list[re.Match[str]] = []
+    before = ""
+    for number, text, language in _parts((REPOSITORY / page).read_text(encoding="utf-8")):
+        if language is None:  # prose
+            marks += MARK.finditer(text)
+            before += text
+            continue
+        yield from (Block("command", each["text"], number) for each in marks if each["what"] == "prepared")
+        skipped = {each["part"] or "": each["text"] for each in marks if each["what"] == "not run"}
+        name = Path(saved["name"]).name if (saved := SAVED_AS.search(MARK.sub("", before))) else ""
+        used = set()
+        for block in _blocks(number, text, language, name):
+            part = next((each for each in skipped if each in block.text), None)
+            used |= {part}
+            assert part is not None or language not in SCRIPTS or name, (
+                f"{page}:{number} neither runs nor says why"
+            )
+            yield block if part is None else block._replace(not_run=skipped[part])
+        assert used >= set(skipped), f"{page}:{number}: a reason that no line needs: {set(skipped) - used}"
+        marks, before = [], ""
+    assert not marks, f"{page}: a mark without a block"
+
+
+def _parts(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """Yields the parts of a page: line number, text and language; None for prose, empty for indented blocks."""
+    part, number, language = "", 1, None
+    fenced = False
+    for at, line in enumerate(text.splitlines(keepends=True), start=1):
+        fence = re.match(r"```(\S*)", line)
+        indented = bool(line.startswith("    ") or (language == "" and not fenced and not line.strip()))
+        if fence and not fenced:
+            yield number, part, language
+            part, number, language, fenced = "", at + 1, fence[1] or "text", True
+        elif fence:
+            yield number, part, language
+            part, number, language, fenced = "", at + 1, None, False
+        elif not fenced and indented != (language == ""):
+            yield number, part, language
+            part, number, language = line, at, "" if indented else None
+        else:
+            part += line
+    yield number, part, language
+
+
+def _blocks(number: int, text: str, language: str, name: str) -> Iterator[Block]:
+    if language == "python":
+        yield Block("python", text, number, name)
+    elif name:
+        yield Block("file", text, number, name)
+    elif language in SCRIPTS:
+        yield Block("command", text, number)
+    elif not language:
+        yield from _commands(number, text)
+
+
+def _commands(number: int, text: str) -> Iterator[Block]:
+    """Yields the commands of an indented block, those of a shell's loop once for each value."""
+    loop, values = "", [""]
+    repeated: list[Block] = []
+    for at, line in enumerate(text.replace("\\\n", "  ").splitlines(), start=number):
+        # Two blanks or more before a '#' begin a comment.
+        words = re.split(r"\s{2,}#", line.strip())[0]
+        first = re.sub(r"^(\w+=\S+ )+", "", words).partition(" ")[0].rpartition("/")[2]
+        if start := re.fullmatch(r"for (\w+) in (.+); do", words):
+            loop, values = start[1], start[2].split()
+        elif words == "done":
+            for value in values:
+                yield from (each._replace(text=each.text.replace(f"${loop}", value)) for each in repeated)
+            loop, repeated = "", []
+        elif first == "mlagents-style" or first in OTHERS:
+            block = Block("command", words, at, not_run=OTHERS.get(first, ""))
+            if loop:
+                repeated.append(block)
+            else:
+                yield block
+
+
+WITH_BLOCKS = [page for page in PAGES if not all(block.not_run for block in blocks_of(page))]
+"""Pages of which anything runs."""
+
+
+def run_page(page: str, folder: Path) -> None:
+    """Runs the blocks of a page in the current folder, each shortened, and prints what does not run.
 
     Args:
         page: its path in the repository.
-        folder: an empty folder, the current one of commands and programs.
-        command: runs ``mlagents-style`` with some arguments.
-        program: runs a Python program.
+        folder: the current folder, which is empty.
     """
     write_builds(folder)
-    used = set()
-    for block in blocks_of(REPOSITORY / page):
-        if part := next((each for each in SKIPPED[page] if each in block.text), ""):
-            used.add(part)
-        elif block.kind == "file":
-            (folder / block.name).write_text(shortened_file(block.text))
-        elif block.kind == "python" and block.name:
+    counts = {"run": 0, "not run": 0}
+    for block in blocks_of(page):
+        counts["not run" if block.not_run else "run"] += 1
+        if block.not_run:
+            print(f"{page}:{block.line}: not run, {block.not_run}: {block.text.splitlines()[0]}", flush=True)
+            continue
+        print(f"{page}:{block.line}: {block.text.splitlines()[0]}", flush=True)
+        if block.kind == "file":
             (folder / block.name).write_text(block.text)
         elif block.kind == "python":
-            program(shortened_program(block.text))
+            program = folder / (block.name or f"line_{block.line}.py")
+            program.write_text(shortened_program(block.text))
+            runpy.run_path(str(program), run_name="__main__")
         else:
-            command(shortened_command(block.text, folder / "results", folder))
-    assert used == set(SKIPPED[page]), "a reason that no block needs any more"
+            _run_command(block.text, folder)
+    print(f"{page}: {counts['run']} blocks ran, {counts['not run']} did not")
 
 
-def blocks_of(page: Path) -> Iterator[Block]:
-    """Yields the blocks of a page in its order."""
-    text, end = page.read_text(encoding="utf-8"), 0
-    for match in FENCE.finditer(text):
-        yield from _commands(text[end : match.start()])
-        saved = SAVED_AS.search(text[: match.start()])
-        name = saved["name"] if saved else ""
-        if match["language"] == "python":
-            yield Block("python", match["text"], name)
-        elif name:
-            yield Block("file", match["text"], name)
-        end = match.end()
-    yield from _commands(text[end:])
-
-
-def _commands(text: str) -> Iterator[Block]:
-    for match in COMMAND.finditer(text):
-        # Two blanks or more before a '#' begin a comment.
-        yield Block("command", re.split(r"\s{2,}#", match["line"])[0])
-
-
-def shortened_file(text: str) -> str:
-    """A configuration with few steps and a summary; other files as they are."""
-    return re.sub(
-        r"^( +)max_steps: .*$", rf"\1max_steps: {STEPS}\n\1summary_freq: 40", text, flags=re.MULTILINE
-    )
+def _run_command(line: str, folder: Path) -> None:
+    line, _, output = line.partition(" > ")
+    arguments = shortened_command(line, folder / "results", folder)
+    with contextlib.ExitStack() as stack:
+        if output:
+            (folder / output).parent.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((folder / output).open("w"))
+            stack.enter_context(contextlib.redirect_stdout(file))
+        code = main(arguments)
+    assert code == 0, f"{shlex.join(arguments)} ended with {code}"
 
 
 def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
     text = re.sub(r'\b(train|sweep)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
-    text = text.replace("trials=30", "trials=2")
+    text = text.replace('train_population(\n    "basic"', f"train_population(\n    {_FEW_STEPS_OF_BASIC}")
+    text = re.sub(r"\btrain\((?=env=)(?!.*max_env_steps)", f"train(max_env_steps={STEPS}, ", text)
+    text = re.sub(r"\btrials=\d+", "trials=2", re.sub(r"\bmembers=\d+", "members=2", text))
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
-    text = re.sub(r"\b\d+_000\b", str(STEPS), text)
+    text = re.sub(r"\binterval=\d+", f"interval={STEPS // 2}", re.sub(r"\b\d+_000\b", str(STEPS), text))
     return re.sub(r"\bepisodes=\d+", "episodes=1", re.sub(r'"--episodes", "\d+"', '"--episodes", "1"', text))
 
 
+_FEW_STEPS_OF_BASIC = f'{{"behaviors": {{"Basic": {{"max_steps": {STEPS}, "summary_freq": 40}}}}}}'
 _FEW_STEPS = f'{{"trainer_type": "ppo", "max_steps": {STEPS}, "summary_freq": 40}}'
 
 
@@ -136,7 +219,9 @@ def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
     command, *rest = words
     split = rest.index("--env-args") if "--env-args" in rest else len(rest)
     own, of_env = rest[:split], rest[split:]
+    own = [each for word in own for each in sorted(glob.glob(word)) or [word]]  # as a shell does
     own = [re.sub(r"^--num-envs=\d+$", "--num-envs=2", word) for word in own]
+    own = [re.sub(r"^1-\d+$", "1-2", word) for word in own]
     if command == "learn":
         own += _short_run(own, results, folder)
     elif command in ("evaluate", "play", "record-demo"):
@@ -145,6 +230,12 @@ def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
             own += ["--record-seconds", "1"]
     elif command == "sweep":
         own += ["--trials", "2", "--jobs", "1", *_few_steps(Path(own[0]))]
+    elif command == "population":
+        own += ["--members", "2", "--jobs", "1", "--interval", str(STEPS // 2), *_few_steps(Path(own[0]))]
+    elif command == "suggest" and not any(word.startswith("--env") for word in own):
+        own += [f"--env={BUILD}"]
+    elif command == "push":
+        own += ["--episodes", "1"]
     elif command == "clone":
         own += ["--epochs", "1"]
     return [command, *own, *of_env]
@@ -156,6 +247,8 @@ def _short_run(own: Sequence[str], results: Path, folder: Path) -> Iterator[str]
     named = given["trainer_config_path"]
     if named is None:  # the trainer chooses the settings
         yield f"--max-env-steps={STEPS}"
+        if "env_path" not in given:
+            yield f"--env={BUILD}"
     else:
         config = folder / named if (folder / named).is_file() else named
         yield from _few_steps(config)
@@ -187,7 +280,7 @@ def _write_build(path: Path) -> None:
     path.write_text(
         f"#!{sys.executable}\n"
         "import argparse, sys\n"
-        f"sys.path += [{str(REPOSITORY / 'tests' / 'programs')!r}, {str(REPOSITORY)!r}]\n"
+        f"sys.path += [{str(REPOSITORY / 'tests' / 'programs')!r}]\n"
         "import treadmill\n"
         "from unity_bridge.simulators.client import run\n"
         'treadmill.BEHAVIOR = "Walker?team=0"\n'
@@ -198,3 +291,14 @@ def _write_build(path: Path) -> None:
         "run(scene, port, connect_timeout_s=30.0)\n"
     )
     path.chmod(0o755)
+
+
+def program(page: str) -> None:
+    """Runs a page as if its reader had typed it into this process."""
+    sys.path[0] = str(Path.cwd())
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run_page(page, Path.cwd())
+
+
+if __name__ == "__main__":
+    program(sys.argv[1])

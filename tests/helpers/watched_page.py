@@ -23,7 +23,7 @@ class Page:
     """A program with a page, and a browser's part of the conversation."""
 
     def __init__(self, *arguments: str, cwd: Path) -> None:
-        command = [sys.executable, "-m", "trainer_service", *arguments, "--no-browser"]
+        command = [sys.executable, "-m", "trainer_service", arguments[0], "--no-browser", *arguments[1:]]
         self.process = subprocess.Popen(
             command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -416,7 +416,10 @@ def _settings_of(options: RunOptions) -> list[TrainerSettings]:
 def _unforkable(options: RunOptions, changed: RunOptions) -> list[str]:
     """Describes the differences that keep a run from going on from the other's checkpoint."""
     problems: list[str] = []
-    for before, now in zip(_settings_of(options), _settings_of(changed), strict=True):
+    pairs = [(options.behavior_settings(name), now) for name, now in changed.behaviors.items()]
+    if options.default_settings is not None and changed.default_settings is not None:
+        pairs.append((options.default_settings, changed.default_settings))
+    for before, now in pairs:
         differences = changed_networks(before, now)
         for key in ("trainer_type", "max_steps"):
             if getattr(before, key) != getattr(now, key):

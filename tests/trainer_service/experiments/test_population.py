@@ -258,6 +258,15 @@ def test_a_plan_that_cannot_work_is_refused(changes: dict[str, Any], message: st
     assert message in str(refusal.value)
 
 
+def test_the_space_may_name_a_behavior_that_default_settings_configure() -> None:
+    settings = {"max_steps": 900, "summary_freq": 100}
+    rates = {"behaviors.Basic.hyperparameters.learning_rate": {"low": 1e-4, "high": 1e-2}}
+    plan(configuration={"default_settings": settings}, space=rates).require_valid()
+    units = {"behaviors.Basic.network_settings.hidden_units": {"choices": [8, 128]}}
+    with pytest.raises(ConfigError, match="hidden_units was 128, now 8"):
+        plan(configuration={"default_settings": settings}, space=units).require_valid()
+
+
 def test_a_population_is_resumed_with_its_own_plan_only(workplace: Path, stop: StopSignals) -> None:
     with pytest.raises(UserError, match="no population in 'p'"):
         run_population(plan(), Path("p"), resume=True, jobs=1, stop=stop)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +60,41 @@ def text(browser: Any, name: str) -> str:
     return str(browser.find_element("id", name).text)
 
 
-def test_a_person_records_by_the_browsers_own_keys(browser: Any, tmp_path: Path) -> None:
-    page = Page(
-        "record-demo", "sim:basic", "--policy=keyboard", "--episodes=1", "-o", "own.demo", cwd=tmp_path
-    )
+def check_requests(browser: Any, page: Page) -> None:
+    """No message of the console, and no request that leaves the page's own server."""
+    assert browser.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [
+        each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"
+    ]
+    assert len(urls) > 4
+    assert all(url.startswith((f"http://127.0.0.1:{page.port}/", "data:")) for url in urls), urls
+
+
+@contextmanager
+def opened(browser: Any, *arguments: str, cwd: Path) -> Iterator[Page]:
+    """A program whose page is open in the browser."""
+    page = Page(*arguments, cwd=cwd)
     try:
         browser.get(f"http://127.0.0.1:{page.port}/?token={page.token}")
+        yield page
+        browser.get("about:blank")  # a program that ends below its page is an error of the console
+    finally:
+        page.close()
+
+
+def check_fit(browser: Any) -> None:
+    """The page is not wider than a phone's or a desktop's window, in light and in dark."""
+    for width, scheme in itertools.product((1400, 400), ("light", "dark")):
+        resize(browser, width, scheme)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_a_person_records_by_the_browsers_own_keys(browser: Any, tmp_path: Path) -> None:
+    recording = ("record-demo", "sim:basic", "--policy=keyboard", "--episodes=1", "-o", "own.demo")
+    with opened(browser, *recording, cwd=tmp_path) as page:
         wait_for(lambda: text(browser, "play") == "Play" and "Recording" in text(browser, "policy"))
-        for width, scheme in ((1400, "light"), (400, "dark")):
-            resize(browser, width, scheme)
-            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        check_fit(browser)
         browser.find_element("id", "play").click()
         key(browser, "keyDown", "ArrowRight")
         wait_for(lambda: "terminal" in text(browser, "note"))
@@ -76,14 +103,67 @@ def test_a_person_records_by_the_browsers_own_keys(browser: Any, tmp_path: Path)
         found = re.search(r"Recorded 1 episode of Basic: \d+ steps, mean return (\S+),", out)
         assert found is not None
         assert float(found[1]) > 0.5  # the goal on the right; a step of idling costs 0.01
-        assert browser.get_log("browser") == []
-        events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-        urls = [
-            each["params"]["request"]["url"]
-            for each in events
-            if each["method"] == "Network.requestWillBeSent"
-        ]
-        assert len(urls) > 4
-        assert all(url.startswith((f"http://127.0.0.1:{page.port}/", "data:")) for url in urls), urls
-    finally:
-        page.close()
+        check_requests(browser, page)
+
+
+GAMEPAD = """
+window.pad = { id: "pad", index: 0, connected: true, mapping: "standard", axes: [0, 0, 0, 0],
+               buttons: Array.from({ length: 17 }, () => ({ pressed: false, touched: false, value: 0 })) };
+navigator.getGamepads = () => [null, window.pad, null, null];
+"""
+"""A standard gamepad in the second slot, as browsers list it."""
+
+
+def taken(browser: Any) -> list[str]:
+    """The labels and figures of the actions that the page shows as taken."""
+    return str(browser.execute_script(ACTIONS)).split("|")
+
+
+ACTIONS = """
+const shown = (row) => row.className.includes("taken") || row.textContent.startsWith("a");
+const said = (row) => row.firstChild.textContent + "=" + row.lastChild.textContent;
+return [...document.querySelectorAll("#actions .row")].filter(shown).map(said).join("|");
+"""
+
+
+def test_the_agent_follows_the_sticks_and_the_cross_of_a_gamepad(browser: Any, tmp_path: Path) -> None:
+    browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": GAMEPAD})
+    with opened(
+        browser, "watch", "sim:3dball", "--random", "--env-args", "--agents", "1", cwd=tmp_path
+    ) as page:
+        wait_for(lambda: text(browser, "control") == "Take control" and len(taken(browser)) == 2)
+        browser.find_element("id", "control").click()
+        wait_for(lambda: taken(browser) == ["a0=0.00", "a1=0.00"])
+        browser.execute_script("pad.axes = [0.5, -0.75, 0, 0]")  # up is negative on a stick
+        wait_for(lambda: taken(browser) == ["a0=0.50", "a1=0.75"])
+        browser.execute_script("pad.axes = [0.1, 0.1, 0, 0]")  # a stick at rest is seldom at 0
+        wait_for(lambda: taken(browser) == ["a0=0.00", "a1=0.00"])
+        check_requests(browser, page)  # this empties the browser's logs for the next page
+    with opened(
+        browser, "watch", "sim:basic", "--random", "--env-args", "--agents", "1", cwd=tmp_path
+    ) as page:
+        wait_for(lambda: text(browser, "control") == "Take control")
+        browser.find_element("id", "control").click()
+        wait_for(lambda: taken(browser) == ["0: 0=taken"])
+        for button, choice in ((15, 2), (14, 1)):
+            browser.execute_script(f"pad.buttons[{button}].pressed = true")
+            wait_for(lambda choice=choice: taken(browser) == [f"0: {choice}=taken"])
+            browser.execute_script(f"pad.buttons[{button}].pressed = false")
+            wait_for(lambda: taken(browser) == ["0: 0=taken"])
+        check_requests(browser, page)
+
+
+def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path: Path) -> None:
+    run = (
+        "learn",
+        "3dball",
+        "--env=sim:3dball",
+        "--run-id=seen",
+        "--watch",
+        "--set",
+        "behaviors.3DBall.summary_freq=3000",
+    )
+    with opened(browser, *run, cwd=tmp_path) as page:
+        wait_for(lambda: int(browser.find_element("id", "curve").get_attribute("data-points") or 0) > 1)
+        check_fit(browser)
+        check_requests(browser, page)
