@@ -549,12 +549,6 @@ def _add_sweep(commands: Any) -> None:
     add("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
     add("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
     add("--dry-run", action="store_true", help="print the values of the first trials only")
-    add(
-        "--ray-address", metavar="ADDRESS",
-        help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
-        "local starts one",
-    )  # fmt: skip
-    add("--insecure-ray", action="store_true", help="the cluster may accept everyone")
     _add_settings(sweep, "max_env_steps", *_OF_SEARCHES)
 
 
@@ -607,6 +601,12 @@ def _add_search(command: Any, name: str, runs: str, jobs: str, objective: str) -
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help=f"any setting of the file, for all {runs}; can be repeated",
     )  # fmt: skip
+    command.add_argument(
+        "--ray-address", metavar="ADDRESS",
+        help=f"run {runs} on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
+        "local starts one",
+    )  # fmt: skip
+    command.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
 
 
 def _add_simulate(commands: Any) -> None:
