@@ -160,8 +160,8 @@ def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path:
         "--env=sim:3dball",
         "--run-id=seen",
         "--watch",
-        "--set",
-        "behaviors.3DBall.summary_freq=3000",
+        "--set=behaviors.3DBall.summary_freq=3000",
+        "--set=behaviors.3DBall.max_steps=100000000",  # it learns as long as the browser looks
     )
     with opened(browser, *run, cwd=tmp_path) as page:
         wait_for(lambda: int(browser.find_element("id", "curve").get_attribute("data-points") or 0) > 1)

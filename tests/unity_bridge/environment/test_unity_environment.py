@@ -403,7 +403,7 @@ def test_a_taken_port_is_a_worker_in_use(open_env: Any) -> None:
 def test_no_such_program_and_no_such_worker_are_refused(open_env: Any) -> None:
     with pytest.raises(UnityEnvironmentException, match="no such program"):
         open_env("builds/nowhere")
-    with pytest.raises(UnityEnvironmentException, match="worker_id 0 without a program to start, got 1"):
+    with pytest.raises(UnityEnvironmentException, match="worker_id: expected 0 without a program, got 1"):
         open_env(worker_id=1)
 
 
