@@ -53,17 +53,8 @@ class RunFolder(RunLayout):
             UserError: an impossible run id, a run that exists or is missing against the flags, or one that
                 another process is writing.
         """
-        validate_run_id(run_id)
-        results = Path(results_dir)
-        layout = RunLayout(results / run_id)
+        results, layout = Path(results_dir), require_run_id(results_dir, run_id, resume=resume, force=force)
         exists = layout.has_run()
-        if resume and not exists:
-            raise UserError(f"{_not_found(results, run_id)}. Remove --resume to train a new run.")
-        if exists and not resume and not force:
-            raise UserError(
-                f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run. Either choose a new --run-id, "
-                "use --resume to continue that run, or use --force to overwrite it."
-            )
         overwritten = force and not resume and not inference
         source = _source(results, run_id, initialize_from, overwritten=overwritten)
         if inference:
@@ -162,6 +153,24 @@ class RunFolder(RunLayout):
     def _require_writable(self) -> None:
         if not self.writable:
             raise RuntimeError(f"'{self.path}' was opened to be read only")
+
+
+def require_run_id(
+    results_dir: str | Path, run_id: str, *, resume: bool = False, force: bool = False
+) -> RunLayout:
+    """Returns the layout of a run if the flags of the same names permit its id. Raises UserError if they do not."""
+    validate_run_id(run_id)
+    results = Path(results_dir)
+    layout = RunLayout(results / run_id)
+    exists = layout.has_run()
+    if resume and not exists:
+        raise UserError(f"{_not_found(results, run_id)}. Remove --resume to train a new run.")
+    if exists and not resume and not force:
+        raise UserError(
+            f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run. Either choose a new --run-id, "
+            "use --resume to continue that run, or use --force to overwrite it."
+        )
+    return layout
 
 
 def _not_found(results: Path, run_id: str) -> str:

@@ -13,9 +13,11 @@ from trainer_service.callbacks import Callback, RunView
 from trainer_service.collection.attach_port import AttachPort
 from trainer_service.collection.launching import command_of
 from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
+from trainer_service.runs.folder import require_run_id
 from trainer_service.runs.layout import RunLayout
 from trainer_service.suggestions.copies import with_copies
 from trainer_service.suggestions.document import Suggestion, suggestion_of
@@ -47,6 +49,8 @@ def without_configuration(
 ) -> tuple[RunOptions, list[Callback]]:
     """The options of a run that was started without a configuration, and a callback that records the suggestion.
 
+    A run that goes on keeps the configuration in its folder.
+
     Args:
         options: the built-in settings with the settings of the command line.
         overrides: the settings of the command line, which win over a suggestion.
@@ -59,19 +63,20 @@ def without_configuration(
         BridgeError: the simulator could not be started, or failed.
     """
     saved, is_started = options.checkpoint_settings, options.env_settings.env_path is not None
-    if wanted is False or serves_rank_0():
+    if serves_rank_0():
         return options, []
-    earlier = RunLayout(Path(saved.results_dir, saved.run_id)).suggestion
+    layout = RunLayout(Path(saved.results_dir, saved.run_id))
     if saved.resume or saved.inference:
-        return (
-            _from_text(earlier.read_text("utf-8"), options, overrides) if earlier.is_file() else options
-        ), []
+        return (_of_run(layout, options, overrides, given) if layout.configuration.is_file() else options), []
+    if wanted is False:
+        return options, []
     if not (is_started or wanted):
         _logger.info(
             "No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest to look at one "
             "first."
         )
         return options, []
+    require_run_id(saved.results_dir, saved.run_id, force=saved.force)  # before the look, which takes a while
     found = look_at(options, given, attach_port)
     for line in found.lines():
         _logger.info("Suggested for %s", line)
@@ -107,11 +112,37 @@ def with_env_args(options: RunOptions, arguments: Sequence[str] | None) -> RunOp
     return options.model_copy(update={"env_settings": options.env_settings.model_copy(update=changed)})
 
 
+def _of_run(
+    layout: RunLayout, options: RunOptions, overrides: Mapping[str, Any], given: ProgramEnvironment | None
+) -> RunOptions:
+    """The options that a run had, below the command line. Raises ConfigError if its configuration cannot be read."""
+    _logger.info("Without a configuration the run keeps its own: %s", layout.configuration)
+    values = dict(read_document(layout.configuration).values)
+    values.pop("checkpoint_settings", None)
+    environment, now = dict(values.get("env_settings") or {}), options.env_settings
+    arguments = now.env_args
+    if arguments and now.env_path is not None and layout.suggestion.is_file():
+        arguments = tuple(with_copies(now.env_path, arguments))
+    if given is not None or arguments or now.env_path not in (None, environment.get("env_path")):
+        environment.update(env_path=now.env_path, env_args=None if arguments is None else list(arguments))
+    values["behaviors"] = _with_defaults(values.get("behaviors") or {}, overrides)
+    others = {key: value for key, value in overrides.get("env_settings", {}).items() if key != "env_args"}
+    lying_over = {**overrides, "env_settings": {**environment, **others}}
+    if values.get("default_settings") is None:  # then nothing is learned but the behaviors of the run
+        lying_over.pop("default_settings", None)
+    return parse_run_options(values, lying_over, label=str(layout.configuration)).options
+
+
+def _with_defaults(behaviors: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of each behavior with the default settings of the command line, which hold for all of them."""
+    defaults = overrides.get("default_settings") or {}
+    return {name: merged(settings, defaults) for name, settings in behaviors.items()}
+
+
 def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:
     """The options that a suggestion makes with the command line, whose default settings hold for each behavior."""
     values = yaml.safe_load(text)
-    defaults = overrides.get("default_settings") or {}
-    values["behaviors"] = {name: merged(settings, defaults) for name, settings in values["behaviors"].items()}
+    values["behaviors"] = _with_defaults(values["behaviors"], overrides)
     environment = values.pop("env_settings", {})
     given = options.env_settings.env_args
     if options.env_settings.env_path is not None and given:

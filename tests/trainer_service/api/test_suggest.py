@@ -62,12 +62,38 @@ def test_learn_without_a_configuration_trains_as_suggested(mlagents_style, workp
 def test_a_resumed_run_keeps_its_suggestion(mlagents_style, workplace: Path) -> None:
     line = ("learn", "--env=sim:basic", "--run-id=own", "--seed=1", "--set")
     assert mlagents_style(*line, "behaviors.Basic.max_steps=600").code == 0
-    kept = workplace / "results" / "own" / "suggested.yaml"
-    kept.write_text(kept.read_text().replace("batch_size: 64", "batch_size: 32"))
+    suggested = configuration(workplace / "results" / "own")["behaviors"]["Basic"]["hyperparameters"]
     said = mlagents_style(*line, "behaviors.Basic.max_steps=900", "--resume")
     assert said.code == 0, said.err
     used = configuration(workplace / "results" / "own")["behaviors"]["Basic"]
-    assert used["hyperparameters"]["batch_size"] == 32
+    assert (used["hyperparameters"], used["max_steps"]) == (suggested, 900)
+    assert "Suggested for" not in said.out
+
+
+@pytest.mark.parametrize("env", [(), ("--env=sim:basic",)])
+def test_a_run_resumed_without_its_configuration_keeps_it(
+    env: tuple[str, ...], mlagents_style, configure, workplace: Path
+) -> None:
+    config = configure("Basic", max_steps=100, hyperparameters={"batch_size": 16, "buffer_size": 64})
+    assert mlagents_style("learn", config, "--env=sim:basic", "--run-id=own").code == 0
+    before = configuration(workplace / "results" / "own")
+    said = mlagents_style(
+        "learn", *env, "--run-id=own", "--resume", "--set", "default_settings.max_steps=200"
+    )
+    assert said.code == 0, said.err
+    before["behaviors"]["Basic"]["max_steps"] = 200
+    before["checkpoint_settings"]["resume"] = True
+    assert configuration(workplace / "results" / "own") == before
+
+
+def test_a_taken_run_id_is_refused_before_the_environment_is_looked_at(
+    mlagents_style, configure, workplace: Path
+) -> None:
+    config = configure("Basic", max_steps=100)
+    assert mlagents_style("learn", config, "--env=sim:basic", "--run-id=own").code == 0
+    said = mlagents_style("learn", "--env=sim:basic", "--run-id=own")
+    assert said.code == 2
+    assert "run id 'own' is taken" in said.err
     assert "Suggested for" not in said.out
 
 
