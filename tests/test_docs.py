@@ -322,7 +322,9 @@ def test_programs_that_are_ported_are_python(page: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("example", ["sign.py", "sign_scene.py"])
-def test_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) -> None:
+def test_example_simulators_reward_the_right_sign(
+    example: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     program = str(REPOSITORY / "docs" / "examples" / example)
     command = Command(env=example, executable=(sys.executable, program))
     with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=30)) as bridge:
@@ -333,6 +335,7 @@ def test_example_simulators_reward_the_right_sign(example: str, tmp_path: Path) 
     for batch in batches[1:]:
         assert batch.terminated[: batch.num_terminal].all()
         np.testing.assert_array_equal(batch.rewards, batch.terminated.astype(np.float32))
+    assert "too old" not in caplog.text
 
 
 def saved_files(page: str) -> set[str]:

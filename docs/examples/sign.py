@@ -27,6 +27,7 @@ def main() -> None:
     ours = introduction.unity_output.rl_initialization_output
     ours.communication_version = "1.5.0"
     ours.package_version = "3.0.1"
+    ours.capabilities.baseRLCapabilities = True  # what every simulator can do
     reply = exchange(introduction)
     random.seed(reply.unity_input.rl_initialization_input.seed)
     reply = exchange(new_message())  # call 2: an empty header; the reply says RESET

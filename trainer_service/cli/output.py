@@ -148,7 +148,8 @@ def result_lines(
             if (model := folder / f"{each}.onnx").exists():
                 yield f"  model for Unity: {model}"
     yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
-    yield f"  score:  {suggested_command('evaluate', saved.run_id, *location)}"
+    env = " --env ENV" if options.env_settings.env_path is None else ""  # attached simulators have no name
+    yield f"  score:  {suggested_command('evaluate', saved.run_id, *location)}{env}"
     if interrupted:
         yield "  go on:  the same command with --resume"
 

@@ -493,6 +493,11 @@ class RunFactory:
         elif start.is_resume:
             restore(behavior, start.checkpoint_for(behavior, seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
+            if behavior.learns and behavior.step >= behavior.settings.max_steps:
+                _logger.warning(
+                    "'%s' has used its max_steps of %d: nothing to learn. Raise max_steps to go on.",
+                    name, behavior.settings.max_steps,
+                )  # fmt: skip
             if self.folder.writable:
                 members = [member.behavior for member in behavior.spec.members]
                 make_newest(self.folder, name, behavior.step, start.path, members)

@@ -13,9 +13,10 @@ from trainer_service.cli.output import note, print_results, say
 from trainer_service.config import RunOptions, parse_run_options
 
 
-def options_of(run_id: str, results_dir: str) -> RunOptions:
+def options_of(run_id: str, results_dir: str, env: str | None = "sim:basic") -> RunOptions:
     saved = {"run_id": run_id, "results_dir": results_dir}
-    return parse_run_options({"default_settings": {}, "checkpoint_settings": saved}).options
+    settings = {"default_settings": {}, "checkpoint_settings": saved, "env_settings": {"env_path": env}}
+    return parse_run_options(settings).options
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,13 @@ def test_suggested_commands_reach_a_shell_as_they_are_meant(
     location = "" if results_dir == "results" else f" --results-dir {shlex.quote(results_dir)}"
     assert f"  curves: tensorboard --logdir {shlex.quote(results_dir)}\n" in said
     assert f"  score:  mlagents-style evaluate {shlex.quote(run_id)}{location}\n" in said
+
+
+def test_the_score_of_a_run_of_attached_simulators_needs_an_environment(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_results(options_of("x", "results", None), Path("results/x"), ["Ball"], interrupted=False)
+    assert "  score:  mlagents-style evaluate x --env ENV\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("printed", "stream"), [(say, 0), (note, 1)])
