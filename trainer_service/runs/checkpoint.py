@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -180,6 +180,22 @@ def load_checkpoint(path: Path) -> Checkpoint:
         UserError: the file is missing, damaged, or was not written by this trainer.
     """
     return parse_checkpoint(read_content(path), path)
+
+
+def has_gradient_steps(checkpoint: Checkpoint) -> bool:
+    """Whether an optimizer of the algorithm has made a step, or none says that it has not."""
+    steps = list(_optimizer_steps(checkpoint.algorithm))
+    return not steps or any(each != 0 for each in steps)
+
+
+def _optimizer_steps(state: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the number of steps of each optimizer in a state; None where it is not written down."""
+    for key, part in state.items():
+        if isinstance(part, Mapping):
+            if key.endswith("optimizer"):
+                yield part.get("steps")
+            else:
+                yield from _optimizer_steps(part)
 
 
 def checkpoint_digest(path: Path) -> int:

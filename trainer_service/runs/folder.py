@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from trainer_service.config.names import validate_run_id
+from trainer_service.config.names import STATE_SUFFIXES, validate_run_id
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import finish_save
+from trainer_service.runs.checkpoint import finish_save, has_gradient_steps, load_checkpoint
 from trainer_service.runs.files import SaveError, remove_leftovers, write_atomic
 from trainer_service.runs.layout import RunLayout, near_run, numbered_name
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
@@ -166,10 +166,7 @@ def require_run_id(
     if resume and not exists:
         raise UserError(f"{_not_found(results, run_id)}. Remove --resume to train a new run.")
     if exists and not resume and not force:
-        raise UserError(
-            f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run. Either choose a new --run-id, "
-            "use --resume to continue that run, or use --force to overwrite it."
-        )
+        raise UserError(_taken(layout, run_id))
     return layout
 
 
@@ -179,6 +176,32 @@ def _not_found(results: Path, run_id: str) -> str:
             f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
         )
     return f"no run '{run_id}' in '{results}'{near_run(results, run_id)}"
+
+
+def _taken(layout: RunLayout, run_id: str) -> str:
+    """The message that a run id is taken, with the ways out."""
+    if _has_learned(layout):
+        return (
+            f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run. Either choose a new --run-id, "
+            "use --resume to continue that run, or use --force to overwrite it."
+        )
+    return (
+        f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run, but nothing was learned in it yet. "
+        "Use --force to overwrite it, --resume to continue it, or choose a new --run-id."
+    )
+
+
+def _has_learned(layout: RunLayout) -> bool:
+    """Whether a run may hold anything learned. Summaries, set-aside states and what cannot be read count as learned."""
+    names = layout.saved_behaviors()
+    if layout.metrics.is_file() or layout.has_set_aside():
+        return True
+    if not names:
+        return any(file.suffix in (".onnx", *STATE_SUFFIXES) for file in layout.files())
+    try:
+        return any(has_gradient_steps(load_checkpoint(layout.checkpoint(name))) for name in names)
+    except UserError:
+        return True
 
 
 def _source(results: Path, run_id: str, initialize_from: str | None, *, overwritten: bool) -> Path | None:

@@ -252,6 +252,10 @@ class RunLayout:
         taken = (self.path / f"{_SET_ASIDE}-{number}" for number in itertools.count(1))
         return next(path for path in taken if not path.exists())
 
+    def has_set_aside(self) -> bool:
+        """Whether a resumed run has set newer states aside."""
+        return bool(self._folders_set_aside())
+
     def _folders_set_aside(self) -> list[Path]:
         return [
             folder for folder in _subfolders(self.path) if re.fullmatch(_SET_ASIDE + r"-\d+", folder.name)

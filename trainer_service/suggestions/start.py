@@ -21,7 +21,8 @@ from trainer_service.runs.folder import require_run_id
 from trainer_service.runs.layout import RunLayout
 from trainer_service.suggestions.copies import with_copies
 from trainer_service.suggestions.document import Suggestion, suggestion_of
-from trainer_service.suggestions.probe import probe
+from trainer_service.suggestions.features import EnvironmentFeatures
+from trainer_service.suggestions.probe import MOST_MESSAGES, probe
 from trainer_service.training.learner_ranks import serves_rank_0
 from unity_bridge.programs.executables import bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
@@ -96,14 +97,29 @@ def look_at(
             raise UserError("env: expected an environment to look at, got none")
         access = attach_port.access()
         _logger.info("A simulator is needed to suggest settings for: start it now.")
-        return suggestion_of(probe(options, lambda bridge: attach_port.listen(bridge, access, None)), {})
+        features = probe(options, lambda bridge: attach_port.listen(bridge, access, None))
+        _warn_of_no_end(features)
+        return suggestion_of(features, {})
     arguments = with_copies(environment.env_path, environment.env_args or ())
     options = with_env_args(options, arguments)
     command = command_of(options) if given is None else bundled_command(given.env, arguments, given)
     assert command is not None
     features = probe(options, lambda bridge: bridge.launch(command))
+    _warn_of_no_end(features)
     named: dict[str, Any] = {} if given is not None else {"env_path": environment.env_path}
     return suggestion_of(features, {**named, **({"env_args": list(arguments)} if arguments else {})})
+
+
+def _warn_of_no_end(features: EnvironmentFeatures) -> None:
+    """Warns of behaviors none of whose episodes ended: the probe has then played all of its messages."""
+    for behavior in features.behaviors:
+        if behavior.agents and not behavior.episodes:
+            _logger.warning(
+                "No episode of '%s' ended in %d messages: does the environment return terminated or truncated? A "
+                "single-agent environment of Gymnasium gets a limit with --env-args --wrap TimeLimit:500, an object "
+                "with gymnasium.wrappers.TimeLimit; others must truncate by themselves (docs/simulators.md).",
+                behavior.name, MOST_MESSAGES,
+            )  # fmt: skip
 
 
 def with_env_args(options: RunOptions, arguments: Sequence[str] | None) -> RunOptions:

@@ -73,3 +73,16 @@ def test_a_limit_cuts_them(run: str, mlagents_style: Any, line: str) -> None:
     said = mlagents_style(*line.split(), "--max-episode-steps=5")
     assert said.code == 0, said.err
     assert "mean length 5.0" in said.out
+
+
+def test_a_suggestion_warns_of_an_environment_without_end(workplace: Path, mlagents_style: Any) -> None:
+    (workplace / "endless.py").write_text(SOURCE)
+    said = mlagents_style("suggest", "--env=endless.py:Endless")
+    assert said.code == 0, said.err
+    assert (
+        "No episode of 'Endless' ended in 2000 messages: does the environment return terminated" in said.err
+    )
+    limited = mlagents_style("suggest", "--env=endless.py:Endless", "--env-args", "--wrap", "TimeLimit:500")
+    assert limited.code == 0, limited.err
+    assert "No episode of" not in limited.err
+    assert "by truncation" in limited.out

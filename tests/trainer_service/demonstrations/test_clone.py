@@ -96,6 +96,7 @@ def test_a_cloned_run_scores_as_its_expert_exports_and_is_learned_on(mlagents_st
     said = mlagents_style(*line)
     assert said.code == 2
     assert "run id 'shown' is taken" in said.err
+    assert "nothing was learned" not in said.err
 
 
 @pytest.mark.process

@@ -98,6 +98,21 @@ def test_a_taken_run_id_is_refused_with_three_remedies(tmp_path: Path) -> None:
     assert snapshot(tmp_path) == before
 
 
+def test_a_taken_run_id_without_a_policy_has_nothing_to_lose(tmp_path: Path) -> None:
+    fill(tmp_path / "run", "configuration.yaml", "Ball/events.out.tfevents.1700000000.host.1.0")
+    with pytest.raises(UserError, match=r"is taken: .*nothing was learned in it yet\. Use --force"):
+        RunFolder.open(tmp_path, "run")
+
+
+@pytest.mark.parametrize(
+    "kept", ["metrics.jsonl", "Ball/checkpoint.safetensors", "Ball/Ball-5.onnx", "set-aside-1/Ball/Ball-7.pt"]
+)
+def test_what_may_be_learned_is_not_said_to_be_nothing(tmp_path: Path, kept: str) -> None:
+    fill(tmp_path / "run", "Ball/events.out.tfevents.1700000000.host.1.0", kept)
+    with pytest.raises(UserError, match=r"holds an earlier run\. Either choose a new --run-id"):
+        RunFolder.open(tmp_path, "run")
+
+
 @pytest.mark.parametrize("left", [(), (".lock",)])
 def test_a_folder_without_a_run_in_it_is_free(tmp_path: Path, left: tuple[str, ...]) -> None:
     (tmp_path / "run").mkdir()
