@@ -66,6 +66,8 @@ class Nursery(ParallelEnv):
         told = [*there, *self.agents[-1:]]
         if self.trouble == "gym":
             return self._seen(told)["kid_0"], 0.0, False, {}
+        if self.trouble == "one reward":
+            return self._seen(told), 0.0, home, late, self._infos(told)
         return self._seen(told), earned, home, late, self._infos(told)
 
     def render(self) -> Any:

@@ -14,7 +14,7 @@ from trainer_service.analysis.event_files import has_event_files, read_event_fil
 from trainer_service.config.reading.document import read_document
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import MEMBER_REWARD, json_key, read_rows
-from trainer_service.runs.layout import RunLayout, near_run
+from trainer_service.runs.layout import RunLayout, missing_run
 
 OURS, ML_AGENTS = "trainer-service", "ML-Agents"
 
@@ -81,10 +81,8 @@ def find_run(text: str, results_dir: Path) -> Path:
         if is_run(candidate):
             return candidate
     if not path.exists() and not named.exists():
-        raise UserError(
-            f"'{text}' does not exist, nor '{named}'{near_run(results_dir, text)}; "
-            "expected a run id or the folder of a run"
-        )
+        parent, run_id = (path.parent, path.name) if path.name != text else (results_dir, text)
+        raise UserError(missing_run(parent, run_id))
     folder = named if named.is_dir() else path
     inside = [entry.name for entry in sorted(folder.iterdir()) if is_run(entry)] if folder.is_dir() else []
     hint = f"; it holds runs: {', '.join(inside[:5])}" if inside else ""

@@ -15,7 +15,8 @@ from trainer_service.config import LoadedOptions, RunOptions, load_run_options, 
 from trainer_service.config.hyperparameters.registry import HYPERPARAMETERS
 from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.merge import merged
-from trainer_service.errors import UserError
+from trainer_service.config.trainer import TrainerSettings
+from trainer_service.errors import ConfigError, UserError
 
 Configuration = RunOptions | Mapping[str, Any] | str | os.PathLike[str] | None
 """The types that ``train`` accepts as a configuration."""
@@ -74,10 +75,22 @@ def configuration_values(configuration: Configuration, overrides: Mapping[str, A
 def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     """The dictionary with the structure of a file, whose settings of every behavior may lie among its sections."""
     if "trainer_type" not in configuration:
+        _require_a_file(configuration)
         return configuration
     sections = {key: value for key, value in configuration.items() if key in RunOptions.model_fields}
     settings = {key: value for key, value in configuration.items() if key not in sections}
     return {**sections, "default_settings": settings}
+
+
+def _require_a_file(configuration: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a dictionary that has the settings of one behavior, and no behaviors."""
+    if configuration.keys() & {"behaviors", "default_settings"}:
+        return
+    for key in configuration:
+        if key in TrainerSettings.model_fields:
+            raise ConfigError(
+                f"configuration: {key}: unknown key; settings of one behavior need 'trainer_type', such as 'ppo'"
+            )
 
 
 def suggest(

@@ -329,6 +329,8 @@ class RunOptions(Section):
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         if key in _OLD_KEYS:
             return f"not read any more: {_OLD_KEYS[key]}"
+        if key in TrainerSettings.model_fields:
+            return f"unknown key (did you mean behaviors.NAME.{key} or default_settings.{key}?)"
         if nearest_choice(key, cls.model_fields):
             return super().unknown_key(key, siblings)
         return f"{super().unknown_key(key, siblings)}. A behavior stands under 'behaviors'"

@@ -21,7 +21,7 @@ from trainer_service.errors import UserError
 from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
-from trainer_service.runs.layout import NEWEST, RunLayout, near_run, run_path
+from trainer_service.runs.layout import NEWEST, RunLayout, missing_run, run_path
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -397,9 +397,7 @@ def checkpoints_of(run: Path) -> dict[str, Path]:
     """
     found = RunLayout(run).states()
     if not found and not run.exists():
-        raise UserError(
-            f"'{run}' does not exist{near_run(run.parent, run.name)}; expected the folder of a run"
-        )
+        raise UserError(missing_run(run.parent, run.name))
     if not found:
         raise UserError(f"'{run}' holds no checkpoint (no */{NEWEST}); expected the folder of a run")
     return found

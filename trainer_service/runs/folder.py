@@ -11,7 +11,7 @@ from trainer_service.config.names import STATE_SUFFIXES, validate_run_id
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import finish_save, has_gradient_steps, load_checkpoint
 from trainer_service.runs.files import SaveError, remove_leftovers, write_atomic
-from trainer_service.runs.layout import RunLayout, near_run, numbered_name
+from trainer_service.runs.layout import RunLayout, missing_run, numbered_name
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
 from trainer_service.runs.status import TrainingStatus, read_status
 
@@ -175,7 +175,7 @@ def _not_found(results: Path, run_id: str) -> str:
         return (
             f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
         )
-    return f"no run '{run_id}' in '{results}'{near_run(results, run_id)}"
+    return missing_run(results, run_id)
 
 
 def _taken(layout: RunLayout, run_id: str) -> str:

@@ -57,10 +57,19 @@ def run_path(run: str | os.PathLike[str]) -> Path:
     return usual if path.name == os.fspath(run) and (usual.is_dir() or not path.is_dir()) else path
 
 
-def near_run(results: Path, run_id: str) -> str:
-    """A hint at the run in a folder whose id is nearest to this one; empty where none is near."""
+def missing_run(results: Path, run_id: str) -> str:
+    """The message that a folder holds no run of an id, with its runs of several seeds or the nearest id."""
     runs = [entry.name for entry in results.iterdir() if entry.is_dir()] if results.is_dir() else []
-    return did_you_mean(run_id, runs)
+    seeds = {int(name[len(run_id) + 1 :]): name for name in runs if _is_seed_of(run_id, name)}
+    if seeds:
+        names = ", ".join(name for _, name in sorted(seeds.items()))
+        return f"no run '{run_id}' in '{results}': '{run_id}' has the runs {names}; name one"
+    return f"no run '{run_id}' in '{results}'{did_you_mean(run_id, runs)}"
+
+
+def _is_seed_of(run_id: str, name: str) -> bool:
+    """Whether a run's name is that of one seed of an id, such as ``walker-2`` of ``walker``."""
+    return name.startswith(f"{run_id}-") and name[len(run_id) + 1 :].isdecimal()
 
 
 class RunLayout:

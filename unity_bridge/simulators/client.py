@@ -133,9 +133,10 @@ def _play_until_over(
         if left <= 0 and player.was_answered:
             return f"no other trainer came to {player.address} within {timeout_s:g} s"
         if left <= 0:
+            port = player.address.rpartition(":")[2]
             raise ConnectError(
                 f"no trainer answers on {player.address} (waited {timeout_s:g} s{why}). "
-                "mlagents-style play ENV plays without a trainer"
+                f"Start mlagents-style learn CONFIG --port {port}, or wait longer with --connect-timeout 60"
             )
         time.sleep(min(retry_s, left))
         retry_s = min(2 * retry_s, _MAX_RETRY_S)

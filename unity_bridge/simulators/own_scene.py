@@ -130,9 +130,10 @@ class _OwnScene:
             found, counts = np.unique(ids, return_counts=True)
             if (counts > 1).any():
                 twice = found[counts > 1][0]
+                last_row = "" if ids is ended else ", or its last row needs terminated or truncated"
                 raise _Wrong(
                     f"behavior '{name}': agent {twice} {doing} in two rows of one message; each agent needs an id of "
-                    "its own"
+                    f"its own{last_row}"
                 )
         alive = self._alive.get(name, np.empty(0, np.int64))
         if (unknown := ended[~np.isin(ended, alive)]).size:

@@ -140,7 +140,7 @@ def test_folders_that_are_no_runs_are_refused(make_run: MakeRun, tmp_path: Path)
     make_run("run")
     with pytest.raises(UserError, match=r"is no folder of a run.*it holds runs: run"):
         find_run(str(tmp_path / "results"), tmp_path)
-    with pytest.raises(UserError, match=r"'nothing' does not exist, nor .*expected a run id"):
+    with pytest.raises(UserError, match=r"no run 'nothing' in '.*'$"):
         find_run("nothing", tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is no folder of a run"):

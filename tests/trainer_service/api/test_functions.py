@@ -273,6 +273,10 @@ def test_words_of_stable_baselines_are_told_in_ours() -> None:
         trainer_service.train("PPO", Walk)
     with pytest.raises(ConfigError, match=r"n_epochs: unknown key .*hyperparameters.num_epoch here"):
         trainer_service.train({**QUICK, "n_epochs": 4}, Walk)
+    with pytest.raises(
+        ConfigError, match=r"max_steps: unknown key; settings of one behavior need 'trainer_type'"
+    ):
+        trainer_service.train({"max_steps": 600}, Walk)
 
 
 @pytest.mark.parametrize("isolate", [False, True])

@@ -102,7 +102,7 @@ def test_from_python_what_makes_no_sense_is_named(runs: Sequence[str]) -> None:
         trainer_service.compare()
     with pytest.raises(UserError, match="group_by: expected one of config, name, run, got 'seed'"):
         trainer_service.compare("low-1", group_by="seed")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=r"'low-9' does not exist, nor 'results.low-9'"):
+    with pytest.raises(UserError, match=r"no run 'low-9' in 'results'"):
         trainer_service.report("low-9")
 
 
@@ -168,7 +168,7 @@ def test_names_of_behaviors_are_no_markup(
 def test_what_is_no_run_is_named(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     os.mkdir("empty")
     for argument, words in (
-        ("nothing", "'nothing' does not exist"),
+        ("nothing", "no run 'nothing' in 'results'"),
         ("empty", "'empty' is no folder of a run"),
     ):
         assert main(["compare", runs[0], argument]) == 2
@@ -192,7 +192,7 @@ def test_reports_on_nothing_or_into_a_folder_are_refused(
     runs: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", "nothing"]) == 2
-    assert "'nothing' does not exist" in capsys.readouterr().err
+    assert "no run 'nothing' in 'results'" in capsys.readouterr().err
     assert main(["report", "low-1", "--to", "results"]) == 2
     assert "--to: 'results' is a folder; expected the name of a file" in capsys.readouterr().err
 

@@ -135,4 +135,4 @@ def test_an_unknown_run_is_answered_with_the_nearest(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "wakler"]) == 2
-    assert "'wakler' does not exist, nor 'results/wakler' (did you mean 'walker'?)" in capsys.readouterr().err
+    assert "no run 'wakler' in 'results' (did you mean 'walker'?)" in capsys.readouterr().err

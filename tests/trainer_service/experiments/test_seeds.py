@@ -194,6 +194,18 @@ def test_an_id_stands_for_its_runs_with_several_seeds(
     assert find_runs(["walker"], tmp_path) == [tmp_path / "walker"]
 
 
+def test_a_command_of_one_run_names_the_runs_of_several_seeds(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run_id in ("cs-10", "cs-2", "cs-old"):
+        leave_run(workplace / "results", run_id, step=10)
+    for command in ("evaluate", "watch", "status"):
+        assert main([command, "cs"]) == 2
+        assert "no run 'cs' in 'results': 'cs' has the runs cs-2, cs-10; name one" in capsys.readouterr().err
+    with pytest.raises(UserError, match="'cs' has the runs cs-2, cs-10; name one"):
+        trainer_service.load_policy("cs")
+
+
 @pytest.fixture
 def learn(processes: None, workplace: Path) -> Iterator[Callable[..., CommandProcess]]:
     started: list[CommandProcess] = []

@@ -105,7 +105,7 @@ def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
     assert main(["sim:basic", "--mlagents-port", "1", "--connect-timeout", "0.1"]) == 1
     assert capsys.readouterr().err == (
         "error: sim:basic: no trainer answers on 127.0.0.1:1 (waited 0.1 s). "
-        "mlagents-style play ENV plays without a trainer\n"
+        "Start mlagents-style learn CONFIG --port 1, or wait longer with --connect-timeout 60\n"
     )
 
 

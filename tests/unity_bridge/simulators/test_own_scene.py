@@ -145,7 +145,8 @@ NAN = np.array([0, np.nan], np.float32)
         ),
         (
             lambda: Walkers({"Walker": batch(agent_ids=np.zeros(2, np.int64))}),
-            "agent 0 waits for an action in two rows of one message",
+            "agent 0 waits for an action in two rows of one message; each agent needs an id of its own, "
+            "or its last row needs terminated or truncated$",
         ),
         (
             lambda: Walkers({"Walker": ends(1)}),

@@ -70,8 +70,12 @@ def _parts(returned: Any, expected: tuple[str, ...]) -> Any:
     """Returns an environment's return value after a check: environments for the old Gym return fewer values."""
     if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
         return returned
-    got = f"{len(returned)} of them" if isinstance(returned, tuple) else f"{returned!r:.60}"
-    if isinstance(returned, tuple) and len(returned) == len(expected):
+    if not isinstance(returned, tuple):
+        got = "one array" if isinstance(returned, np.ndarray) else f"one {type(returned).__name__}"
+        wanted = "observation, {}" if expected is _RESET else ", ".join(expected)
+        raise TypeError(f"expected {len(expected)} values, got {got}; return {wanted}")
+    got = f"{len(returned)} of them"
+    if len(returned) == len(expected):
         got = f"no dictionary as info but {returned[-1]!r:.60}"
     raise TypeError(f"expected {len(expected)} values to be returned ({', '.join(expected)}), got {got}")
 

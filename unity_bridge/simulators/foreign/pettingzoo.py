@@ -10,6 +10,9 @@ from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
+_RESET = ("observations", "infos")
+_STEP = ("observations", "rewards", "terminations", "truncations", "infos")
+
 
 class PettingZooBase:
     """The parts that environments in turns and parallel ones have in common."""
@@ -62,7 +65,7 @@ class ParallelEnvironment(PettingZooBase):
         return self._seen
 
     def _reset(self, seed: int | None) -> list[AgentStep]:
-        observations, infos = _parts(self._env.reset(seed=seed), 2)
+        observations, infos = _parts(self._env.reset(seed=seed), _RESET)
         observations, masks = copied(observations), self._masks(infos)
         self._waiting = list(self._env.agents)
         self._require_seen(observations)
@@ -73,7 +76,7 @@ class ParallelEnvironment(PettingZooBase):
         ]
 
     def _step(self, actions: dict[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        *outcome, infos = _parts(self._env.step(actions), 5)
+        *outcome, infos = _parts(self._env.step(actions), _STEP)
         observations, rewards, terminated, truncated = map(copied, outcome)
         masks = self._masks(infos)
         before, known, there = self._waiting, self._seen, list(self._env.agents)
@@ -124,12 +127,12 @@ class ParallelEnvironment(PettingZooBase):
                 raise SceneError(f"agent '{agent}' left without being terminated or truncated")
 
 
-def _parts(returned: Any, expected: int) -> tuple[Any, ...]:
+def _parts(returned: Any, expected: tuple[str, ...]) -> tuple[Any, ...]:
     """Returns an environment's return value after a check: users' environments often return Gymnasium's values."""
-    if not (
-        isinstance(returned, tuple)
-        and len(returned) == expected
-        and all(isinstance(x, Mapping) for x in returned)
-    ):
-        raise TypeError(f"expected {expected} dictionaries by agent, got {returned!r:.80}")
+    if not isinstance(returned, tuple) or len(returned) != len(expected):
+        got = f"{len(returned)} values" if isinstance(returned, tuple) else f"one {type(returned).__name__}"
+        raise TypeError(f"expected {len(expected)} dictionaries by agent ({', '.join(expected)}), got {got}")
+    for name, value in zip(expected, returned, strict=True):
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{name}: expected a dictionary by agent, got {type(value).__name__}")
     return returned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +82,10 @@ class Sensor:
         shape = self.space.shape or ()
         if values.shape[1:] == shape:
             return values
-        if _without_ones(values.shape[1:]) != _without_ones(shape):
+        # The shape of a single number is unambiguous; environments return a scalar for a Box of (1,), or the reverse.
+        if math.prod(values.shape[1:]) != 1 or math.prod(shape) != 1:
             raise SceneError(f"sensor '{self.spec.name}': expected shape {shape}, got {values.shape[1:]}")
         return values.reshape(len(values), *shape)
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
 
 
 def sensors(

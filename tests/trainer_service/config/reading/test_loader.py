@@ -113,6 +113,10 @@ def test_all_mistakes_are_reported_with_line_path_and_hint(refuse: Refuse) -> No
     ("text", "message"),
     [
         ("nonsense: 1", "run.yaml:1: nonsense: unknown key; expected one of default_settings, behaviors, "),
+        (
+            "max_steps: 9",
+            "run.yaml:1: max_steps: unknown key (did you mean behaviors.NAME.max_steps or default_settings.max_steps?)",
+        ),
         ("num_envs: 1", "run.yaml:1: num_envs: unknown key (it belongs under 'env_settings')"),
         ("behaviors: [A]", "run.yaml:1: behaviors: expected a mapping, got a list"),
         ("behaviors: {A: 5}", "run.yaml:1: behaviors.A: expected a mapping, got 5"),

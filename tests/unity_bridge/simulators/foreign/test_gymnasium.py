@@ -174,7 +174,7 @@ def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
         ("step", r"gym:tests/Counter-v0: step\(\) raised ValueError: lost a wheel$"),
         (
             "old reset",
-            r"reset\(\) raised TypeError: expected 2 values to be returned \(observation, info\), got array",
+            r"reset\(\) raised TypeError: expected 2 values, got one array; return observation, {}$",
         ),
         (
             "old step",

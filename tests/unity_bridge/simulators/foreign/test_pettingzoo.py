@@ -318,7 +318,14 @@ def test_pictures_are_those_of_the_first_copy() -> None:
             {"trouble": "stranger"},
             "agent 'stranger' is none of its possible_agents: kid_0, kid_1, kid_2, nurse_0",
         ),
-        ({"trouble": "gym"}, r"step\(\) raised TypeError: expected 5 dictionaries by agent, got \("),
+        (
+            {"trouble": "gym"},
+            r"step\(\) raised TypeError: expected 5 dictionaries by agent .*, got 4 values$",
+        ),
+        (
+            {"trouble": "one reward"},
+            r"step\(\) raised TypeError: rewards: expected a dictionary by agent, got float$",
+        ),
         ({"beds": 3}, r"make\(\) raised TypeError: .*unexpected keyword argument 'beds'"),
     ],
 )

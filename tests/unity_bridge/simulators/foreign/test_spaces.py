@@ -137,6 +137,7 @@ def test_pictures_have_channels_first_and_keep_bytes(space: Space, observation: 
     ("observation", "complaint"),
     [
         (np.zeros(3), r"sensor 'observation': expected shape \(2,\), got \(3,\)"),
+        (np.zeros((2, 1)), r"sensor 'observation': expected shape \(2,\), got \(2, 1\)"),
         (
             ["left", "right"],
             r"cannot read an observation: expected numbers, got \['left', 'right'\]",
