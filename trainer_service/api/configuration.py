@@ -75,14 +75,14 @@ def configuration_values(configuration: Configuration, overrides: Mapping[str, A
 def _whole(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     """The dictionary with the structure of a file, whose settings of every behavior may lie among its sections."""
     if "trainer_type" not in configuration:
-        _require_a_file(configuration)
+        _refuse_settings_of_a_behavior(configuration)
         return configuration
     sections = {key: value for key, value in configuration.items() if key in RunOptions.model_fields}
     settings = {key: value for key, value in configuration.items() if key not in sections}
     return {**sections, "default_settings": settings}
 
 
-def _require_a_file(configuration: Mapping[str, Any]) -> None:
+def _refuse_settings_of_a_behavior(configuration: Mapping[str, Any]) -> None:
     """Raises ConfigError for a dictionary that has the settings of one behavior, and no behaviors."""
     if configuration.keys() & {"behaviors", "default_settings"}:
         return

@@ -194,7 +194,7 @@ def _taken(layout: RunLayout, run_id: str) -> str:
 def _has_learned(layout: RunLayout) -> bool:
     """Whether a run may hold anything learned. Summaries, set-aside states and what cannot be read count as learned."""
     names = layout.saved_behaviors()
-    if layout.metrics.is_file() or layout.has_set_aside():
+    if layout.metrics.is_file() or layout.folders_set_aside():
         return True
     if not names:
         return any(file.suffix in (".onnx", *STATE_SUFFIXES) for file in layout.files())

@@ -246,7 +246,7 @@ class RunLayout:
         models = (glob.escape(f"{folder.name}.onnx") for folder in folders)
         yield from _present(self.path, (*_ROOT_FILES, *models))
         yield from _present(self.run_logs, _LOG_FILES)
-        for aside in self._folders_set_aside():
+        for aside in self.folders_set_aside():
             yield from _present(aside, _ROOT_FILES)
         for folder in (*folders, *self._behaviors_set_aside()):
             yield from _present(folder, _BEHAVIOR_FILES)
@@ -261,17 +261,14 @@ class RunLayout:
         taken = (self.path / f"{_SET_ASIDE}-{number}" for number in itertools.count(1))
         return next(path for path in taken if not path.exists())
 
-    def has_set_aside(self) -> bool:
-        """Whether a resumed run has set newer states aside."""
-        return bool(self._folders_set_aside())
-
-    def _folders_set_aside(self) -> list[Path]:
+    def folders_set_aside(self) -> list[Path]:
+        """Returns the folders of states that resumed runs have set aside."""
         return [
             folder for folder in _subfolders(self.path) if re.fullmatch(_SET_ASIDE + r"-\d+", folder.name)
         ]
 
     def _behaviors_set_aside(self) -> list[Path]:
-        return [behavior for aside in self._folders_set_aside() for behavior in _subfolders(aside)]
+        return [behavior for aside in self.folders_set_aside() for behavior in _subfolders(aside)]
 
 
 def numbered_name(behavior: str) -> re.Pattern[str]:

@@ -141,28 +141,31 @@ def _of_run(
         arguments = tuple(with_copies(now.env_path, arguments))
     if given is not None or arguments or now.env_path not in (None, environment.get("env_path")):
         environment.update(env_path=now.env_path, env_args=None if arguments is None else list(arguments))
-    values["behaviors"] = _with_defaults(values.get("behaviors") or {}, overrides)
+    return _below(overrides, values, environment, str(layout.configuration))
+
+
+def _below(
+    overrides: Mapping[str, Any], values: Mapping[str, Any], environment: Mapping[str, Any], label: str
+) -> RunOptions:
+    """The options of a configuration and its environment below the command line.
+
+    Default settings of the command line hold for each behavior, and for others only if the configuration has some.
+    """
+    defaults = overrides.get("default_settings") or {}
+    listed = values.get("behaviors") or {}
+    behaviors = {name: merged(settings, defaults) for name, settings in listed.items()}
     others = {key: value for key, value in overrides.get("env_settings", {}).items() if key != "env_args"}
     lying_over = {**overrides, "env_settings": {**environment, **others}}
-    if values.get("default_settings") is None:  # then nothing is learned but the behaviors of the run
+    if values.get("default_settings") is None:
         lying_over.pop("default_settings", None)
-    return parse_run_options(values, lying_over, label=str(layout.configuration)).options
-
-
-def _with_defaults(behaviors: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of each behavior with the default settings of the command line, which hold for all of them."""
-    defaults = overrides.get("default_settings") or {}
-    return {name: merged(settings, defaults) for name, settings in behaviors.items()}
+    return parse_run_options({**values, "behaviors": behaviors}, lying_over, label=label).options
 
 
 def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:
-    """The options that a suggestion makes with the command line, whose default settings hold for each behavior."""
+    """The options that a suggestion makes with the command line."""
     values = yaml.safe_load(text)
-    values["behaviors"] = _with_defaults(values["behaviors"], overrides)
     environment = values.pop("env_settings", {})
     given = options.env_settings.env_args
     if options.env_settings.env_path is not None and given:
         environment["env_args"] = with_copies(options.env_settings.env_path, given)
-    others = {key: value for key, value in overrides.get("env_settings", {}).items() if key != "env_args"}
-    lying_over = {**overrides, "env_settings": {**environment, **others}}
-    return parse_run_options(values, lying_over, label="suggested settings").options
+    return _below(overrides, values, environment, "suggested settings")

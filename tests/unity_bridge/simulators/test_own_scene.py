@@ -253,7 +253,7 @@ def test_a_class_of_a_file_is_a_scene(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("env", "given", "message"),
     [
-        ("mine.py:Min", {}, r"^mine.py:Min: mine.py has no class or function Min \(did you mean Mine\?\)$"),
+        ("mine.py:Min", {}, r"^mine.py:Min: mine.py has no class or function Min \(did you mean 'Mine'\?\)$"),
         ("other.py:Mine", {}, "^other.py:Mine: there is no file .*other.py$"),
         ("mine.py:Mine", {"agents": 3}, "--agents is for environments of other libraries; .*--env-kwargs JSON$"),
         ("mine.py:Mine", {"options": {"copies": 3}}, "--copies is for environments of other libraries"),

@@ -33,9 +33,6 @@ _PRODUCTS_PER_CALL = 1e9
 _PRODUCTS_OF_TWO_THREADS = 2**22
 """Multiplications of a minibatch from which a second thread pays: they take one thread 60 µs."""
 
-_CORES = usable_cores()
-"""Cores that this process may use: a second thread needs two."""
-
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
 
@@ -61,7 +58,7 @@ class CompiledPPO:
         self._parameters = optimizer.parameters
         self._adam = optimizer.adam
         self._network = _network(layout)
-        divisible = layout.critic is not None and not layout.lstms and _CORES > 1
+        divisible = layout.critic is not None and not layout.lstms and usable_cores() > 1
         fewest = _PRODUCTS_OF_TWO_THREADS / (3 * layout.size)
         self._rows_of_two_threads = fewest if divisible else float("inf")
         """Rows of a minibatch from which a second thread computes the critic's half."""

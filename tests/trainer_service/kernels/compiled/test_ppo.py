@@ -62,7 +62,7 @@ def test_on_two_threads_the_bits_are_those_of_one(
         return done
 
     def learned_on(cores: int) -> list[Tensor]:
-        monkeypatch.setattr(ppo, "_CORES", cores)
+        monkeypatch.setattr(ppo, "usable_cores", lambda: cores)
         learner, generator = Learner(case), torch.Generator().manual_seed(1)
         losses = learner.by_kernel(compiled(replace(library, steps=steps)), *case.epoch(7, generator))
         adam = learner.optimizer.adam

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from unity_bridge.names import did_you_mean
 from unity_bridge.simulators.scene import SceneError
 
 
@@ -73,8 +73,7 @@ def import_file(called: str, path: str, name: str) -> Callable[..., Any]:
     if callable(found):
         return found  # type: ignore[no-any-return]
     classes = [key for key, each in vars(module).items() if getattr(each, "__module__", "") == spec.name]
-    near = difflib.get_close_matches(name, classes, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+    hint = did_you_mean(name, classes)
     raise SceneError(f"{called}: {file.name} has no class or function {name}{hint}")
 
 
