@@ -250,20 +250,18 @@ class Simulators:
         attached simulator is refused in both cases, since its message may be an attack.
         """
         number = tick.simulator
-        info = self._bridge.simulators.get(number)
-        launched = info is not None and info.launched
         try:
             work(tick)
             return True
         except _NOT_THE_SIMULATORS_FAULT:
             raise
         except (UserError, WireError) as error:
-            if isinstance(error, UserError) and launched:
+            if isinstance(error, UserError) and self._is_launched(number):
                 raise
             reason = str(error)
             self._throttled.log("refused", f"Simulator {number} is refused: {reason}", level=logging.ERROR)
         except Exception as error:
-            if launched:
+            if self._is_launched(number):
                 raise
             reason = (
                 f"{doing} its message failed in the trainer: {type(error).__name__}: {quoted(str(error))}"
@@ -274,3 +272,7 @@ class Simulators:
         self._drop(number)
         self._bridge.reject(number, reason)
         return False
+
+    def _is_launched(self, number: int) -> bool:
+        info = self._bridge.simulators.get(number)
+        return info is not None and info.launched

@@ -83,12 +83,12 @@ class MlpActor:
         """
         if any(sensor.dtype != np.float32 for sensor in observations):
             return None
-        with torch.inference_mode():
-            features = torch.from_numpy(self._inputs(observations))
-            for weight, bias in self._body:
-                features = nn.functional.silu(nn.functional.linear(features, weight, bias), inplace=True)
-            continuous, of_numbers = self._numbers(features)
-            choices, of_choices = self._choices(features, allowed_actions)
+        # Without a context of torch's: the vector and its views require no gradient.
+        features = torch.from_numpy(self._inputs(observations))
+        for weight, bias in self._body:
+            features = nn.functional.silu(nn.functional.linear(features, weight, bias), inplace=True)
+        continuous, of_numbers = self._numbers(features)
+        choices, of_choices = self._choices(features, allowed_actions)
         if of_numbers is None or of_choices is None:
             log_probs = of_choices if of_numbers is None else of_numbers
         else:

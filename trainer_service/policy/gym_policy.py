@@ -114,10 +114,9 @@ class GymPolicy:
             groups=np.arange(count) if policy.num_agents else None,
             deterministic=deterministic,
         )
-        chosen = [
-            self._actuator.build(numbers.astype(np.float64), choices.astype(np.int64))
-            for numbers, choices in zip(actions.continuous, actions.discrete, strict=True)
-        ]
+        chosen = self._actuator.build(
+            actions.continuous.astype(np.float64), actions.discrete.astype(np.int64)
+        )
         remembered = memories if policy.memory_size else None
         return (chosen[0] if size is None else _joined(self.action_space, chosen)), remembered
 

@@ -137,10 +137,11 @@ class _Part:
             agent_indices=[self.indices[step.agent] for step in steps] if policy.num_agents else None,
             deterministic=deterministic,
         )
-        build = self.role.interface.actuator.build
-        numbers, choices = actions.continuous.astype(np.float64), actions.discrete.astype(np.int64)
+        built = self.role.interface.actuator.build(
+            actions.continuous.astype(np.float64), actions.discrete.astype(np.int64)
+        )
         self.memories |= {step.agent: memory for step, memory in zip(steps, memories, strict=True)}
-        return {step.agent: build(numbers[i], choices[i]) for i, step in enumerate(steps)}
+        return {step.agent: action for step, action in zip(steps, built, strict=True)}
 
     def _sensors(self, steps: Sequence[AgentStep]) -> list[NDArray[Any]]:
         """The observations of the agents. The state for critics is zeros: no policy decides from it."""

@@ -111,6 +111,8 @@ class StepDecoder:
         self._refuse_unusable = refuse_unusable
         self.replaced = 0
         """Values of the last message that were replaced by 0."""
+        self._adopted_ids: tuple[bytes, bytes] | None = None
+        """Checked ids of the agents and groups of the last adopted batch, if no episode ended in it."""
 
     @property
     def counts_unusable(self) -> bool:
@@ -144,10 +146,7 @@ class StepDecoder:
             WireError: one agent's rows contradict each other, or too many values could not be used lately.
         """
         require_valid(batch, self._spec)
-        largest_number(ID, batch.agent_ids)
-        largest_number(GROUP_ID, batch.group_ids)
-        mask_size = self._spec.action_spec.mask_size
-        has_masks = batch.allowed_actions.shape[1] == mask_size
+        has_masks = batch.allowed_actions.shape[1] == self._mask_size
         columns = Columns(
             agent_ids=np.array(batch.agent_ids, np.int64),
             rewards=np.array(batch.rewards, np.float32),
@@ -155,14 +154,26 @@ class StepDecoder:
             interrupted=np.array(batch.truncated),
             allowed=np.array(batch.allowed_actions)
             if has_masks
-            else np.ones((len(batch), mask_size), np.bool_),
+            else np.ones((len(batch), self._mask_size), np.bool_),
             observations=tuple(
-                sensor.adopt(values) for sensor, values in zip(self._sensors, batch.observations, strict=True)
+                [
+                    sensor.adopt(values)
+                    for sensor, values in zip(self._sensors, batch.observations, strict=True)
+                ]
             ),
             group_ids=np.array(batch.group_ids, np.int64),
             group_rewards=np.array(batch.group_rewards, np.float32),
         )
-        return self._batch(columns)
+        ids = columns.agent_ids.tobytes(), columns.group_ids.tobytes()
+        if batch.num_terminal or ids != self._adopted_ids:
+            largest_number(ID, columns.agent_ids)
+            largest_number(GROUP_ID, columns.group_ids)
+            adopted = self._batch(columns)
+            self._adopted_ids = None if batch.num_terminal else ids
+            return adopted
+        # The usual message: the agents of the last one, all of which wait.
+        self._filter(columns)
+        return self._as_batch(columns, columns.done, columns.interrupted)
 
     def decode_in_order(self, rows: Sequence[Row]) -> Columns[Observation]:
         """The rows as they came, each a moment of its own: for recordings, where an agent owns many.
@@ -396,17 +407,26 @@ class StepDecoder:
 
     def _batch(self, columns: Columns[Observation]) -> StepBatch:
         """Returns the batch of a message's rows, once values that cannot be used are replaced or refused."""
+        self._filter(columns)
+        columns = self._sorted(columns)
+        terminated, truncated = columns.done & ~columns.interrupted, columns.done & columns.interrupted
+        return self._as_batch(columns, terminated, truncated)
+
+    def _filter(self, columns: Columns[Observation]) -> None:
         if self._refuse_unusable:
             self._unusable.refuse(columns)
         else:
             self.replaced = self._unusable.replace(columns)
-        columns = self._sorted(columns)
+
+    def _as_batch(
+        self, columns: Columns[Observation], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
+    ) -> StepBatch:
         return StepBatch(
             agent_ids=columns.agent_ids,
             observations=self._shaped(columns),
             rewards=columns.rewards,
-            terminated=columns.done & ~columns.interrupted,
-            truncated=columns.done & columns.interrupted,
+            terminated=terminated,
+            truncated=truncated,
             allowed_actions=columns.allowed,
             group_ids=columns.group_ids,
             group_rewards=columns.group_rewards,

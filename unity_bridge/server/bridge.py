@@ -11,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from queue import Empty
 from typing import Self
 
@@ -134,8 +135,10 @@ class Bridge:
         while True:
             # The inbox comes first: a long update may have made the trainer late, not the simulators.
             happened += self._handle_events(until)
-            happened += self._check_timeouts()
-            self._timeouts.read_until = now = self._inbox.clock.now()
+            now = self._inbox.clock.now()
+            if not happened or self._timeouts.is_check_due(now):
+                happened += self._check_timeouts(now)
+            self._timeouts.read_until = now
             if happened or now >= until:
                 departed = {each.simulator for each in happened if isinstance(each, Departure)}
                 if not departed.isdisjoint(self._long_senders):
@@ -261,21 +264,20 @@ class Bridge:
     def _waiting_events(self, until: float) -> list[Event]:
         """Returns all events in the inbox. Blocks for the first of them, at most until the next deadline, unless some
         that were read before are left."""
+        event = self._inbox.get_ready()
+        if event is None and not (self._left or self._left_long):
+            wait_s = self._timeouts.next_deadline(until) - self._inbox.clock.read()
+            with suppress(Empty):
+                event = self._inbox.get(timeout=max(0.0, wait_s))
         events: list[Event] = []
-        is_idle = not (self._left or self._left_long)
-        wait_s = self._timeouts.next_deadline(until) - self._inbox.clock.read() if is_idle else 0.0
-        try:
-            events.append(self._inbox.get(timeout=max(0.0, wait_s)))
-            enough = time.monotonic() + READING_S
-            while time.monotonic() < enough:
-                events.append(self._inbox.get(timeout=0.0))
-        except Empty:
-            pass
+        enough = time.monotonic() + READING_S
+        while event is not None:
+            events.append(event)
+            event = self._inbox.get_ready() if time.monotonic() < enough else None
         return events
 
-    def _check_timeouts(self) -> list[Tick | Departure]:
+    def _check_timeouts(self, now: float) -> list[Tick | Departure]:
         """Ends overdue conversations. Raises if no simulator is attached for too long."""
-        now = self._inbox.clock.now()
         if self._left or self._left_long or not self._timeouts.is_inbox_drained(now):
             return []
         departures: list[Tick | Departure] = [

@@ -63,6 +63,10 @@ class Timeouts:
         known = [deadline for deadline in deadlines if deadline is not None]
         return min([until, *known, self._check_at]) if known else until
 
+    def is_check_due(self, now: float) -> bool:
+        """Whether to look for lost simulators while others send messages: once a second."""
+        return now >= self._check_at
+
     def is_inbox_drained(self, now: float) -> bool:
         """Whether simulators without a message here have sent none: all is read, or reading has taken long enough."""
         if self._inbox.empty():

@@ -68,6 +68,8 @@ class Academy:
 
     def outgoing(self) -> bytes:
         """Returns the side channel bytes of the next message, and forgets them."""
+        if not self._outgoing:
+            return b""
         payload = pack_records(self._outgoing)
         self._outgoing.clear()
         return payload

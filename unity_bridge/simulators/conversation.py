@@ -104,7 +104,8 @@ def conversation(
     if not _goes_on(reply):
         return "the trainer ended the conversation"
 
-    sender = StepSender(scene.behaviors)
+    behaviors = scene.behaviors  # once: a scene may make them anew whenever it is asked
+    sender = StepSender(behaviors)
     # The first parameters come with the first reset, and hold for it.
     academy.receive(reply.unity_input.rl_input.side_channel)
     # Random generators want no negative seeds; a trainer's is an int32.
@@ -126,12 +127,12 @@ def conversation(
             yield goodbye()
             return f"{completed} episodes are complete"
         if given is not None:
-            steps = scene.step(_for_all(given, steps, scene.behaviors))
+            steps = scene.step(_for_all(given, steps, behaviors))
             continue
         rl_input = reply.unity_input.rl_input
         academy.receive(rl_input.side_channel)
         is_reset = rl_input.command == CommandProto.RESET
-        steps = scene.reset() if is_reset else scene.step(read_actions(rl_input, steps, scene.behaviors))
+        steps = scene.reset() if is_reset else scene.step(read_actions(rl_input, steps, behaviors))
 
 
 class StepSender:
@@ -143,7 +144,7 @@ class StepSender:
 
     def has_described(self, steps: Steps) -> bool:
         """Whether the trainer knows the behaviors of these steps."""
-        return all(behavior in self._described for behavior in steps)
+        return self._described.issuperset(steps)
 
     def message(self, steps: Steps, side_channel: bytes = b"") -> bytes:
         message = _ok_message()

@@ -83,8 +83,8 @@ class Inbox:
 
     def get(self, timeout: float) -> Any:
         """The next event. Raises Empty when none came within ``timeout`` seconds."""
-        while self._when_handled:
-            self._when_handled.popleft()()
+        if (event := self.get_ready()) is not None:
+            return event
         until = time.monotonic() + timeout
         if self._completion_queue is None:
             return self._get_of_threads(until)
@@ -102,18 +102,24 @@ class Inbox:
         self._watch(_BUSY_GRACE_S)
         return self._put.get_nowait()
 
+    def get_ready(self) -> Any:
+        """Returns the next event that is here, after the functions of ``when_handled``; None where there is none."""
+        while self._when_handled:
+            self._when_handled.popleft()()
+        is_empty = self.empty()
+        self._watch(_WATCH_S if is_empty else _BUSY_GRACE_S)
+        # A flood of calls, too many to read, may leave no event either.
+        return None if is_empty or self._put.empty() else self._put.get_nowait()
+
     def _get_of_threads(self, until: float) -> Any:
         """The next event of a plain queue."""
-        while True:
-            self.clock.read()
-            left = until - time.monotonic()
+        while (left := until - time.monotonic()) > 0:
             with contextlib.suppress(Empty):
-                event = self._put.get(timeout=min(left, _SLICE_S)) if left > 0 else self._put.get_nowait()
+                event = self._put.get(timeout=min(left, _SLICE_S))
                 self._watch(_BUSY_GRACE_S)
                 return event
             self._watch(_WATCH_S)
-            if left <= 0:
-                raise Empty
+        raise Empty
 
     def empty(self) -> bool:
         """Whether nothing waits to be read at this moment; False where gRPC has too many events to tell."""

@@ -21,19 +21,20 @@ UNBOUNDED = 1e30
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """Converts an agent's continuous and discrete actions into an environment's own action."""
+    """Converts agents' continuous and discrete actions into an environment's own actions."""
 
     space: gymnasium.Space[Any]
     spec: ActionSpec
-    build: Callable[[Floats, Integers], Any]
-    """Takes shapes [continuous size] and [branches]; returns a new member of the space."""
+    build: Callable[[Floats, Integers], Sequence[Any]]
+    """Takes shapes [N, continuous size] and [N, branches]; returns N new members of the space."""
     read: Callable[[Any], tuple[Floats, Integers]]
-    """Takes T members: an array [T, *space.shape], or a dictionary or tuple of such. Returns what ``build`` makes them
-    of, shapes [T, continuous size] and [T, branches]."""
+    """Takes T members: an array [T, *space.shape], or a dictionary or tuple of such. Returns the arguments with which
+    ``build`` makes them, shapes [T, continuous size] and [T, branches]."""
 
     def idle(self) -> Any:
         """An action for an agent that does not decide: each first choice, the middle of each range."""
-        return self.build(np.zeros(self.spec.continuous_size), np.zeros(self.spec.discrete_size, np.int64))
+        nothing = np.zeros((1, self.spec.continuous_size)), np.zeros((1, self.spec.discrete_size), np.int64)
+        return self.build(*nothing)[0]
 
 
 def actuator(space: Any, where: str = "action") -> Actuator:
@@ -53,7 +54,7 @@ def actuator(space: Any, where: str = "action") -> Actuator:
         return Actuator(
             space,
             ActionSpec(0, (int(space.n),)),
-            lambda _, discrete: int(discrete[0]) + start,
+            lambda _, discrete: (discrete[:, 0] + start).tolist(),
             _reader_of_branches(np.ones(1), np.array([start])),
         )
     if isinstance(space, spaces.MultiDiscrete):
@@ -91,10 +92,11 @@ def _box(space: spaces.Box) -> Actuator:
         largest = float(np.iinfo(str(space.dtype)).max)  # rounds up to a number that the type does not hold
         high = np.where(high >= largest, np.nextafter(largest, 0), high)
 
-    def build(continuous: Floats, _: Integers) -> NDArray[Any]:
+    def build(continuous: Floats, _: Integers) -> list[NDArray[Any]]:
         # Much faster than np.clip on a handful of numbers.
         values = np.minimum(np.maximum(center + half * continuous, low), high)
-        return (np.rint(values) if whole else values).astype(space.dtype).reshape(space.shape)
+        members = (np.rint(values) if whole else values).astype(space.dtype).reshape(-1, *space.shape)
+        return [members[i, ...] for i in range(len(continuous))]
 
     def read(actions: Any) -> tuple[Floats, Integers]:
         values = np.asarray(actions, np.float64).reshape(len(actions), -1)
@@ -104,8 +106,8 @@ def _box(space: spaces.Box) -> Actuator:
 
 
 def _branches(sizes: Integers, starts: Integers, space: Any) -> Actuator:
-    def build(_: Floats, discrete: Integers) -> NDArray[Any]:
-        return (discrete.reshape(sizes.shape) + starts).astype(space.dtype)
+    def build(_: Floats, discrete: Integers) -> list[NDArray[Any]]:
+        return list((discrete.reshape(-1, *sizes.shape) + starts).astype(space.dtype))
 
     spec = ActionSpec(0, tuple(int(size) for size in sizes.ravel()))
     return Actuator(space, spec, build, _reader_of_branches(sizes, starts))
@@ -122,13 +124,13 @@ def _reader_of_branches(sizes: Any, starts: Any) -> Callable[[Any], tuple[Floats
 def _side_by_side(
     space: Any, members: Sequence[Actuator], keys: Sequence[Any], join: Callable[[list[Any]], Any]
 ) -> Actuator:
-    def build(continuous: Floats, discrete: Integers) -> Any:
-        actions = []
+    def build(continuous: Floats, discrete: Integers) -> list[Any]:
+        columns = []
         for member in members:
             n, b = member.spec.continuous_size, member.spec.discrete_size
-            actions.append(member.build(continuous[:n], discrete[:b]))
-            continuous, discrete = continuous[n:], discrete[b:]
-        return join(actions)
+            columns.append(member.build(continuous[:, :n], discrete[:, :b]))
+            continuous, discrete = continuous[:, n:], discrete[:, b:]
+        return [join([column[i] for column in columns]) for i in range(len(continuous))]
 
     continuous = sum(member.spec.continuous_size for member in members)
     branches = tuple(size for member in members for size in member.spec.discrete_branches)

@@ -122,11 +122,12 @@ class ForeignScene:
         for role in self._roles:
             rows = self._waiting_by_behavior.get(role.behavior)
             if rows:
-                build = role.interface.actuator.build
-                continuous = actions[role.behavior].continuous.astype(np.float64)
-                discrete = actions[role.behavior].discrete.astype(np.int64)
-                for row, each, picks in zip(rows, continuous, discrete, strict=True):
-                    chosen[row.copy][row.step.agent] = build(each, picks)
+                batch = actions[role.behavior]
+                built = role.interface.actuator.build(
+                    batch.continuous.astype(np.float64), batch.discrete.astype(np.int64)
+                )
+                for row, action in zip(rows, built, strict=True):
+                    chosen[row.copy][row.step.agent] = action
         return chosen
 
     def _step(self, actions: Mapping[str, ActionBatch]) -> Steps:

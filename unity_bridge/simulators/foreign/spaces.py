@@ -27,6 +27,7 @@ SMALLEST_PICTURE = 20
 """Pixels; what is lower or narrower is a board, and becomes a vector."""
 
 _LARGEST = np.finfo(np.float32).max
+_LARGEST_SQUARED = float(_LARGEST) ** 2
 _BYTES = 255
 _ROUNDING = 1e-5
 """The part of a bound by which a float may exceed it unnoticed: bounds are often rounded to float32."""
@@ -300,7 +301,7 @@ class _Membership:
             )
         if not self._is_free or self._is_whole:
             self._require_inside(values)
-        if values.dtype == np.float64 and (np.isfinite(values) & (np.abs(values) > _LARGEST)).any():
+        if _may_exceed_float32(values) and (np.isfinite(values) & (np.abs(values) > _LARGEST)).any():
             self._code.warn(
                 f"large {self._name}",
                 f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest of float32, become that one",
@@ -336,8 +337,13 @@ def _bounds(space: Space) -> tuple[Floats, Floats]:
     return np.zeros(space.shape or ()), np.ones(space.shape or ())
 
 
+def _may_exceed_float32(values: NDArray[Any]) -> bool:
+    """Whether some of these may be too large for float32, or NaN. The sum of squares is the cheapest thing to ask."""
+    return values.dtype == np.float64 and not np.vdot(values, values) <= _LARGEST_SQUARED
+
+
 def float32(values: NDArray[Any]) -> NDArray[np.float32]:
     """Casts to float32. Numbers too large for it become the largest there is; infinities and NaN stay."""
-    if values.dtype == np.float64 and not (np.abs(values) <= _LARGEST).all():
+    if _may_exceed_float32(values):
         values = np.where(np.isfinite(values), np.clip(values, -_LARGEST, _LARGEST), values)
     return values.astype(np.float32, copy=False)

@@ -71,7 +71,9 @@ class BallsOnPlatforms:
         Args:
             turn: how far to tilt in each step, in units of 2°, clipped to [−1, 1]. Shape [2, N].
         """
-        target = np.clip(self.tilt + STEPS * TURN * np.clip(turn, -1, 1), -MAX_TILT, MAX_TILT)
+        # Minimum and maximum: np.clip takes four times as long for a dozen platforms.
+        turn = np.maximum(np.minimum(turn, 1), -1)
+        target = np.maximum(np.minimum(self.tilt + STEPS * TURN * turn, MAX_TILT), -MAX_TILT)
         axes = platform_axes(self.tilt + _FRACTIONS * (target - self.tilt), out=self._axes)
         normals = axes[:, 1]
         # Gravity along the surface is g − (g·n) n; a rolling ball does not feel 2/7 of it.

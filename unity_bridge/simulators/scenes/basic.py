@@ -28,6 +28,12 @@ BEST_RETURN = LARGE_REWARD + (LARGE_GOAL - START) * STEP_REWARD
 STAY, LEFT, RIGHT = range(3)
 
 _MOVES = np.array([0, -1, 1])
+_ONE_HOT = np.eye(CELLS, dtype=np.float32)
+_REWARDS = np.full(CELLS, STEP_REWARD)
+_REWARDS[SMALL_GOAL] += SMALL_REWARD
+_REWARDS[LARGE_GOAL] += LARGE_REWARD
+"""By the cell that a decision leads to."""
+_IS_GOAL = np.isin(np.arange(CELLS), (SMALL_GOAL, LARGE_GOAL))
 
 
 class Basic(SingleBehaviorScene):
@@ -55,13 +61,11 @@ class Basic(SingleBehaviorScene):
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
         moves = _MOVES[actions[BEHAVIOR].discrete[:, 0]]
-        self._cells = np.clip(self._cells + moves, 0, CELLS - 1)
+        self._cells = np.minimum(np.maximum(self._cells + moves, 0), CELLS - 1)
         self._decisions += 1
-        small, large = self._cells == SMALL_GOAL, self._cells == LARGE_GOAL
-        rewards = STEP_REWARD + SMALL_REWARD * small + LARGE_REWARD * large
-        arrived = small | large
+        arrived = _IS_GOAL[self._cells]
         ended = arrived | (self._decisions >= MAX_DECISIONS)
-        return self._next_steps(rewards, terminated=arrived, ended=ended)
+        return self._next_steps(_REWARDS[self._cells], terminated=arrived, ended=ended)
 
     def expert(self) -> Mapping[str, ActionBatch]:
         return {BEHAVIOR: choices(np.full(len(self._cells), RIGHT))}
@@ -72,7 +76,7 @@ class Basic(SingleBehaviorScene):
         self._decisions[which] = 0
 
     def _observe(self, rows: AgentSelection) -> list[Observation]:
-        return [np.eye(CELLS, dtype=np.float32)[self._cells[rows]]]
+        return [_ONE_HOT[self._cells[rows]]]
 
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
         colors = {SMALL_GOAL: (200, 220, 170), LARGE_GOAL: (110, 180, 90)}

@@ -70,7 +70,7 @@ class SingleBehaviorScene(ArrayScene):
             terminated: agents that ended their task, shape [N].
             ended: agents that ended their task or ran out of time, shape [N].
         """
-        if not ended.any():
+        if not np.count_nonzero(ended):
             return {self.behavior: self._batch(rewards, ALL)}
         terminal = self._batch(rewards, ended, terminated=terminated[ended], truncated=~terminated[ended])
         self._start(ended)

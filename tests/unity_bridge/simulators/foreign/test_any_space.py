@@ -77,10 +77,13 @@ def test_members_of_any_space_are_read_in_their_sensors_shape(space: Any, seed: 
 @settings(max_examples=150, deadline=None)
 def test_any_decision_is_a_member_of_the_space(space: Any, seed: int) -> None:
     does, rng = actuator(space), np.random.default_rng(seed)
-    for _ in range(3):
-        numbers = rng.uniform(-1, 1, does.spec.continuous_size)
-        choices = np.array([rng.integers(size) for size in does.spec.discrete_branches], np.int64)
-        action = does.build(numbers, choices)
+    numbers = rng.uniform(-1, 1, (3, does.spec.continuous_size))
+    choices = np.array(
+        [[rng.integers(size) for size in does.spec.discrete_branches] for _ in range(3)], np.int64
+    )
+    actions = does.build(numbers, choices)
+    assert len(actions) == 3
+    for action in actions:
         assert space.contains(action), f"{action} is not in {space}"
     assert space.contains(does.idle())
 
@@ -111,7 +114,7 @@ def test_an_action_that_was_read_is_built_again(space: Any, seed: int) -> None:
     continuous, discrete = does.read(in_batch(space, member))
     assert continuous.shape == (1, does.spec.continuous_size)
     assert discrete.shape == (1, does.spec.discrete_size)
-    assert_equal_members(space, does.build(continuous[0], discrete[0]), member)
+    assert_equal_members(space, does.build(continuous, discrete)[0], member)
 
 
 @given(any_space, st.integers(0, 2**31 - 1))

@@ -32,7 +32,7 @@ def read(space: Space, observation: Any) -> dict[str, list[float]]:
 
 
 def build(space: Space, numbers: list[float] = (), choices: list[int] = ()) -> Any:
-    action = actuator(space).build(np.array(numbers, np.float64), np.array(choices, np.int64))
+    (action,) = actuator(space).build(np.array([numbers], np.float64), np.array([choices], np.int64))
     assert space.contains(action), f"{action!r} is not in {space}"
     return action
 
