@@ -21,8 +21,8 @@ from trainer_service.behaviors.registry import Behaviors
 from trainer_service.behaviors.saving import checkpoint_of, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import Callback, CallbackList, RunView
-from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
+from trainer_service.collection.router import EnvSteps
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult

@@ -16,9 +16,9 @@ from trainer_service.behaviors.self_play import SelfPlay, TurnScheduler
 from trainer_service.behaviors.step_rate import StepRate
 from trainer_service.callbacks import CallbackList
 from trainer_service.collection.collector import learner_and_collector
-from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.opponents import FixedOpponent
 from trainer_service.collection.records import SampleBatch
+from trainer_service.collection.router import EnvSteps
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.metrics import Statistics, Summary

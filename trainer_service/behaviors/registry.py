@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set, ValuesVi
 import torch
 
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.env_steps import EnvSteps
-from trainer_service.collection.router import BehaviorId
+from trainer_service.collection.router import BehaviorId, EnvSteps
 from trainer_service.curriculum import Progress
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.runs.checkpoint import spec_mismatch
@@ -203,7 +202,7 @@ class Behaviors(Mapping[str, Behavior]):
 
     def log_unfinished(self) -> None:
         """Logs, once, which behaviors the run continues for after some behaviors have used their step budgets."""
-        if not any(behavior.finished for behavior in self._by_name.values()):
+        if len(self) < 2 or not any(behavior.finished for behavior in self._by_name.values()):
             return
         unfinished = self.unfinished
         if unfinished == self._logged_unfinished:

@@ -93,7 +93,7 @@ class Channels:
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
         """Returns the present messages of user-defined channels for a simulator."""
-        return self._hub.outgoing(simulator)
+        return self._hub.outgoing(simulator) if self._hub.has_channels else []
 
     def handle(self, tick: Tick, add_stat: Callable[[str, StatMessage], bool]) -> None:
         """Handles a tick's messages. A simulator's statistics belong to each of its behaviors.

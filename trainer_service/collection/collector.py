@@ -77,6 +77,8 @@ class Collector:
         by_group = settings.hyperparameters.learns_by_group
         members = selector.spec.members
         self._agent_indices = AgentIndexAllocator(members) if by_group or members else None
+        self._observes_all = self._agent_indices is None and selector.spec == selector.inputs
+        """Whether the learner observes exactly the simulator's sensors, and needs nothing else."""
         self._max_group_size = settings.hyperparameters.max_group_size
         self._assembler = TrajectoryAssembler(
             selector.spec,
@@ -108,7 +110,7 @@ class Collector:
             self.opponents.check(steps)
         if not self._waiting:
             self._assembler.tidy()  # rows may move: no other object stores them
-        batch, membership = self._select_observations(steps)
+        batch, membership = (steps.batch, None) if self._observes_all else self._select_observations(steps)
         try:
             observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
         except TooManyAgents as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.records import BehaviorTick, SampleBatch
 from trainer_service.config import validate_behavior_name
 from trainer_service.errors import UserError
@@ -62,6 +62,30 @@ def parse_behavior_id(behavior_id: str) -> BehaviorId:
             f"got {len(team)}"
         )
     return BehaviorId(match["name"], int(team))
+
+
+@dataclass(slots=True, eq=False)
+class EnvSteps:
+    """The environment steps of a run, over all simulators and starts.
+
+    An environment step is one completed step of one copy of the task. It advances all agents of that copy, of all
+    behaviors and teams.
+    """
+
+    budget: int | None = None
+    """Environment steps after which the run ends; None without a budget."""
+
+    taken: int = 0
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the budget is used up."""
+        return self.budget is not None and self.taken >= self.budget
+
+    @property
+    def share(self) -> float:
+        """The used share of the budget, at most 1; 0 without a budget."""
+        return 0.0 if self.budget is None else min(self.taken / self.budget, 1.0)
 
 
 class Router:

@@ -99,7 +99,7 @@ class Simulators:
     ) -> None:
         """on_step: called with each behavior's name and step before its reply is sent; None for no call."""
         self._bridge = bridge
-        self._groups = groups or HeterogeneousGroups({})
+        self._groups = groups or None  # most runs have none
         self._router = router
         self._channels = channels
         self._learners = learners
@@ -145,7 +145,8 @@ class Simulators:
                 if records := self._channels.outgoing(tick.simulator):
                     self._bridge.send(records, tick.simulator)
                 actions = replies.get(tick.simulator, {})
-                self._bridge.reply(tick.simulator, self._groups.split(tick, actions))
+                replied = actions if self._groups is None else self._groups.split(tick, actions)
+                self._bridge.reply(tick.simulator, replied)
         self._ticks = []
 
     def send_parameters(self) -> None:
@@ -181,10 +182,10 @@ class Simulators:
 
     def _merged(self, tick: Tick) -> Tick | None:
         """Returns a tick with one behavior in place of each group's members; None if its simulator was refused."""
-        if not self._groups:
+        if (groups := self._groups) is None:
             return tick
         merged: list[Tick] = []
-        succeeded = self._attempt(tick, "reading", lambda tick: merged.append(self._groups.merge(tick)))
+        succeeded = self._attempt(tick, "reading", lambda tick: merged.append(groups.merge(tick)))
         return merged[0] if succeeded else None
 
     def _reset_outdated(self, ticks: list[Tick]) -> list[Tick]:
@@ -208,7 +209,8 @@ class Simulators:
 
     def _drop(self, simulator: int) -> None:
         self._outdated.discard(simulator)
-        self._groups.drop(simulator)
+        if self._groups is not None:
+            self._groups.drop(simulator)
         self._router.remove(simulator)
         self._learners.remove(simulator)
         self._channels.drop(simulator)

@@ -162,6 +162,8 @@ class TrajectoryAssembler:
         """The tick of the simulator and team id in ``observe``."""
         self._waiting: dict[int, _Waiting] = {}
         """The waiting agents, by team key."""
+        self._last_assigned: tuple[Rows, slice | Rows] = (np.empty(0, np.int64), slice(0, 0))
+        """Rows and index of the last tick's waiting agents."""
         self._longest = 0
         """Upper limit of the lengths of unfinished segments."""
         self._observations: list[Observation] = [np.empty(0, np.float32) for _ in spec.observation_specs]
@@ -238,7 +240,9 @@ class TrajectoryAssembler:
         """Stores the decisions of the waiting rows of ``observe``. All arguments have M rows."""
         if len(waiting) == 0:
             return
-        index = as_index(waiting)
+        rows, index = self._last_assigned
+        if waiting is not rows:  # agents of several simulators
+            index = as_index(waiting)
         if self._longest >= self._columns:
             self._longest = int(self._lengths.max())
             if int(self._lengths[index].max()) >= self._columns:
@@ -356,13 +360,13 @@ class TrajectoryAssembler:
     def _assign(self, team_key: int, team: int, agent_ids: NDArray[np.int64]) -> tuple[Rows, slice | Rows]:
         """Returns the rows of the waiting agents, assigned if new, and their index."""
         ids, last = agent_ids.tobytes(), self._waiting.get(team_key)
-        if last is not None and last.ids == ids and last.table is self._agents.known(team_key):
-            return last.rows, last.index
-        rows = self._agents.assign(team_key, agent_keys(agent_ids, team))
-        self._fit_rows()
-        index = as_index(rows)
-        self._waiting[team_key] = _Waiting(ids, self._agents.known(team_key), rows, index)
-        return rows, index
+        if last is None or last.ids != ids or last.table is not self._agents.known(team_key):
+            rows = self._agents.assign(team_key, agent_keys(agent_ids, team))
+            self._fit_rows()
+            last = _Waiting(ids, self._agents.known(team_key), rows, as_index(rows))
+            self._waiting[team_key] = last
+        self._last_assigned = last.rows, last.index
+        return self._last_assigned
 
     def _write_rewards(self, rows: Rows, index: slice | Rows, batch: StepBatch, at: _Positions) -> None:
         """Writes the reward of the last action of each row.

@@ -288,6 +288,8 @@ class Recorder:
 
     def _take_in(self, *, wait_for_all: bool = False) -> None:
         """Lists written files, and warns of failed saves."""
+        if self._saving.is_idle:
+            return
         for save, error in self._failures(wait_for_all=wait_for_all):
             if not isinstance(error, SaveError | NotFiniteError):
                 raise error

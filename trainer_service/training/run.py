@@ -23,8 +23,8 @@ from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
 from trainer_service.behaviors.saving import initialize, load_replay, restore
 from trainer_service.behaviors.self_play import TurnScheduler
 from trainer_service.callbacks import CallbackList
-from trainer_service.collection.env_steps import EnvSteps
 from trainer_service.collection.heterogeneous_groups import with_agent_counts
+from trainer_service.collection.router import EnvSteps
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.curriculum import Curriculum, LessonHistory, lesson_mismatches

@@ -109,6 +109,11 @@ class SavingThread:
         """Whether a save of that behavior was started and not taken in yet."""
         return name in self._under_way
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being saved, and no result waits to be taken in."""
+        return not self._under_way
+
     def take_in(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Future[Written]]]:
         """Yields the saves that have ended, with their results. wait_for_all: until all have."""
         if wait_for_all:

@@ -137,6 +137,8 @@ class _Rows(NamedTuple):
 
     behavior: str
     runs: Sequence[_Run]
+    columns: Sequence[str]
+    """Names of the sensors' columns."""
     example: StepBatch
     decoder: StepDecoder
 
@@ -148,10 +150,10 @@ class _Rows(NamedTuple):
         rewards, group_rewards, end = floats[:n], floats[n : 2 * n], 2 * n
         columns = {REWARD: rewards, GROUP_REWARD: group_rewards}
         observations = []
-        for sensor, values in enumerate(example.observations):
+        for name, values in zip(self.columns, example.observations, strict=True):
             start, end = end, end + values.size
             observations.append(floats[start:end].reshape(values.shape))
-            columns[observation_name(sensor)] = floats[start:end].reshape(n, -1)
+            columns[name] = floats[start:end].reshape(n, -1)
         allowed = np.ones(example.allowed_actions.shape, np.bool_)
         for run in self.runs:
             table = run.layout.table(data, run.start, run.num_rows)
@@ -174,6 +176,10 @@ class _Rows(NamedTuple):
         )
 
 
+def _columns(batch: StepBatch) -> tuple[str, ...]:
+    return tuple(map(observation_name, range(len(batch.observations))))
+
+
 class _RepeatedLayout:
     """All bits of a message but those of its agents' values, and where these lie."""
 
@@ -183,7 +189,7 @@ class _RepeatedLayout:
         """Raises ValueError if the message is written in a way that no usual protobuf library writes it."""
         places = _places_of_rows(data)
         self._rows = [
-            _Rows(behavior, _runs(data, places[behavior], batch), batch, decoders[behavior])
+            _Rows(behavior, _runs(data, places[behavior], batch), _columns(batch), batch, decoders[behavior])
             for behavior, batch in batches.items()
         ]
         self._fixed_bits = np.full(len(data), 0xFF, np.uint8)

@@ -20,8 +20,7 @@ from unity_bridge.programs.executables import Command
 from unity_bridge.programs.hosted_simulator import is_isolated
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server import freed_memory
-from unity_bridge.server.connection import Connection
-from unity_bridge.server.connections import Connections
+from unity_bridge.server.connections import Connection, Connections
 from unity_bridge.server.event_handler import Event, EventHandler, Rejected
 from unity_bridge.server.events import Departure, SimulatorInfo, Tick
 from unity_bridge.server.listeners import Listeners

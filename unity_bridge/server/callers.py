@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import time
 
-from unity_bridge.server.connection import Connection
+from unity_bridge.server.connections import Connection
 from unity_bridge.server.session import is_introduction
 from unity_bridge.transport import peers
 from unity_bridge.transport.endpoint import Call

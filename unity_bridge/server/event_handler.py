@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from unity_bridge.errors import DeclarationError, WireError
 from unity_bridge.programs.launched_process import Exit
 from unity_bridge.server.callers import Caller, CallerCheck
-from unity_bridge.server.connection import Connection
-from unity_bridge.server.connections import Connections
+from unity_bridge.server.connections import Connection, Connections
 from unity_bridge.server.events import Departure, Tick
 from unity_bridge.server.listeners import Listeners
 from unity_bridge.server.origins import Attached
@@ -116,7 +115,8 @@ class EventHandler:
 
     def _on_call(self, call: Call) -> list[Tick | Departure]:
         """Reads a call, unless it is a late one or a stranger's."""
-        if call.endpoint in self._listeners:
+        connection = self._connections.by_source(call.endpoint)
+        if connection is None and call.endpoint in self._listeners:
             if isinstance(call, RelayedCall):
                 return self._on_relayed_call(call)
             connection = self._connections.by_source(call.peer)
@@ -128,7 +128,6 @@ class EventHandler:
                 call.answer(STOP_MESSAGE)
                 return []
             return self._on_message(connection or self._accept(call.peer), call)
-        connection = self._connections.by_source(call.endpoint)
         if connection is None:  # of a program that we gave up
             call.answer(STOP_MESSAGE)
             return []

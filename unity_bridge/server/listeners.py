@@ -7,7 +7,7 @@ import logging
 from unity_bridge.errors import BridgeError, LaunchError, SimulatorLost
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Endpoint
-from unity_bridge.transport.reading_clock import ReadingClock
+from unity_bridge.transport.inbox import ReadingClock
 
 LOGGER = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from unity_bridge.server.connection import Connection
-from unity_bridge.server.connections import Connections
+from unity_bridge.server.connections import Connection, Connections
 from unity_bridge.server.listeners import Listeners
 from unity_bridge.server.session import Awaited
 from unity_bridge.throttled_logger import ThrottledLogger

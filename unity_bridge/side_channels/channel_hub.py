@@ -44,6 +44,8 @@ class ChannelHub:
             ValueError: two channels have one id.
             ImportError: mlagents-envs, which defines their messages, cannot be imported.
         """
+        self.has_channels = bool(channels)
+        """False if there is none, so that there is nothing to send either."""
         self._make = channels if callable(channels) else None
         self._shared = _ChannelGroup(() if callable(channels) else channels)
         self._groups: dict[int, _ChannelGroup] = {}

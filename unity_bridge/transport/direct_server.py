@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unity_bridge.transport.inbox import Inbox, cygrpc
-from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls
-from unity_bridge.transport.message_turns import MessageTurns, Turn
+from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, MessageTurns, Turn, WaitingCalls
 from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, Metadata, PortSecurity, Service
 
 _FLUSH_S = 0.5

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from unity_bridge.transport.reading_clock import ReadingClock
 from unity_bridge.transport.spinner import Spinner
 
 try:
@@ -28,7 +27,7 @@ _NEEDED = (
     "SendStatusFromServerOperation",
 )  # fmt: skip
 
-__all__ = ["Inbox", "can_serve_directly", "cygrpc"]
+__all__ = ["Inbox", "ReadingClock", "can_serve_directly", "cygrpc"]
 
 _SLICE_S = 0.1
 """How long the reader may sleep in gRPC's queue before it looks for events of other threads."""
@@ -40,10 +39,40 @@ _WATCH_S = 1.0
 _BUSY_GRACE_S = 5.0
 """How long reading may go on without an end before watchers are called all the same."""
 
+LONGEST_GAP_S = 1.0
+"""Maximum seconds between two readings, for the work between two messages, before the clock stops."""
+
 
 def can_serve_directly() -> bool:
     """Whether the core of the installed grpcio has everything that is needed to serve without threads."""
     return cygrpc is not None and all(hasattr(cygrpc, name) for name in _NEEDED)
+
+
+class ReadingClock:
+    """A clock that stops while the reader is busy: during an update, a save, a large message, a stopped process.
+
+    Messages sent in such a time could not be read, so that time does not count against their senders. ``now`` may be
+    called from any thread.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: in seconds, never backwards."""
+        self._clock = clock
+        self._read_at = clock()
+        self._missed_s = 0.0
+
+    def now(self) -> float:
+        """Returns the time in seconds; while the reader is busy, the time of its last reading."""
+        now, read_at = self._clock(), self._read_at
+        return (now if now - read_at <= LONGEST_GAP_S else read_at) - self._missed_s
+
+    def read(self) -> float:
+        """Records a reading, and returns the time."""
+        now = self._clock()
+        if now - self._read_at > LONGEST_GAP_S:
+            self._missed_s += now - self._read_at
+        self._read_at = now
+        return now - self._missed_s
 
 
 class Inbox:

@@ -10,10 +10,15 @@ from queue import SimpleQueue
 
 import grpc
 
-from unity_bridge.transport.inbox import Inbox
-from unity_bridge.transport.limits import MOST_SILENT_CALLS, SILENT_CALL_S, WaitingCalls, most_connections
-from unity_bridge.transport.message_turns import MessageTurns, Turn
-from unity_bridge.transport.reading_clock import ReadingClock
+from unity_bridge.transport.inbox import Inbox, ReadingClock
+from unity_bridge.transport.limits import (
+    MOST_SILENT_CALLS,
+    SILENT_CALL_S,
+    MessageTurns,
+    Turn,
+    WaitingCalls,
+    most_connections,
+)
 from unity_bridge.transport.service import PING_METHOD, PING_SERVICE, Service
 
 _FLUSH_S = 0.5

@@ -18,7 +18,7 @@ import trainer_service
 from trainer_service.analysis.run_record import read_run
 from trainer_service.analysis.run_status import run_status
 from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.env_steps import EnvSteps
+from trainer_service.collection.router import EnvSteps
 from trainer_service.runs.checkpoint import load_checkpoint
 
 RATE = 0.01

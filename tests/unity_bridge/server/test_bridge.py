@@ -15,7 +15,7 @@ import pytest
 from bridge_replies import BALL, actions_in
 
 from unity_bridge.programs.executables import Command
-from unity_bridge.server.connection import Connection
+from unity_bridge.server.connections import Connection
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.transport.endpoint import Call
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto

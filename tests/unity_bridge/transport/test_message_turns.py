@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from unity_bridge.transport import message_turns
+from unity_bridge.transport import limits
 from unity_bridge.transport.endpoint import Endpoint
-from unity_bridge.transport.inbox import Inbox, can_serve_directly
-from unity_bridge.transport.message_turns import (
+from unity_bridge.transport.inbox import Inbox, ReadingClock, can_serve_directly
+from unity_bridge.transport.limits import (
     LARGE_MESSAGE,
     LONGEST_S,
     MOST_OVERDUE,
@@ -19,7 +19,6 @@ from unity_bridge.transport.message_turns import (
     MessageTurns,
     Turn,
 )
-from unity_bridge.transport.reading_clock import ReadingClock
 
 PATIENCE_S = 60.0
 SMALL, LARGE = 100, LARGE_MESSAGE + 1
@@ -139,7 +138,7 @@ def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
 def test_one_large_message_is_in_memory_at_a_time(
     endpoint: Endpoint, inbox: Inbox, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_turns, "LARGE_MESSAGE", 1000)
+    monkeypatch.setattr(limits, "LARGE_MESSAGE", 1000)
     clients = [connect(endpoint.port) for _ in range(3)]
     for client in clients:
         for _ in range(2):

@@ -58,7 +58,7 @@ class GymnasiumEnvironment:
 
     def _step(self, action: Any) -> AgentStep:
         observation, reward, terminated, truncated, info = _parts(self.env.step(action), _STEP)
-        if np.ndim(reward) == 1 and len(reward) > 1:
+        if not isinstance(reward, float) and np.ndim(reward) == 1 and len(reward) > 1:
             raise TypeError(
                 f"expected a number as reward, got {len(reward)} of them; an environment of several agents has an "
                 f"attribute n_agents = {len(reward)}"

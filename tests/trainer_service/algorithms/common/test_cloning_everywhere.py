@@ -14,7 +14,7 @@ from short_episodes import DECISIONS, GROUP, ShortEpisodes
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
-from trainer_service.collection.env_steps import EnvSteps
+from trainer_service.collection.router import EnvSteps
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec

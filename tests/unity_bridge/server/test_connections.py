@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from unity_bridge.server.outbox import REPLY_BYTES, Outbox
+from unity_bridge.server.connections import REPLY_BYTES, Outbox
 from unity_bridge.side_channels import SideChannelRecord, pack_records
 
 CHANNEL = UUID(int=1)

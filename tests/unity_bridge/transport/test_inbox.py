@@ -8,9 +8,8 @@ import pytest
 
 from unity_bridge.transport import limits
 from unity_bridge.transport.direct_server import DirectServer, _Rpc
-from unity_bridge.transport.inbox import Inbox, can_serve_directly
+from unity_bridge.transport.inbox import LONGEST_GAP_S, Inbox, ReadingClock, can_serve_directly
 from unity_bridge.transport.limits import SILENT_CALL_S
-from unity_bridge.transport.reading_clock import LONGEST_GAP_S, ReadingClock
 from unity_bridge.transport.threaded_server import _SilentCalls
 
 
