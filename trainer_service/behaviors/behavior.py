@@ -139,19 +139,6 @@ class Behavior:
         return self.learns and (used_up or self.env_steps.used_up)
 
     @property
-    def progress(self) -> float:
-        """The used share of ``max_steps`` or of the budget of environment steps, the larger of the two."""
-        return max(self.step / max(self.settings.max_steps, 1), self.env_steps.share)
-
-    @property
-    def steps_left(self) -> float:
-        """Agent steps until a budget of steps is used up, at the present ratio of agent to environment steps."""
-        left, env = self.settings.max_steps - self.step, self.env_steps
-        if env.budget is None or not env.taken:
-            return left
-        return min(left, (env.budget - env.taken) * self.step / env.taken)
-
-    @property
     def steps_per_s(self) -> float:
         """Agent steps per second, for display."""
         return self._step_rate.now(self.step, finished=self.finished)

@@ -262,7 +262,9 @@ class Behaviors(Mapping[str, Behavior]):
     def drain_progress(self) -> dict[str, Progress]:
         """Progress of the learning behaviors since the last call, by name."""
         return {
-            each.name: Progress(each.progress, each.returns.drain()) for each in self.values() if each.learns
+            each.name: Progress(used_share(each), each.returns.drain())
+            for each in self.values()
+            if each.learns
         }
 
     def _has_timed_out(self, name: str) -> bool:
@@ -314,3 +316,8 @@ class Behaviors(Mapping[str, Behavior]):
                 "'behaviors' if it is meant"
             )
         return need
+
+
+def used_share(behavior: Behavior) -> float:
+    """Returns the used share of ``max_steps`` or of the budget of environment steps, the larger of the two."""
+    return max(behavior.step / max(behavior.settings.max_steps, 1), behavior.env_steps.share)

@@ -167,7 +167,7 @@ class ProgressLog(SummaryWriter):
         rate = self._rate(behavior, now)
         if rate is None or not behavior.training:
             return None
-        left_s = behavior.steps_left / rate
+        left_s = steps_left(behavior) / rate
         most, first = behavior.settings.max_episodes, self._first[behavior.name]
         if most is None or behavior.episodes == first.episodes:
             return left_s
@@ -181,6 +181,14 @@ class _Mark(NamedTuple):
     step: int
     at_s: float
     episodes: int = 0
+
+
+def steps_left(behavior: Behavior) -> float:
+    """Agent steps until a budget of steps is used up, at the present ratio of agent to environment steps."""
+    left, env = behavior.settings.max_steps - behavior.step, behavior.env_steps
+    if env.budget is None or not env.taken:
+        return left
+    return min(left, (env.budget - env.taken) * behavior.step / env.taken)
 
 
 def _steps(behavior: Behavior) -> str:

@@ -18,8 +18,10 @@ import trainer_service
 from trainer_service.analysis.run_record import read_run
 from trainer_service.analysis.run_status import run_status
 from trainer_service.behaviors.behavior import Behavior
+from trainer_service.behaviors.registry import used_share
 from trainer_service.collection.router import EnvSteps
 from trainer_service.runs.checkpoint import load_checkpoint
+from trainer_service.training.progress_log import steps_left
 
 RATE = 0.01
 SMALL: dict[str, Any] = {
@@ -196,13 +198,13 @@ def test_the_budget_that_is_further_along_places_schedules(make_behavior, monkey
     for step, taken in ((300, 20), (300, 50), (990, 99), (400, 250)):
         behavior.step, behavior.env_steps.taken = step, taken
         behavior.update()
-        assert behavior.progress == pytest.approx(max(step / 1000, min(taken / 100, 1)))
+        assert used_share(behavior) == pytest.approx(max(step / 1000, min(taken / 100, 1)))
     assert seen == [(300, 0), (500, 200), (990, 0), (1000, 600)]
 
 
 def test_the_rest_of_a_run_is_that_of_the_smaller_budget(make_behavior) -> None:
     behavior: Behavior = make_behavior(max_steps=1000)
     behavior.step = 300
-    assert behavior.steps_left == 700
+    assert steps_left(behavior) == 700
     behavior.env_steps = EnvSteps(budget=150, taken=100)
-    assert behavior.steps_left == 150
+    assert steps_left(behavior) == 150
