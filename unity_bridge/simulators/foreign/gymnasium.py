@@ -37,7 +37,13 @@ class GymnasiumEnvironment:
         return [self._code.call("reset()", self._reset, seed)]
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        step = self._step(actions[AGENT])
+        observation, reward, terminated, truncated, info = _parts(self.env.step(actions[AGENT]), _STEP)
+        if not isinstance(reward, float) and np.ndim(reward) == 1 and len(reward) > 1:
+            raise TypeError(
+                f"expected a number as reward, got {len(reward)} of them; an environment of several agents has an "
+                f"attribute n_agents = {len(reward)}"
+            )
+        step = agent_step(AGENT, observation, mask_of_info(info, self._code), reward, terminated, truncated)
         return ([step], []) if step.terminated or step.truncated else ([], [step])
 
     def seen(self) -> Mapping[Agent, Any]:
@@ -56,19 +62,14 @@ class GymnasiumEnvironment:
         observation, info = _parts(self.env.reset(seed=seed), _RESET)
         return agent_step(AGENT, observation, mask_of_info(info, self._code))
 
-    def _step(self, action: Any) -> AgentStep:
-        observation, reward, terminated, truncated, info = _parts(self.env.step(action), _STEP)
-        if not isinstance(reward, float) and np.ndim(reward) == 1 and len(reward) > 1:
-            raise TypeError(
-                f"expected a number as reward, got {len(reward)} of them; an environment of several agents has an "
-                f"attribute n_agents = {len(reward)}"
-            )
-        return agent_step(AGENT, observation, mask_of_info(info, self._code), reward, terminated, truncated)
-
 
 def _parts(returned: Any, expected: tuple[str, ...]) -> Any:
     """Returns an environment's return value after a check: environments for the old Gym return fewer values."""
-    if isinstance(returned, tuple) and len(returned) == len(expected) and isinstance(returned[-1], Mapping):
+    if (
+        isinstance(returned, tuple)
+        and len(returned) == len(expected)
+        and isinstance(returned[-1], (dict, Mapping))
+    ):
         return returned
     if not isinstance(returned, tuple):
         got = "one array" if isinstance(returned, np.ndarray) else f"one {type(returned).__name__}"

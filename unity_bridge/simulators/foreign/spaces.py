@@ -56,7 +56,8 @@ class Sensor:
             SceneError: an observation is not in its space; names the value and the space.
         """
         try:
-            values = np.array([self._at(observation) for observation in observations])
+            members = [self._at(each) for each in observations] if self.path else list(observations)
+            values = np.array(members)
         except (LookupError, TypeError, ValueError) as error:
             raise SceneError(f"sensor '{self.spec.name}' cannot read an observation: {error}") from None
         if values.dtype.kind not in "biuf":
