@@ -33,13 +33,19 @@ _LIKE_A_MASK = re.compile(
 
 
 def mask_of_info(info: Any, code: ForeignCode) -> Any:
-    """The mask in an info; None without one. A key that looks like another kind of mask is reported once."""
+    """The mask in an info; None without one."""
+    key = mask_key(info, code)
+    return None if key is None else info[key]
+
+
+def mask_key(info: Any, code: ForeignCode) -> str | None:
+    """Returns the key of the mask in an info, or None. A key that looks like another kind of mask is reported once."""
     if not info or not isinstance(info, (dict, Mapping)):  # the usual kind first: it is asked much faster
         return None
     known, unread = _masks_among(tuple(info))
     for key in known:
         if info[key] is not None:
-            return info[key]
+            return key
     for key in unread:
         code.warn(
             f"unread {key}",
