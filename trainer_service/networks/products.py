@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 ACTIVATIONS: Final[dict[Activation, Callable[[Tensor], Tensor]]] = {
     "swish": functional.silu,
-    "relu": torch.relu,
+    "relu": torch.relu_,  # in place: sums are new, and the gradient needs only the result
     "tanh": torch.tanh,
 }
 """Activations of a body's layers, by their names in ``network_settings``."""
@@ -58,7 +58,7 @@ def linear(
     added = _padding(rows.shape[0])
     if added:
         rows = functional.pad(rows, (0, 0, 0, added))
-    product = _product(rows, weight.t(), bias, activation)
+    product = _product(rows, weight, bias, activation)
     if added:
         product = product[:-added]
     return product if features.dim() == 2 else product.view(*features.shape[:-1], -1)
@@ -71,9 +71,12 @@ def stacked_linear(
 
     bias: [N, 1, outputs]; activation: as for ``linear``.
     """
+    if len(weight) == 1:
+        one = features.squeeze(0), weight.squeeze(0).t(), bias.flatten(), activation
+        return linear(*one).unsqueeze(0)
     if not is_faster(features[0], weight, weight.shape[2]):
         return activated(torch.baddbmm(bias, features, weight), activation)
-    return _product(features, weight, bias, activation)
+    return _product(features, weight.mT, bias, activation)
 
 
 def activated(sums: Tensor, activation: Activation | None) -> Tensor:
@@ -88,7 +91,8 @@ def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
     return (
         features.numel() * outputs >= _LEAST
         and features.dtype == weight.dtype == torch.float32
-        and features.device.type == weight.device.type == "cpu"
+        and features.is_cpu
+        and weight.is_cpu
         and not torch.is_autocast_enabled("cpu")
         and _onednn() is not None
     )
@@ -104,57 +108,62 @@ def _padding(rows: int) -> int:
 
 
 def _product(
-    left: Tensor, right: Tensor, bias: Tensor | None = None, activation: Activation | None = None
+    left: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation | None = None
 ) -> Tensor:
-    """act(left · right + bias), of [m, k] and [k, n] or of N such pairs. Differentiable any number of times."""
-    # oneDNN's tanh takes a tenth of the time of torch's (MKL). Other activations gain nothing, and its ReLU hides NaN.
-    fused = activation if activation == "tanh" else "none"
+    """act(left · weightᵀ + bias), of [m, k] and [n, k] or of N such pairs. Differentiable any number of times."""
+    fused = None if activation == "swish" else activation
     if torch.is_grad_enabled():
-        product = cast(Tensor, _Product.apply(left, right, bias, fused))  # type: ignore[no-untyped-call]
+        product = cast(Tensor, _Product.apply(left, weight, bias, fused))  # type: ignore[no-untyped-call]
     else:
-        product = _multiplied(left, right, bias, fused)
+        product = _multiplied(left, weight, bias, fused)
     return product if fused == activation else activated(product, activation)
 
 
 class _Product(Function):
-    """act(left · right + bias), with tanh or no activation."""
+    """act(left · weightᵀ + bias), with tanh, ReLU or no activation."""
 
     @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-        outputs = _multiplied(left, right, bias, activation)
-        ctx.save_for_backward(left, right, outputs if activation == "tanh" else None)
+    def forward(
+        ctx: Any, left: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None
+    ) -> Tensor:
+        outputs = _multiplied(left, weight, bias, activation)
+        ctx.activation = activation
+        ctx.save_for_backward(left, weight, None if activation is None else outputs)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        (gradient,), (left, right, outputs) = gradients, ctx.saved_tensors
-        to_left, to_right, to_bias, _ = ctx.needs_input_grad
-        if outputs is not None:
+        (gradient,), (left, weight, outputs) = gradients, ctx.saved_tensors
+        to_left, to_weight, to_bias, _ = ctx.needs_input_grad
+        if ctx.activation == "tanh":
             gradient = torch.ops.aten.tanh_backward.default(gradient, outputs)
-        of_left = _product(gradient, right.mT) if to_left else None
+        elif ctx.activation == "relu":
+            gradient = torch.ops.aten.threshold_backward.default(gradient, outputs, 0.0)
+        of_left = _product(gradient, weight.mT) if to_left else None
         of_bias = gradient.sum(dim=-2, keepdim=gradient.dim() == 3) if to_bias else None
-        of_right = None
-        if to_right:
+        of_weight = None
+        if to_weight:
             # oneDNN is fastest with rows longer than columns. Otherwise the order of the weights is used.
-            (rows, columns), as_it_is = right.shape[-2:], right.stride(-1) == 1
-            if rows < columns or (rows == columns and as_it_is):
-                of_right = _product(left.mT, gradient)
+            (columns, rows), turned = weight.shape[-2:], weight.stride(-2) == 1
+            if rows < columns or (rows == columns and turned):
+                of_weight = _product(left.mT, gradient.mT).mT
             else:
-                of_right = _product(gradient.mT, left).mT
-        return of_left, of_right, of_bias, None
+                of_weight = _product(gradient.mT, left.mT)
+        return of_left, of_weight, of_bias, None
 
 
-def _multiplied(left: Tensor, right: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-    multiply = cast(Callable[..., Tensor], _onednn())
+def _multiplied(left: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None) -> Tensor:
+    multiply = cast("Callable[..., Tensor]", _onednn())
+    # oneDNN's tanh takes a tenth of the time of torch's (MKL). Other activations gain nothing, and its ReLU hides NaN.
+    fused = "tanh" if activation == "tanh" else "none"
     if left.dim() == 2:
-        return multiply(left, _dense(right).t(), bias, activation, [], "")
-    biases = [None] * len(left) if bias is None else list(bias.squeeze(1))
-    if len(left) == 1:
-        return multiply(left[0], _dense(right[0]).t(), biases[0], activation, [], "").unsqueeze(0)
-    products = left.new_empty((*left.shape[:2], right.shape[2]))
-    for n, product in enumerate(products):
-        product.copy_(multiply(left[n], _dense(right[n]).t(), biases[n], activation, [], ""))
-    return products
+        product = multiply(left, _dense(weight), bias, fused, [], "")
+    else:
+        biases = [None] * len(left) if bias is None else list(bias.squeeze(1))
+        product = left.new_empty((*left.shape[:2], weight.shape[1]))
+        for n, each in enumerate(product):
+            each.copy_(multiply(left[n], _dense(weight[n]), biases[n], fused, [], ""))
+    return product.relu_() if activation == "relu" else product
 
 
 def _dense(matrix: Tensor) -> Tensor:

@@ -24,6 +24,9 @@ from unity_bridge.specs import BehaviorSpec
 
 SampleT = TypeVar("SampleT")
 
+_MOST_BYTES = 1 << 21
+"""Most bytes of rows that are gathered together, so that they stay in the cache."""
+
 
 class ReplayBuffer(Ring, ABC, Generic[SampleT]):
     """A ring of rows, sampled with replacement, uniformly or by priority; see Priorities."""
@@ -82,6 +85,18 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
         if self._row_priorities is None:
             return rng.integers(self._size, size=count), None
         return self._row_priorities.sample(count, len(self), rng, beta)
+
+    def most_together(self, count: int) -> int:
+        """Number of samples of ``count`` rows to sample together; 1 if a sample may depend on the step before."""
+        plain = type(self).sample is ReplayBuffer.sample and type(self).draw is ReplayBuffer.draw
+        if self.prioritized or not plain:
+            return 1
+        row_bytes = sum(column[:1].nbytes for column in self._steps.values())
+        return max(_MOST_BYTES // (count * row_bytes), 1)
+
+    def sample_together(self, number: int, count: int, rng: np.random.Generator) -> SampleT:
+        """Samples ``count`` rows ``number`` times, end to end: many small operations are made once for all."""
+        return self._gather(np.concatenate([self.draw(count, rng, 1.0)[0] for _ in range(number)]), None)
 
     def reprioritize(self, rows: Rows, errors: NDArray[np.floating[Any]]) -> None:
         """Sets the priorities of a sample's rows. errors: |δ| of the critic, unweighted. Shapes [B]."""

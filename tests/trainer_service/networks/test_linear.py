@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -46,6 +47,14 @@ def parts_of(rows: int, inputs: int, outputs: int) -> tuple[Tensor, ...]:
 def close(found: Tensor, expected: Tensor) -> None:
     scale = float(expected.detach().abs().max())
     torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-5 * max(scale, 1.0))
+
+
+def nodes(node: Any) -> Iterator[str]:
+    """The names of all functions in a gradient's graph."""
+    if node is not None:
+        yield type(node).__name__
+        for each, _ in node.next_functions:
+            yield from nodes(each)
 
 
 @pytest.mark.usefixtures("onednn")
@@ -146,7 +155,7 @@ def test_stacked_layers_are_torchs(count: int) -> None:
     features = drawn(count, 300, 128).requires_grad_()
     parts = features, drawn(count, 128, 64).requires_grad_(), drawn(count, 1, 64).requires_grad_()
     found, expected = stacked_linear(*parts), torch.baddbmm(parts[2], features, parts[1])
-    assert "_Product" in type(found.grad_fn).__name__
+    assert any("_Product" in name for name in nodes(found.grad_fn))
     close(found, expected)
     gradient = drawn(*found.shape)
     for mine, theirs in zip(

@@ -115,8 +115,7 @@ class NormedBody(nn.Module):
             features = with_constants(features)
         features = next(norms).forward(features)
         for layer, norm in zip(cast(Iterable[Linear], self.layers), norms, strict=True):
-            rectified = torch.relu(layer.forward(features))
-            features = norm.forward(rectified)
+            features = norm.forward(linear(features, layer.weight, layer.bias, "relu"))
         return features
 
 

@@ -68,7 +68,8 @@ class SharedQNetwork(GroupQNetwork):
 
     def q_values(self, observations: Sequence[Tensor]) -> Tensor:
         """Implements GreedyNetwork."""
-        q = self._of([observations[i] for i in self._agent_sensors])
+        inputs = observations_as_floats([observations[i] for i in self._agent_sensors])
+        q = self.q.forward(self.trunk.forward(inputs))
         return q if self.has_discrete is None else q * (observations[-1] @ self.has_discrete)
 
     def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,10 +89,13 @@ class SharedQNetwork(GroupQNetwork):
             q = self.q.forward(features[histories.selected])
             return q if self.has_discrete is None else q * self.has_discrete
         groups, num_agents = observations[0].shape[:2]
-        rows = [sensor.flatten(0, 1) for sensor in observations]
+        inputs = observations_as_floats(observations)
         if self._ids:
-            rows.append(torch.eye(self._ids, device=rows[0].device).repeat(groups, 1))
-        q = self._of(rows).view(groups, num_agents, -1)
+            inputs.append(torch.eye(self._ids, device=inputs[0].device).expand(groups, -1, -1))
+        if not self.trunk.encoder.vector_sizes:
+            inputs = [sensor.flatten(0, 1) for sensor in inputs]
+        features = self.trunk.body.forward(self.trunk.encoder.forward(inputs).flatten(0, -2))
+        q = self.q.forward(features).view(groups, num_agents, -1)
         return q if self.has_discrete is None else q * self.has_discrete
 
     def imitators(self) -> list[Imitator]:
@@ -100,9 +104,6 @@ class SharedQNetwork(GroupQNetwork):
 
     def _decide(self, features: Tensor) -> ActionParameters:
         return as_parameters(self.q.forward(features))
-
-    def _of(self, observations: Sequence[Tensor]) -> Tensor:
-        return self.q.forward(self.trunk.forward(observations_as_floats(observations)))
 
 
 class SeparateQNetworks(GroupQNetwork):

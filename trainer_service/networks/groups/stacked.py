@@ -99,7 +99,7 @@ class StackedNormedBody(nn.Module):
             features = with_constants(features)
         features = self._normed(0, features, self.input_size)
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
-            features = self._normed(k, torch.relu(layer.forward(features)), self.output_size)
+            features = self._normed(k, layer.forward(features, "relu"), self.output_size)
         return features
 
     def _normed(self, k: int, features: Tensor, size: int) -> Tensor:
@@ -117,7 +117,7 @@ class StackedNormedBody(nn.Module):
         # A constant size, since a size that is read from the features cannot be traced for a model.
         features = standardized(features, self.input_size) * self.scales[0][agent] + self.shifts[0][agent]
         for k, layer in enumerate(cast(Iterable[StackedLinear], self.layers), 1):
-            rectified = standardized(torch.relu(layer.of(agent, features)), self.output_size)
+            rectified = standardized(layer.of(agent, features, "relu"), self.output_size)
             features = rectified * self.scales[k][agent] + self.shifts[k][agent]
         return features
 

@@ -236,13 +236,12 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
                 targets = advantage_targets(targets, best, chosen, self._hyper.advantage_learning)
         errors = total - targets
         squared = errors.square()
-        loss = (squared if batch.weights is None else squared * batch.weights).mean()
-        detached = errors.detach()
+        mean = squared.mean()
         return TDErrors(
-            loss=loss,
-            squared=detached.square().mean(),
-            squared_by_agent=detached.new_empty(0),
-            absolute=detached.abs(),
+            loss=mean if batch.weights is None else (squared * batch.weights).mean(),
+            squared=mean.detach(),
+            squared_by_agent=mean.new_empty(0),
+            absolute=errors.detach().abs(),
             value=total.detach().mean(),
             target=targets.mean(),
         )

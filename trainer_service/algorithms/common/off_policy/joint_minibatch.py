@@ -18,6 +18,7 @@ from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.groups.histories import GroupInput, Histories
 from trainer_service.replay.joint_transitions import JointSample
+from unity_bridge.arrays import Bools
 from unity_bridge.steps import Observation
 
 
@@ -164,16 +165,15 @@ class JointMinibatchBuilder:
         undivided: the whole sample, if this is a share of it; otherwise None.
         """
         device, strength = self._device, self._rewards.task_strength
-        present, next_present = (to_tensor(mask, device) for mask in (sample.present, sample.next_present))
-        observations, state = self._split(sample.observations, present)
-        next_observations, next_state = self._split(sample.next_observations, next_present)
+        observations, state = self._split(sample.observations, sample.present)
+        next_observations, next_state = self._split(sample.next_observations, sample.next_present)
         return JointMinibatch(
             observations=observations,
             next_observations=next_observations,
             state=state,
             next_state=next_state,
-            present=present,
-            next_present=next_present,
+            present=to_tensor(sample.present, device),
+            next_present=to_tensor(sample.next_present, device),
             continuous_actions=to_tensor(sample.continuous_actions, device),
             actions=to_tensor(sample.discrete_actions, device),
             allowed=allowed_or_none(sample.allowed_actions, device),
@@ -193,11 +193,11 @@ class JointMinibatchBuilder:
         if sample.sequences is None:
             raise ValueError("the joint steps of this sample do not follow each other")
         device, layout = self._device, joint_layout(sample.sequences, sample.present)
-        follow_present = to_tensor(sample.sequences.follow_present[layout.follows], device)
+        follow_present = sample.sequences.follow_present[layout.follows]
         followed, _ = self._split(
             [sensor[layout.follows] for sensor in sample.sequences.follow_observations], follow_present
         )
-        present = torch.cat([to_tensor(sample.present, device), follow_present])
+        present = torch.cat([to_tensor(mask, device) for mask in (sample.present, follow_present)])
         seen = [torch.cat([*both]) for both in zip(observations, followed, strict=True)]
         rows, agents, selected, next_selected = (
             to_tensor(places, device)
@@ -210,15 +210,18 @@ class JointMinibatchBuilder:
         )
 
     def _split(
-        self, observations: Sequence[Observation], present: Tensor
+        self, observations: Sequence[Observation], present: Bools
     ) -> tuple[list[Tensor], Tensor | None]:
         """Returns the agents' own observations, and the global state."""
         tensors = observations_as_floats([to_tensor(sensor, self._device) for sensor in observations])
-        # The normalizer would change the zeros of absent agents.
-        inputs = [
-            torch.where(present.view(*present.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
-            for sensor in self._normalizer.some(self._kept_sensors, tensors)
-        ]
+        inputs = self._normalizer.some(self._kept_sensors, tensors)
+        if not present.all():
+            # The normalizer changed the zeros of absent agents.
+            there = to_tensor(present, self._device)
+            inputs = [
+                torch.where(there.view(*there.shape, *[1] * (sensor.dim() - 2)), sensor, 0.0)
+                for sensor in inputs
+            ]
         numbered = list(zip(self._kept_sensors, inputs, strict=True))
         others = [sensor for number, sensor in numbered if number not in self._agent_sensors]
         seen = [sensor for number, sensor in numbered if number in self._agent_sensors]

@@ -93,8 +93,15 @@ class ReplaySampler(Generic[SampleT]):
 
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
         """Yields a minibatch for each due gradient step. Call ``finish_update`` after each."""
-        for _ in range(self.schedule.due):
-            yield self.sample(rng)
+        due, size = self.schedule.due, self._sample_size
+        together = self.buffer.most_together(size)
+        for done in range(0, due, together):
+            if together == 1:
+                yield self.sample(rng)
+                continue
+            samples = self.buffer.sample_together(min(together, due - done), size, rng)
+            for first in range(0, len(samples.rows), size):
+                yield self._own(_rows_of(samples, slice(first, first + size)))
 
     def reward_minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
         """Yields a minibatch for each due update of the reward models.
@@ -113,7 +120,10 @@ class ReplaySampler(Generic[SampleT]):
 
     def sample(self, rng: np.random.Generator) -> SampleT:
         """Draws one minibatch; with several learner ranks, this rank's part of it."""
-        sample = self.buffer.sample(self._sample_size, rng, beta=self.beta)
+        return self._own(self.buffer.sample(self._sample_size, rng, beta=self.beta))
+
+    def _own(self, sample: SampleT) -> SampleT:
+        """Makes a sample the newest one. Returns this rank's part of it."""
         self._undivided = sample
         if self._shard.world == 1:
             return sample

@@ -11,8 +11,11 @@ import torch
 from trainer_service.algorithms.common.off_policy.replay_sampler import ReplaySampler
 from trainer_service.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
+from trainer_service.replay import replay_buffer
+from trainer_service.replay.sequence_replay import SequenceReplay
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
@@ -68,6 +71,45 @@ def test_there_is_a_minibatch_for_each_update_that_was_earned() -> None:
     assert not drawn(experience)
     assert experience.metrics()["Replay/Beta"] == pytest.approx(0.5 + 0.5 * 0.3)
     assert replay(replay={"type": "uniform"}).metrics() == {}
+
+
+def test_samples_that_are_gathered_together_are_those_of_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together, one_by_one = (replay(replay={"type": "uniform"}) for _ in range(2))
+    for each in (together, one_by_one):
+        each.record(steps(24))
+    monkeypatch.setattr(replay_buffer, "_MOST_BYTES", 3 * 4 * row_bytes(together))
+    assert together.buffer.most_together(4) == 3
+    rng, found = one_by_one.rng(), list(together.minibatches(together.rng()))
+    assert len(found) == 7  # of which the last one is alone
+    for sample in found:
+        expected = one_by_one.sample(rng)
+        assert sample.weights is None
+        np.testing.assert_array_equal(sample.rows, expected.rows)
+        np.testing.assert_array_equal(sample.observations[0], expected.observations[0])
+        np.testing.assert_array_equal(sample.next_observations[0], expected.next_observations[0])
+        np.testing.assert_array_equal(sample.task_rewards, expected.task_rewards)
+    assert together.undivided is found[-1]
+
+
+class Newest(TransitionReplay):
+    """Draws the newest rows, so that a sample may depend on what was drawn before."""
+
+    def draw(self, count: int, rng: np.random.Generator, beta: float) -> tuple[Rows, None]:
+        return np.arange(len(self) - count, len(self)), None
+
+
+def test_samples_that_may_depend_on_the_one_before_are_gathered_one_by_one() -> None:
+    sequences = SequenceReplay(SPEC, 100, 0)
+    for buffer in (Newest(SPEC, 100), TransitionReplay(SPEC, 100, alpha=0.5), sequences):
+        assert buffer.most_together(4) == 1
+    assert TransitionReplay(SPEC, 100).most_together(4) > 1
+    assert TransitionReplay(SPEC, 100).most_together(1 << 20) == 1  # more than fits into the cache
+
+
+def row_bytes(experience: ReplaySampler[Sample]) -> int:
+    return sum(column[0].nbytes for column in experience.buffer._steps.values())
 
 
 def test_what_is_saved_draws_what_would_have_been_drawn() -> None:
