@@ -214,7 +214,7 @@ class Learner:
     def by_kernel(self, kind: KernelKind, order: Tensor, spans: Sequence[Minibatch]) -> Tensor:
         """An epoch; returns its losses."""
         losses, epoch = torch.zeros(5), self.epoch(order, spans)
-        made = self.kernel(kind).epoch(epoch, losses, lambda number: None)
+        made = self.kernel(kind).epoch(epoch, losses, lambda number, of: None)
         assert made == len(spans)
         return losses
 

@@ -38,3 +38,9 @@ class PPOEpoch(NamedTuple):
 
     minibatches: Sequence[Minibatch]
     steps: PPOSteps
+
+    completed: int = 0
+    """Minibatches of earlier epochs of the update, for the display of progress."""
+
+    of: int = 0
+    """Minibatches of all epochs of the update."""

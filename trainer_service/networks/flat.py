@@ -40,19 +40,16 @@ class FlatParameters:
             parameter.grad = self.gradient[span].view_as(parameter)
             start = span.stop
 
-    def zero_gradient(self) -> None:
-        """Sets the gradient to zero, before each backward pass."""
-        self.gradient.zero_()
+    def reduce_gradient(self, share: float = 1.0, max_norm: float | None = None) -> None:
+        """Sums the gradients of all learner ranks, weighted by their shares of the minibatch, with one all-reduce.
 
-    def reduce_gradient(self, share: float = 1.0) -> None:
-        """Sums the gradients of all learner ranks, weighted by their shares of the minibatch, with one all-reduce."""
+        max_norm: the sum is scaled to at most this norm, without waiting for the device; None leaves it unscaled.
+        """
         if self.shard.world > 1:
             self.shard.add_up(self.gradient.mul_(share))
-
-    def clip_gradient(self, max_norm: float) -> None:
-        """Scales the gradient to at most ``max_norm``, without waiting for the device."""
-        norm = torch.linalg.vector_norm(self.gradient)
-        self.gradient.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
+        if max_norm is not None:
+            norm = torch.linalg.vector_norm(self.gradient)
+            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp_(max=1.0))
 
 
 class FlatAdam:
@@ -176,11 +173,9 @@ class FlatOptimizer:
 
         share: weight of the loss in the mean of the minibatch, of which each learner rank has a part.
         """
-        self.parameters.zero_gradient()
+        self.parameters.gradient.zero_()
         loss.backward(inputs=self._list)  # type: ignore[no-untyped-call]  # torch has no types here
-        self.parameters.reduce_gradient(share)
-        if max_norm is not None:
-            self.parameters.clip_gradient(max_norm)
+        self.parameters.reduce_gradient(share, max_norm)
         self.rule.step(rate)
 
     @contextmanager

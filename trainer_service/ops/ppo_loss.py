@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class PPOSteps(NamedTuple):
     value_coefficient: float
     entropy_coefficient: float
     max_grad_norm: float | None
-    """The maximum norm of the gradient, norm + 1e-6 as in ``FlatParameters.clip_gradient``; None without clipping."""
+    """The maximum norm of the gradient, norm + 1e-6 as in ``FlatParameters.reduce_gradient``; None without clipping."""
 
 
 def return_range(batch: PPOBatch) -> Tensor:
@@ -60,22 +60,6 @@ def return_range(batch: PPOBatch) -> Tensor:
     """
     both = torch.cat([batch.return_, batch.old_value])
     return both.amax(dim=0) - both.amin(dim=0)
-
-
-def ppo_loss(
-    outputs: Sequence[Tensor], batch: PPOBatch, steps: PPOSteps, branches: Sequence[int]
-) -> tuple[Tensor, Tensor]:
-    """PPO's whole loss, eq. 9 of Schulman et al. 2017 (arXiv:1707.06347): −L^CLIP + c_v L_V − β H.
-
-    outputs: μ [B, C], log σ [C], logits [B, K] before masking and values [B, signals].
-
-    Returns the loss, a scalar, and its parts without gradients, [5]: policy loss, value loss, entropy, fraction of
-    clipped ratios, approximate KL divergence.
-    """
-    loss, parts = _PPOLoss.apply(  # type: ignore[no-untyped-call]  # torch has no types here
-        *outputs, batch, steps, branches
-    )
-    return cast(Tensor, loss), cast(Tensor, parts)
 
 
 class _PPOLoss(torch.autograd.Function):
@@ -164,6 +148,18 @@ class _PPOLoss(torch.autograd.Function):
         grad_values = ctx.error * (2.0 * ctx.steps.value_coefficient / ctx.error.numel())
         gradients = [grad_mean, grad_log_sigma, grad_logits, grad_values]
         return (*[None if each is None else each * grad_loss for each in gradients], *[None] * 3)
+
+
+ppo_loss: Callable[
+    [Tensor, Tensor, Tensor, Tensor, PPOBatch, PPOSteps, Sequence[int]], tuple[Tensor, Tensor]
+] = _PPOLoss.apply
+"""PPO's whole loss, eq. 9 of Schulman et al. 2017 (arXiv:1707.06347): −L^CLIP + c_v L_V − β H.
+
+Arguments: μ [B, C], log σ [C], logits [B, K] before masking and values [B, signals]; batch, steps and branches.
+
+Returns the loss, a scalar, and its parts without gradients, [5]: policy loss, value loss, entropy, fraction of clipped
+ratios, approximate KL divergence.
+"""
 
 
 def _branch_sums(choices: Tensor, branches: Sequence[int]) -> Tensor:

@@ -10,34 +10,6 @@ from numpy.typing import NDArray
 AnyFloats = NDArray[np.floating[Any]]
 
 
-def generalized_advantage(
-    rewards: AnyFloats, values: AnyFloats, bootstrap_value: AnyFloats, *, discount: float, gae_lambda: float
-) -> AnyFloats:
-    """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
-
-        δ_t = r_t + γ V(s_{t+1}) − V(s_t)
-        Â_t = δ_t + γλ Â_{t+1},    Â_T = 0
-
-    Each column is one trajectory that never crosses an episode end, so no masks are needed.
-
-    Args:
-        rewards: r_0 … r_{T−1}, shape [T, B].
-        values: V(s_0) … V(s_{T−1}), shape [T, B].
-        bootstrap_value: V(s_T), or 0 where the episode terminated. Shape [B].
-        discount: γ, per decision.
-        gae_lambda: λ; 0 gives one-step TD errors, 1 gives Monte Carlo returns minus V.
-
-    Returns:
-        Advantages, shape [T, B]. Add ``values`` to get the regression target of V.
-    """
-    next_values = np.concatenate([values[1:], bootstrap_value[None]])
-    advantages = rewards + discount * next_values - values
-    decay = discount * gae_lambda
-    for t in range(len(advantages) - 2, -1, -1):
-        advantages[t] += decay * advantages[t + 1]
-    return advantages
-
-
 def ragged_generalized_advantage(
     rewards: AnyFloats,
     values: AnyFloats,
@@ -47,31 +19,43 @@ def ragged_generalized_advantage(
     discount: float,
     gae_lambda: float,
 ) -> AnyFloats:
-    """Advantages of P concatenated trajectories of any length, S steps in total.
+    """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
+
+        δ_t = r_t + γ V(s_{t+1}) − V(s_t)
+        Â_t = δ_t + γλ Â_{t+1},    Â_T = 0
+
+    Of P concatenated trajectories of any length, S steps in total. None crosses an episode's end, so no masks are
+    needed.
 
     Args:
-        rewards, values: shape [S].
-        bootstrap_value: shape [P].
-        lengths: steps of each trajectory, in order, summing to S. Shape [P].
+        rewards: r_t, shape [S].
+        values: V(s_t), shape [S].
+        bootstrap_value: V(s_T) of each trajectory, or 0 where the episode terminated. Shape [P].
+        lengths: steps of each trajectory, at least one, in order, summing to S. Shape [P].
+        discount: γ, per decision.
+        gae_lambda: λ; 0 gives one-step TD errors, 1 gives Monte Carlo returns minus V.
 
     Returns:
-        Advantages, shape [S].
+        Advantages, shape [S]. Add ``values`` to get the regression target of V.
     """
     if len(rewards) == 0:
         return np.zeros_like(rewards)
-    longest = int(lengths.max())
-    # Each trajectory is a column, and all columns *end* on the last row. The recursion runs backwards, so values above
-    # a column's first step are never read, and need no mask.
-    column = np.repeat(np.arange(len(lengths)), lengths)
     ends = np.cumsum(lengths)
+    next_values = np.empty_like(values)
+    next_values[:-1] = values[1:]
+    next_values[ends - 1] = bootstrap_value
+    # Each trajectory is a column, and all columns *end* on the last row. The recursion runs backwards, so zeros above a
+    # column's first step are never read, and need no mask.
+    longest = int(lengths.max())
+    column = np.repeat(np.arange(len(lengths)), lengths)
     row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
-    padded_rewards = np.zeros((longest, len(lengths)), rewards.dtype)
-    padded_values = np.zeros_like(padded_rewards)
-    padded_rewards[row, column] = rewards
-    padded_values[row, column] = values
-    advantages = generalized_advantage(
-        padded_rewards, padded_values, bootstrap_value, discount=discount, gae_lambda=gae_lambda
-    )
+    advantages = np.zeros((longest, len(lengths)), rewards.dtype)
+    advantages[row, column] = rewards + discount * next_values - values
+    # One for each column, since NumPy multiplies short rows by a number in three times the time.
+    decay = np.full(len(lengths), discount * gae_lambda, rewards.dtype)
+    later, *earlier = reversed(list(advantages))
+    for advantage in earlier:
+        later = np.add(advantage, decay * later, out=advantage)
     flat: AnyFloats = advantages[row, column]
     return flat
 

@@ -99,7 +99,7 @@ class GAILReward:
         part = Part(slice(None), len(transitions)) if part is None else part
         policy, expert = self._inputs(transitions), self._inputs(self._drawn(part))
         loss, statistics = self._loss(expert, policy, part)
-        self._parameters.zero_gradient()
+        self._parameters.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
         self._parameters.reduce_gradient(part.share)
         self._optimizer.step(self._learning_rate)

@@ -110,7 +110,7 @@ class IntrinsicReward(ABC):
         """Makes one step of Adam with a constant learning rate; none if there are no steps."""
         if len(transitions) == 0:
             return {}
-        self._parameters.zero_gradient()
+        self._parameters.gradient.zero_()
         loss, statistics = self._loss(transitions)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
         share = 1.0 if part is None else part.share

@@ -126,7 +126,7 @@ def test_what_was_learned_before_an_interruption_stands(
     order, spans = torch.arange(50), learner.case.spans(10)
     heard: list[int] = []
 
-    def progress(number: int) -> None:
+    def progress(number: int, of: int) -> None:
         heard.append(number)
         if number == 2:
             raise KeyboardInterrupt

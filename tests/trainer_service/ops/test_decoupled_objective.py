@@ -54,7 +54,10 @@ def test_the_closed_form_is_the_slope_of_the_decoupled_loss(moved: float) -> Non
     none = torch.zeros(2, 1, dtype=torch.float64)
     logits.requires_grad_()
     loss, _ = ppo_loss(
-        (torch.zeros(2, 0), torch.zeros(0), logits.expand(2, 2), none),
+        torch.zeros(2, 0),
+        torch.zeros(0),
+        logits.expand(2, 2),
+        none,
         PPOBatch(
             continuous_actions=torch.zeros(2, 0),
             discrete_actions=torch.tensor([[0], [1]]),

@@ -65,7 +65,7 @@ def test_the_closed_form_equals_autograd_of_the_papers_terms(
 ) -> None:
     case = random_case(continuous, branches, signals)
     outputs = case["outputs"]
-    loss, parts = ppo_loss(outputs, case["batch"], case["steps"], branches)
+    loss, parts = ppo_loss(*outputs, case["batch"], case["steps"], branches)
     plain, expected_parts = loss_of_the_paper(*outputs, case["batch"], case["steps"], branches)
     torch.testing.assert_close(loss, plain)
     torch.testing.assert_close(parts, expected_parts, check_dtype=False)
@@ -89,7 +89,7 @@ rows, none = torch.ones(4), torch.ones(4, 0)
 batch = PPOBatch(torch.ones(4, 2), none.long(), none.bool(), rows, rows, rows[:, None], rows[:, None])
 mean, values = torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 1, requires_grad=True)
 steps = PPOSteps(3e-4, 0.2, torch.ones(1), 0.5, 0.01, None)
-loss, _ = ppo_loss((mean, torch.zeros(2), none, values), batch, steps, ())
+loss, _ = ppo_loss(mean, torch.zeros(2), none, values, batch, steps, ())
 loss.backward(inputs=[mean, values])
 assert mean.grad is not None and values.grad is not None
 assert "sympy" not in sys.modules

@@ -3,10 +3,25 @@ import pytest
 
 from trainer_service.ops.returns import (
     discounted_sums_so_far,
-    generalized_advantage,
     ragged_generalized_advantage,
     standardize,
 )
+
+
+def columns_advantage(
+    rewards: np.ndarray, values: np.ndarray, bootstrap: np.ndarray, *, discount: float, gae_lambda: float
+) -> np.ndarray:
+    """Advantages of trajectories of equal length, one in each column: [T, B]."""
+    steps, trajectories = rewards.shape
+    flat = ragged_generalized_advantage(
+        rewards.T.ravel(),
+        values.T.ravel(),
+        bootstrap,
+        np.full(trajectories, steps),
+        discount=discount,
+        gae_lambda=gae_lambda,
+    )
+    return flat.reshape(trajectories, steps).T
 
 
 def column(*numbers: float) -> np.ndarray:
@@ -16,13 +31,13 @@ def column(*numbers: float) -> np.ndarray:
 def test_advantages_by_hand() -> None:
     # γ = λ = ½, so γλ = ¼ and every number can be checked on paper.
     rewards, values = column(1, 0, 2), column(1, 2, 0)
-    advantages = generalized_advantage(rewards, values, np.array([4.0]), discount=0.5, gae_lambda=0.5)
+    advantages = columns_advantage(rewards, values, np.array([4.0]), discount=0.5, gae_lambda=0.5)
     #   δ = [1+1−1, 0+0−2, 2+2−0] = [1, −2, 4]      Â = [1 − 1/4, −2 + 1, 4]
     np.testing.assert_allclose(advantages[:, 0], [0.75, -1.0, 4.0])
 
 
 def test_the_published_three_step_example() -> None:
-    advantages = generalized_advantage(
+    advantages = columns_advantage(
         column(1, 1, 1), column(0.5, 0.5, 0.5), np.array([0.7]), discount=0.9, gae_lambda=0.8
     )
     np.testing.assert_allclose(advantages[:, 0], [2.219792, 1.7636, 1.13], atol=1e-9)
@@ -56,7 +71,7 @@ def test_an_end_cuts_the_recursion_and_truncation_bootstraps(
 def test_lambda_one_is_monte_carlo() -> None:
     rng = np.random.default_rng(1)
     rewards, values, bootstrap = rng.normal(size=(7, 3)), rng.normal(size=(7, 3)), rng.normal(size=3)
-    advantages = generalized_advantage(rewards, values, bootstrap, discount=0.9, gae_lambda=1.0)
+    advantages = columns_advantage(rewards, values, bootstrap, discount=0.9, gae_lambda=1.0)
     return_ = bootstrap
     for t in reversed(range(7)):
         return_ = rewards[t] + 0.9 * return_
@@ -66,7 +81,7 @@ def test_lambda_one_is_monte_carlo() -> None:
 def test_lambda_zero_is_the_one_step_error() -> None:
     rng = np.random.default_rng(2)
     rewards, values, bootstrap = rng.normal(size=(5, 2)), rng.normal(size=(5, 2)), rng.normal(size=2)
-    advantages = generalized_advantage(rewards, values, bootstrap, discount=0.9, gae_lambda=0.0)
+    advantages = columns_advantage(rewards, values, bootstrap, discount=0.9, gae_lambda=0.0)
     np.testing.assert_allclose(advantages[:-1], rewards[:-1] + 0.9 * values[1:] - values[:-1])
     np.testing.assert_allclose(advantages[-1], rewards[-1] + 0.9 * bootstrap - values[-1])
 
@@ -81,7 +96,7 @@ def test_trajectories_end_to_end_equal_each_on_its_own() -> None:
     )
     starts = np.cumsum(lengths) - lengths
     for segment, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        alone = generalized_advantage(
+        alone = columns_advantage(
             rewards[start : start + length, None],
             values[start : start + length, None],
             bootstrap[segment : segment + 1],

@@ -260,11 +260,9 @@ class BehavioralCloning:
         return loss, (chosen == steps.discrete_actions).float().mean()
 
     def _descend(self, loss: Tensor, rate: float, share: float) -> None:
-        self._parameters.zero_gradient()
+        self._parameters.gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
-        self._parameters.reduce_gradient(share)
-        if self._max_grad_norm is not None:
-            self._parameters.clip_gradient(self._max_grad_norm)
+        self._parameters.reduce_gradient(share, self._max_grad_norm)
         # Parameters that the loss does not depend on have no gradient, and Adam does not change them.
         self._optimizer.step(rate)
 

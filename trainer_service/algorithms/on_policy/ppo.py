@@ -7,7 +7,6 @@ then make some epochs of minibatch steps on the clipped surrogate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,10 @@ from trainer_service.algorithms.common.on_policy.rollout import (
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.kernels.choice import KernelChoice
+from trainer_service.kernels.compiled.ppo import CompiledPPO
 from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
 from trainer_service.ops.returns import standardize
 from unity_bridge.specs import BehaviorSpec
@@ -71,20 +71,23 @@ class PPO(OnPolicyLearner):
         Rewards are computed once. Reward models and cloning learn last, in ``finish_update``. ``record`` has already
         updated the normalizer with the rollout.
         """
-        hyper, epochs = self._hyper, self._kernel.chosen or self
+        hyper, kernel = self._hyper, self._kernel.chosen
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
-        rollout = make_rollout(self.buffer.drain(), self.rewards, self.actor.normalizer, self.sampler)
+        trajectories = self.buffer.drain()
+        sampler = self.sampler(trajectories)
+        rollout = make_rollout(trajectories, self.rewards, self.actor.normalizer, sampler)
         if self._decoupled:
             rollout = decouple(rollout, self._policy)
         losses, minibatch_count = torch.zeros(5, device=self._device), 0
-        targets, control, rate = self.estimate_advantages(rollout), self._kl_control, scheduled.learning_rate
+        control, rate = self._kl_control, scheduled.learning_rate
+        targets = self.estimate_advantages(rollout, kernel or self._policy)
         values = targets.old_value.cpu().numpy()
         if control is not None:
-            control.begin(rollout, rollout.sampler)
+            control.begin(rollout, sampler)
         for epoch in range(hyper.num_epoch):
             if epoch and not self._estimates_once:
-                targets = self.estimate_advantages(rollout)
-            order, minibatches = rollout.sampler.shuffle(self._shuffling)
+                targets = self.estimate_advantages(rollout, kernel or self._policy)
+            order, minibatches = sampler.shuffle(self._shuffling)
             steps = PPOSteps(
                 learning_rate=rate if control is None else control.learning_rate(rate),
                 clip_epsilon=scheduled.epsilon,
@@ -93,11 +96,9 @@ class PPO(OnPolicyLearner):
                 entropy_coefficient=scheduled.beta,
                 max_grad_norm=hyper.max_grad_norm,
             )
-            minibatch_count += epochs.epoch(
-                PPOEpoch(rollout.observations, targets, order, minibatches, steps),
-                losses,
-                partial(self._announce, minibatch_count, hyper.num_epoch * len(minibatches)),
-            )
+            of = hyper.num_epoch * len(minibatches)
+            inputs = PPOEpoch(rollout.observations, targets, order, minibatches, steps, minibatch_count, of)
+            minibatch_count += (kernel or self).epoch(inputs, losses, self._progress)
             if control is not None:
                 control.end_epoch()
                 if control.ended:
@@ -118,15 +119,19 @@ class PPO(OnPolicyLearner):
             **self.finish_update(rollout, scheduled, step),
         }
 
-    def _announce(self, before: int, of: int, number: int) -> None:
-        """Reports the progress: before and number count the completed minibatches of earlier epochs and of this one."""
-        self._progress(before + number, of)
+    def estimate_advantages(self, rollout: Rollout, critic: CompiledPPO | ActorCritic) -> PPOBatch:
+        """Returns advantages and returns of all steps, by the present critic.
 
-    def estimate_advantages(self, rollout: Rollout) -> PPOBatch:
-        """Returns advantages and returns of all steps, by the present critic."""
-        values = self._step_values(rollout).cpu().numpy()
-        epochs = self._kernel.chosen or self
-        next_values = epochs.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
+        Learner ranks without memory compute the values of a part of the steps each.
+        """
+        sequences, observations = rollout.sampler.sequences, rollout.observations
+        if self._shard.world == 1 or sequences is not None:
+            values = critic.values(observations, sequences).cpu().numpy()
+        else:
+            part = self._shard.part(len(rollout.trajectories))
+            own = critic.values([sensor[part.rows] for sensor in observations])
+            values = self._shard.collected(own, part).cpu().numpy()
+        next_values = critic.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self.rewards])
         next_values[rollout.trajectories.terminated[:, None] & zero_at_end] = 0.0
         advantages = agent_advantages(
@@ -145,31 +150,17 @@ class PPO(OnPolicyLearner):
             return_=torch.from_numpy(advantages + values).to(self._device),
         )
 
-    def _step_values(self, rollout: Rollout) -> Tensor:
-        """Values of all steps, [S, value heads]. Learner ranks without memory compute a part each."""
-        sequences, epochs = rollout.sampler.sequences, self._kernel.chosen or self
-        if self._shard.world == 1 or sequences is not None:
-            return epochs.values(rollout.observations, sequences)
-        part = self._shard.part(len(rollout.trajectories))
-        own = epochs.values([sensor[part.rows] for sensor in rollout.observations], None)
-        return self._shard.collected(own, part)
-
-    def values(self, observations: Sequence[Tensor], sequences: Sequences | None) -> Tensor:
-        """Returns the values of all reward signals, [S, signals]. sequences: the rows' order in time, with memory."""
-        return batched_values(self._policy, observations, sequences=sequences)
-
-    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
+    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int, int], None]) -> int:
         """Makes a gradient step for each minibatch. The compiled kernel has the same method.
 
-        losses: float32 [5], to which each minibatch's parts of the loss are added, times its share. progress: called
-        with the number of completed minibatches, often enough for a display. If it raises, the completed steps stay in
-        effect.
+        losses: float32 [5], to which each minibatch's parts of the loss are added, times its share. progress: as in
+        ``Compute``, often enough for a display. If it raises, the completed steps stay in effect.
 
         Returns the number of minibatches.
         """
         count = 0
         for inputs, batch, sequences, share in self._minibatches(*epoch[:4]):
-            progress(count)
+            progress(epoch.completed + count, epoch.of)
             losses += self._step(inputs, batch, sequences, share, epoch.steps)
             count += 1
         return count
@@ -207,7 +198,7 @@ class PPO(OnPolicyLearner):
     ) -> Tensor:
         """Makes one gradient step on a share of a minibatch. Returns the loss's parts, times the share."""
         parameters, values = self._policy.policy_and_values(observations, sequences)
-        loss, parts = ppo_loss((*parameters[:3], values), batch, steps, self._policy.actions.branches)
+        loss, parts = ppo_loss(*parameters[:3], values, batch, steps, self._policy.actions.branches)
         self._optimizer.minimize(loss, steps.learning_rate, steps.max_grad_norm, share)
         return self._shard.weighted(parts, share)
 

@@ -80,7 +80,7 @@ def _fault_with(library: CompiledLibrary, settings: NetworkSettings, kind: str) 
     gradient = optimizer.parameters.gradient
 
     def run_torch() -> None:
-        optimizer.parameters.zero_gradient()
+        optimizer.parameters.gradient.zero_()
         loss = _loss(network, observations, batch, sequences)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
 
@@ -124,7 +124,7 @@ def _sequences(memory_size: int) -> Sequences | None:
 
 def _loss(network: ActorCritic, observations: Tensor, batch: PPOBatch, sequences: Sequences | None) -> Tensor:
     parameters, values = network.policy_and_values([observations], sequences)
-    return ppo_loss((*parameters[:3], values), batch, _STEPS, network.actions.branches)[0]
+    return ppo_loss(*parameters[:3], values, batch, _STEPS, network.actions.branches)[0]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -63,18 +63,18 @@ class CompiledPPO:
         self._rows_of_two_threads = fewest if divisible else float("inf")
         """Rows of a minibatch from which a second thread computes the critic's half."""
 
-    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int], None]) -> int:
+    def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int, int], None]) -> int:
         """Makes a gradient step for each minibatch, adding its losses to ``losses``, [5]. Returns the number of steps.
 
-        progress: called with the number of completed minibatches, first with 0 and then about every tenth of a second.
-        If it raises, the completed steps stay in effect.
+        progress: as in ``Compute``, called first and then about every tenth of a second. If it raises, the completed
+        steps stay in effect.
         """
         minibatches, data = epoch.minibatches, _Data.of(epoch.observations, epoch.targets)
         if self._parameters.shard.world > 1:
             return self._shared_epoch(epoch, data, losses, progress)
         sums, rates = (c_double * 5)(), self._rates(epoch.steps)
         for run in _runs(minibatches, self._minibatches_per_call(minibatches)):
-            progress(run.number)
+            progress(epoch.completed + run.number, epoch.of)
             rows, sequences = epoch.order[run.first : run.last], minibatches[run.number].sequences
             learned = Learned(
                 parameters=self._parameters.vector.data_ptr(),
@@ -89,18 +89,16 @@ class CompiledPPO:
         return len(minibatches)
 
     def _shared_epoch(
-        self, epoch: PPOEpoch, data: _Data, losses: Tensor, progress: Callable[[int], None]
+        self, epoch: PPOEpoch, data: _Data, losses: Tensor, progress: Callable[[int, int], None]
     ) -> int:
         """An epoch whose gradients are summed over learner ranks, minibatch by minibatch."""
         lost, steps = torch.zeros(5), epoch.steps
         for number, (own, share, sequences) in enumerate(epoch.minibatches):
-            progress(number)
+            progress(epoch.completed + number, epoch.of)
             lost += share * self.gradient(
                 [data.observations], data.targets, epoch.order[own], steps, sequences
             )
-            self._parameters.reduce_gradient(share)
-            if steps.max_grad_norm is not None:
-                self._parameters.clip_gradient(steps.max_grad_norm)
+            self._parameters.reduce_gradient(share, steps.max_grad_norm)
             self._adam.step(steps.learning_rate)
         losses += lost
         return len(epoch.minibatches)

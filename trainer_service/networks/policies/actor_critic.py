@@ -62,13 +62,24 @@ class ActorCritic(nn.Module):
             next_memories = torch.cat([next_memories, self.critic.step(observations, memories)[1]], dim=1)
         return self.actions.forward(features), next_memories
 
-    def value_trunk(self) -> Trunk:
-        """The trunk of the value heads."""
-        return self.actor if self.critic is None else self.critic
+    @torch.inference_mode()
+    def values(
+        self, observations: Sequence[Tensor], sequences: Sequences | None = None, *, chunk: int | None = None
+    ) -> Tensor:
+        """Returns values of any number of observations, without gradients. Shape [N, value_heads].
 
-    def values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Returns one value per reward signal; without memory. Shape [B, value_heads]."""
-        return self.value.forward(self.value_trunk().forward(observations_as_floats(observations)))
+        sequences: the rows' order in time, with memory. chunk: rows at once; by default, the widest layer fits into a
+        few megabytes.
+        """
+        trunk, values = self.critic or self.actor, []
+        for rows in in_chunks(len(observations[0]), chunk or self.chunk):
+            features = trunk.forward(observations_as_floats([sensor[rows] for sensor in observations]))
+            values.append(self.value.forward(features) if sequences is None else features)
+        if not values:
+            return torch.empty((0, self.value.out_features))
+        if sequences is None:
+            return torch.cat(values)
+        return self.value.forward(trunk.unroll(torch.cat(values), sequences))
 
     def policy_and_values(
         self, observations: Sequence[Tensor], sequences: Sequences | None = None
@@ -79,28 +90,3 @@ class ActorCritic(nn.Module):
         if self.critic is not None:
             critic_features = self.critic.unroll(self.critic.forward(observations), sequences)
         return self.actions.forward(features), self.value.forward(critic_features)
-
-
-def batched_values(
-    network: ActorCritic,
-    observations: Sequence[Tensor],
-    chunk: int | None = None,
-    sequences: Sequences | None = None,
-) -> Tensor:
-    """Returns values of any number of observations, without gradients. Shape [N, value_heads].
-
-    chunk: rows at once; by default, the widest layer fits into a few megabytes. sequences: the rows' order in time,
-    for networks with memory.
-    """
-    rows = len(observations[0])
-    if chunk is None:
-        chunk = network.chunk
-    with torch.inference_mode():
-        chunks = [[sensor[chunk] for sensor in observations] for chunk in in_chunks(rows, chunk)]
-        if not chunks:
-            return torch.empty((0, network.value.out_features))
-        if sequences is None:
-            return torch.cat([network.values(chunk) for chunk in chunks])
-        trunk = network.value_trunk()
-        features = torch.cat([trunk.forward(observations_as_floats(chunk)) for chunk in chunks])
-        return network.value.forward(trunk.unroll(features, sequences))

@@ -24,7 +24,7 @@ from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.random_streams import random_stream, restore_streams, seeded
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from trainer_service.rewards import Experience
@@ -110,8 +110,8 @@ class A2C(Learner):
         rewards = np.zeros(len(trajectories), np.float32)
         for source in self._rewards:
             rewards += source.strength * source.record(experience)
-        values = batched_values(self._network, observations)[:, 0].cpu().numpy()
-        bootstrap = batched_values(self._network, self._normalized(trajectories.final_observations))
+        values = self._network.values(observations)[:, 0].cpu().numpy()
+        bootstrap = self._network.values(self._normalized(trajectories.final_observations))
         at_end = np.where(trajectories.terminated, 0.0, bootstrap[:, 0].cpu().numpy())
         advantages = ragged_generalized_advantage(
             rewards,

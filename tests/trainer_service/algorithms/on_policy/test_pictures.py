@@ -102,7 +102,8 @@ def largest_ratio(behavior: Behavior) -> float:
     assert isinstance(algorithm, PPO)
     collected = algorithm.buffer.peek()
     assert collected is not None
-    rollout = make_rollout(collected, algorithm.rewards, algorithm.actor.normalizer, algorithm.sampler)
+    sampler = algorithm.sampler(collected)
+    rollout = make_rollout(collected, algorithm.rewards, algorithm.actor.normalizer, sampler)
     weights = decouple(rollout, algorithm.networks["network"]).weights
     assert weights is not None
     return float((weights - 1.0).abs().max())

@@ -16,7 +16,6 @@ from trainer_service.algorithms.common.on_policy.minibatches import SequenceSamp
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick
-from trainer_service.networks.policies.actor_critic import batched_values
 from trainer_service.policy import Policy
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -136,9 +135,7 @@ def test_unrolled_sequences_equal_the_steps_that_were_taken(
     np.testing.assert_allclose(log_probs.numpy(), trajectories.log_probs, atol=1e-5)
     # Values are not stored, but what they come from is: a sequence of one step from each stored memory.
     alone = SequenceSampler(trajectories, 1, 1, torch.device("cpu"))
-    torch.testing.assert_close(
-        batched_values(network, observations, sequences=alone.sequences), values, atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(network.values(observations, alone.sequences), values, atol=1e-5, rtol=0)
     assert np.ptp(values.numpy()) > 1e-3
     assert np.abs(trajectories.memories).max() > 1e-3
 
@@ -147,15 +144,11 @@ def test_the_final_value_of_a_segment_uses_its_final_memory(walker) -> None:
     memory = {"memory_size": 6, "sequence_length": 64}
     ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
     order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
-    ends = batched_values(
-        ppo.actor.network,
-        [torch.from_numpy(trajectories.final_observations[0])],
-        sequences=order.final_sequences,
+    ends = ppo.actor.network.values(
+        [torch.from_numpy(trajectories.final_observations[0])], order.final_sequences
     )
     starts = SequenceSampler(trajectories, 1, 64, torch.device("cpu")).sequences
-    values = batched_values(
-        ppo.actor.network, [torch.from_numpy(trajectories.observations[0])], sequences=starts
-    )
+    values = ppo.actor.network.values([torch.from_numpy(trajectories.observations[0])], starts)
     # Where a segment was cut, the next of the same agent begins with what the last one ended with.
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
     compared = 0

@@ -15,7 +15,6 @@ from torch import Tensor
 from trainer_service.kernels.compiled.library import CompiledLibrary
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.policies.actor_critic import batched_values
 
 LIBRARIES = [pytest.param(library, id=library.name) for library in compiled_libraries()] or [
     pytest.param(None, id="none", marks=pytest.mark.skip(reason="no compiled kernel was built here"))
@@ -78,7 +77,7 @@ def test_many_steps_on_sequences_lead_to_the_same_place(
 def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic: bool, rows: int) -> None:
     case = replace(SMALL, rows=rows, shared_critic=shared_critic, signals=2, longest=64)
     learner, sequences = Learner(case), case.sequences()
-    expected = batched_values(learner.network, [learner.observations], sequences=sequences)
+    expected = learner.network.values([learner.observations], sequences)
     values = learner.kernel(compiled(library)).values([learner.observations], sequences)
     torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
 

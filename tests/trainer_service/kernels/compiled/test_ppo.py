@@ -99,7 +99,7 @@ def test_a_row_without_any_allowed_choice_is_as_in_torch(library: CompiledLibrar
     learner = Learner(case)
     learner.targets.allowed_actions[3] = False
     parameters, values = learner.network.policy_and_values([learner.observations])
-    loss, expected = ppo_loss((*parameters[:3], values), learner.targets, case.steps(), case.branches)
+    loss, expected = ppo_loss(*parameters[:3], values, learner.targets, case.steps(), case.branches)
     (by_logits,) = torch.autograd.grad(loss, [parameters.logits])
     losses = learner.by_kernel(compiled(library), torch.arange(20), case.spans(20))
     torch.testing.assert_close(losses, expected)

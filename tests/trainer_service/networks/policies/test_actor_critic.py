@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import (
     make_body,
     with_constants,
 )
-from trainer_service.networks.policies.actor_critic import ActorCritic, batched_values
+from trainer_service.networks.policies.actor_critic import ActorCritic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 SENSORS = (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,)))
@@ -62,7 +62,7 @@ def test_both_at_once_are_what_each_is_alone(shared_critic: bool) -> None:
 @pytest.mark.parametrize("shared_critic", [False, True])
 def test_the_critic_moves_the_actors_body_only_if_shared(shared_critic: bool) -> None:
     both = network(shared_critic=shared_critic)
-    both.values(seen(5)).sum().backward()
+    both.policy_and_values(seen(5))[1].sum().backward()
     moved = [parameter.grad is not None for parameter in both.actor.parameters()]
     assert all(moved) if shared_critic else not any(moved)
 
@@ -182,8 +182,8 @@ def test_a_body_that_goals_cannot_write_is_refused_with_them(settings: NetworkSe
 
 def test_values_in_chunks_are_values_at_once() -> None:
     both = network()
-    torch.testing.assert_close(batched_values(both, seen(10), chunk=3), both.values(seen(10)).detach())
-    assert batched_values(both, seen(0)).shape == (0, 2)
+    torch.testing.assert_close(both.values(seen(10), chunk=3), both.values(seen(10)))
+    assert both.values(seen(0)).shape == (0, 2)
     assert [chunk.indices(10)[:2] for chunk in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
 
 
@@ -209,19 +209,19 @@ def test_bytes_stand_for_their_share_of_255() -> None:
     floats = [torch.from_numpy(camera.numpy() / np.float32(255)), order]
     for answer in (both.policy, both.values, both.policy_and_values):
         torch.testing.assert_close(answer([camera, order]), answer(floats), rtol=0, atol=0)
-    torch.testing.assert_close(batched_values(both, [camera, order]), batched_values(both, floats))
 
 
 def rows_at_once(both: ActorCritic, observations: list[torch.Tensor]) -> list[int]:
-    """How many rows each forward pass of ``batched_values`` takes."""
-    rows, values = [], both.values
+    """How many rows each forward pass of ``values`` takes."""
+    assert both.critic is not None
+    rows, forward = [], both.critic.forward
 
     def counted(sensors: list[torch.Tensor]) -> torch.Tensor:
         rows.append(len(sensors[0]))
-        return values(sensors)
+        return forward(sensors)
 
-    both.values = counted
-    batched_values(both, observations)
+    both.critic.forward = counted
+    both.values(observations)
     return rows
 
 

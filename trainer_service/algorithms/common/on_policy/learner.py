@@ -108,12 +108,12 @@ class OnPolicyLearner(Learner):
 
         num_agents: of a group; None for the size of the largest group.
         """
-        hyper, most = self._hyper, self._settings.max_steps
+        hyper, most, trajectories = self._hyper, self._settings.max_steps, self.buffer.drain()
         rollout = make_group_rollout(
-            self.buffer.drain(),
+            trajectories,
             self.rewards,
             self.actor.normalizer,
-            self.sampler,
+            self.sampler(trajectories),
             reward_sensors=self._reward_sensors,
             num_agents=num_agents,
         )

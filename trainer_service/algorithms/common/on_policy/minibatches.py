@@ -47,10 +47,10 @@ class MinibatchSampler:
         order = torch.randperm(self.steps, generator=generator).to(self.device)
         minibatches = []
         for whole in minibatch_slices(self.steps, self.batch_size):
-            count = whole.stop - whole.start
-            first, _, every = self.shard.rows(count).indices(count)
-            rows = slice(whole.start + first, whole.stop, every)
-            minibatches.append(Minibatch(rows, self.shard.part(count).share))
+            rows, share = range(whole.start, whole.stop), 1.0
+            if self.shard.world > 1:
+                rows, share = rows[self.shard.rows(len(rows))], self.shard.part(len(rows)).share
+            minibatches.append(Minibatch(slice(rows.start, whole.stop, rows.step), share))
         return order, minibatches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -87,23 +87,25 @@ def make_rollout(
     trajectories: Trajectories,
     sources: Sequence[RewardSource],
     normalizer: ObservationNormalizer,
-    make_sampler: Callable[[Trajectories], MinibatchSampler],
+    sampler: MinibatchSampler,
 ) -> Rollout:
     """Makes the rollout of single agents. Updates the reward sources with the trajectories."""
-    columns = _columns(trajectories, trajectories, sources, make_sampler(trajectories))
-    device = columns["sampler"].device
-    seen, final = (
-        normalizer.forward([torch.from_numpy(sensor).to(device) for sensor in sensors])
+    seen, final = [
+        [torch.from_numpy(sensor).to(sampler.device) for sensor in sensors]
         for sensors in (trajectories.observations, trajectories.final_observations)
+    ]
+    return Rollout(
+        observations=normalizer.forward(seen),
+        final=normalizer.forward(final),
+        **_columns(trajectories, trajectories, sources, sampler),
     )
-    return Rollout(observations=seen, final=final, **columns)
 
 
 def make_group_rollout(
     trajectories: Trajectories,
     sources: Sequence[RewardSource],
     normalizer: ObservationNormalizer,
-    make_sampler: Callable[[Trajectories], MinibatchSampler],
+    sampler: MinibatchSampler,
     *,
     reward_sensors: Sequence[int],
     num_agents: int | None,
@@ -122,9 +124,8 @@ def make_group_rollout(
         for sensors in (trajectories.observations, trajectories.final_observations)
     )
     shown = replace(trajectories, observations=seen, final_observations=final)
-    columns = _columns(trajectories, shown, sources, make_sampler(trajectories))
+    columns, device = _columns(trajectories, shown, sources, sampler), sampler.device
     both = zip(trajectories.observations, trajectories.final_observations, strict=True)
-    device = columns["sampler"].device
     joint = normalizer.forward([torch.from_numpy(join_observations(sensor)).to(device) for sensor in both])
     none = np.zeros_like(trajectories.group_rewards)
     return GroupRollout(

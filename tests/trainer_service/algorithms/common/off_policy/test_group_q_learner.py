@@ -220,7 +220,7 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
             )
         errors = made.td_errors(batch)
         parameters = made.optimizers["optimizer"].parameters
-        parameters.zero_gradient()
+        parameters.gradient.zero_()
         errors.loss.backward()
         return errors.loss.item(), parameters.gradient.clone()
 
