@@ -147,7 +147,7 @@ def _functions(library: ctypes.CDLL, key: str) -> CompiledLibrary:
     network, rows, rates, learned = POINTER(Network), POINTER(Rows), POINTER(Rates), POINTER(Learned)
     count, numbers, losses, sequences = c_int64, c_void_p, POINTER(c_double), POINTER(Sequences)
     steps.argtypes = [network, rows, numbers, count, count, sequences, rates, learned, losses, count]
-    values.argtypes = [network, numbers, numbers, numbers, count, sequences, numbers]
+    values.argtypes = [network, numbers, numbers, numbers, count, sequences, numbers, count]
     for function in (steps, values):
         function.restype = c_int
     return CompiledLibrary(_NAMES[key][1], steps, values)

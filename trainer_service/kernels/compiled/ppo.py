@@ -33,6 +33,10 @@ _PRODUCTS_PER_CALL = 1e9
 _PRODUCTS_OF_TWO_THREADS = 2**22
 """Multiplications of a minibatch from which a second thread pays: they take one thread 60 µs."""
 
+_MINIBATCHES_OF_TWO_THREADS = 16
+"""Minibatches of that size from which a second thread pays for values too. Their products are a sixth of a gradient's,
+and each call starts the thread."""
+
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
 
@@ -156,9 +160,10 @@ class CompiledPPO:
             order, in_c = (None, None) if in_time is None else (in_time.rows.data_ptr(), in_time.for_c())
             _check(
                 self._library.values(
-                    self._network, vector, part.data_ptr(), order, len(part), in_c, values[rows].data_ptr()
+                    self._network, vector, part.data_ptr(), order, len(part), in_c, values[rows].data_ptr(),
+                    2 if len(part) >= _MINIBATCHES_OF_TWO_THREADS * self._rows_of_two_threads else 1,
                 )
-            )
+            )  # fmt: skip
         return values
 
     def _check_sequences(self, sequences: Sequences | None) -> None:

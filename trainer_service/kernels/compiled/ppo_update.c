@@ -3,7 +3,8 @@
  *
  * It is what PPO._step does with torch, many minibatches per call: gather the rows, forward, the gradient of the loss in
  * closed form (ops/ppo_loss.py has the equations), backward, clip, Adam. Always in the same order, so that equal input
- * gives equal bits. A second thread may do the critic's half, which shares no sum with the actor's: the bits stay.
+ * gives equal bits. A second thread may do the critic's half, which shares no sum with the actor's, or some rows' values:
+ * the bits stay.
  *
  * Compiled once for each instruction set, with SUFFIX, the end of the exported names; LANES, the floats in a vector
  * register; TILE_ROWS and TILE_COLUMNS, the rows, and the vectors side by side, of the part of a product that registers
@@ -247,12 +248,14 @@ static void trunks_gradient(Block *block, const Minibatch *batch, int which, int
         block_gradient(block, batch, which, last, start, least(block->most_rows, batch->rows - start), losses);
 }
 
-/* A second thread for the critic's half. Whoever comes first takes what is offered, so that nobody waits for a thread
- * that has no core; and where one lost its core in between, for longer than all the actor's half took, it is over. */
-typedef struct {
+/* A second thread for a part of the work. Whoever comes first takes what is offered, so that nobody waits for a thread
+ * that has no core; and where one lost its core in between, for longer than all the actor's half of a gradient took, it
+ * is over. */
+typedef struct Helper {
     int state;
     Block block;
-    const Minibatch *batch;
+    void (*work)(struct Helper *helper);
+    void *job;     /* what the work is on */
     float squares; /* the critic's part of the loss */
 } Helper;
 enum { DONE, OFFERED, TAKEN, OVER };
@@ -261,11 +264,21 @@ enum { DONE, OFFERED, TAKEN, OVER };
 static int take(Helper *helper) {
     int offered = OFFERED;
     if (!__atomic_compare_exchange_n(&helper->state, &offered, TAKEN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) return 0;
-    Vector losses[5] = {{0}, {0}, {0}, {0}, {0}};
-    trunks_gradient(&helper->block, helper->batch, 1, 1, losses);
-    helper->squares = total(losses[SQUARES]);
+    helper->work(helper);
     __atomic_store_n(&helper->state, DONE, __ATOMIC_RELEASE);
     return 1;
+}
+
+static void offer(Helper *helper, void (*work)(Helper *), void *job) {
+    helper->work = work;
+    helper->job = job;
+    __atomic_store_n(&helper->state, OFFERED, __ATOMIC_RELEASE);
+}
+
+/* Returns when what was offered is done. */
+static void finish(Helper *helper) {
+    if (!take(helper))
+        while (__atomic_load_n(&helper->state, __ATOMIC_ACQUIRE) != DONE) sched_yield();
 }
 
 static double seconds(void) {
@@ -304,9 +317,15 @@ static void dismiss(Helper **helper) {
     *helper = NULL;
 }
 
+static void critic_gradient(Helper *helper) {
+    Vector losses[5] = {{0}, {0}, {0}, {0}, {0}};
+    trunks_gradient(&helper->block, helper->job, 1, 1, losses);
+    helper->squares = total(losses[SQUARES]);
+}
+
 /* The gradient of a minibatch; adds the parts of its loss to `sums`. second: a thread; NULL there where there is
  * none, or none any more. */
-static void minibatch_gradient(Block *block, Helper **second, const Minibatch *batch, double *sums) {
+static void minibatch_gradient(Block *block, Helper **second, Minibatch *batch, double *sums) {
     const Network *network = block->network;
     Vector losses[5] = {{0}, {0}, {0}, {0}, {0}};
     int64_t numbers = network->heads[MEAN].outputs;
@@ -319,12 +338,10 @@ static void minibatch_gradient(Block *block, Helper **second, const Minibatch *b
     Helper *helper = *second;
     if (helper) {
         double begun = seconds(), half;
-        helper->batch = batch;
-        __atomic_store_n(&helper->state, OFFERED, __ATOMIC_RELEASE);
+        offer(helper, critic_gradient, batch);
         trunks_gradient(block, batch, 0, 0, losses);
         half = seconds();
-        if (!take(helper))
-            while (__atomic_load_n(&helper->state, __ATOMIC_ACQUIRE) != DONE) sched_yield();
+        finish(helper);
         losses[SQUARES][0] = helper->squares;
         if (seconds() - half > 2 * (half - begun)) dismiss(second);
     } else {
@@ -389,23 +406,43 @@ int EXPORTED(ppo_steps)(const Network *network, const Rows *data, const int64_t 
     return 1;
 }
 
-/* Values of rows of observations, [rows][signals]: of the first ones, or with `sequences`, not NULL, of all of `order`,
- * which is their order of time. Returns as above. */
-int EXPORTED(ppo_values)(const Network *network, const float *theta, const float *observations, const int64_t *order,
-                         int64_t rows, const Sequences *sequences, float *values) {
-    Block block;
-    if (!make_block(&block, network, sequences, theta, NULL, sequences ? rows : BLOCK)) return 0;
-    int64_t signals = network->heads[VALUE].outputs;
-    for (int64_t first = 0; first < rows; first += block.most_rows) {
-        int64_t count = least(block.most_rows, rows - first);
-        gather_observations(&block, observations, order, first, count);
-        const float *features = network->critic ? trunk(&block, network->critic, 1) : trunk(&block, network->actor, 0);
-        linear(&block, &network->heads[VALUE], features, block.heads[VALUE]);
+typedef struct {
+    const float *observations;
+    const int64_t *order;
+    int64_t rows, next; /* the first row that no thread has taken */
+    float *values;
+} Values;
+
+/* Takes blocks of rows until there are none. */
+static void some_values(Block *block, Values *job) {
+    const Network *network = block->network;
+    int64_t signals = network->heads[VALUE].outputs, first;
+    while ((first = __atomic_fetch_add(&job->next, block->most_rows, __ATOMIC_RELAXED)) < job->rows) {
+        int64_t count = least(block->most_rows, job->rows - first);
+        gather_observations(block, job->observations, job->order, first, count);
+        const float *features = network->critic ? trunk(block, network->critic, 1) : trunk(block, network->actor, 0);
+        linear(block, &network->heads[VALUE], features, block->heads[VALUE]);
         for (int64_t r = 0; r < count; r++)
             for (int64_t s = 0; s < signals; s++)
-                values[(order ? order[first + r] : first + r) * signals + s] =
-                    block.heads[VALUE][(r / PANEL * signals + s) * PANEL + r % PANEL];
+                job->values[(job->order ? job->order[first + r] : first + r) * signals + s] =
+                    block->heads[VALUE][(r / PANEL * signals + s) * PANEL + r % PANEL];
     }
+}
+
+static void other_values(Helper *helper) { some_values(&helper->block, helper->job); }
+
+/* Values of rows of observations, [rows][signals]: of the first ones, or with `sequences`, not NULL, of all of `order`,
+ * which is their order of time. threads: 1, or 2 without memory. Returns as above. */
+int EXPORTED(ppo_values)(const Network *network, const float *theta, const float *observations, const int64_t *order,
+                         int64_t rows, const Sequences *sequences, float *values, int64_t threads) {
+    Block block;
+    Values job = {observations, order, rows, 0, values};
+    if (!make_block(&block, network, sequences, theta, NULL, sequences ? rows : BLOCK)) return 0;
+    Helper *helper = threads > 1 && !sequences ? helper_for(&block) : NULL;
+    if (helper) offer(helper, other_values, &job);
+    some_values(&block, &job);
+    if (helper) finish(helper);
+    dismiss(&helper);
     free(block.memory);
     return 1;
 }

@@ -72,6 +72,29 @@ def test_on_two_threads_the_bits_are_those_of_one(
     assert set(threads) == ({1} if case.shared_critic or case.memory_size else {1, 2})
 
 
+@pytest.mark.parametrize("rows", [1, 128, 129, 1000])
+def test_values_on_two_threads_have_the_bits_of_one(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(ppo, "_PRODUCTS_OF_TWO_THREADS", 0)
+    threads: list[int] = []
+
+    def values(*arguments: Any) -> int:
+        threads.append(arguments[-1])
+        done: int = library.values(*arguments)
+        return done
+
+    def values_on(cores: int) -> Tensor:
+        monkeypatch.setattr(ppo, "usable_cores", lambda: cores)
+        learner = Learner(Case(rows=rows, signals=2))
+        return learner.kernel(compiled(replace(library, values=values))).values([learner.observations])
+
+    first = values_on(1)
+    assert all(torch.equal(values_on(2), first) for _ in range(50))  # a race would show in some of them
+    assert first.isfinite().all()
+    assert threads == [1] + [2] * 50
+
+
 def test_minibatches_may_be_of_any_sizes_with_gaps_between_them(library: CompiledLibrary) -> None:
     odd = [slice(0, 64), slice(64, 128), slice(128, 130), slice(130, 194), slice(200, 300)]
     spans = [Minibatch(rows, 1.0) for rows in odd]
