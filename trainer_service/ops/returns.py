@@ -16,7 +16,7 @@ def ragged_generalized_advantage(
     bootstrap_value: AnyFloats,
     lengths: NDArray[np.int64],
     *,
-    discount: float,
+    discount: float | AnyFloats,
     gae_lambda: float,
 ) -> AnyFloats:
     """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
@@ -28,11 +28,11 @@ def ragged_generalized_advantage(
     needed.
 
     Args:
-        rewards: r_t, shape [S].
+        rewards: r_t, shape [S], or [S, signals] like all that follow.
         values: V(s_t), shape [S].
         bootstrap_value: V(s_T) of each trajectory, or 0 where the episode terminated. Shape [P].
         lengths: steps of each trajectory, at least one, in order, summing to S. Shape [P].
-        discount: γ, per decision.
+        discount: γ, per decision; one for each signal or for all.
         gae_lambda: λ; 0 gives one-step TD errors, 1 gives Monte Carlo returns minus V.
 
     Returns:
@@ -49,10 +49,10 @@ def ragged_generalized_advantage(
     longest = int(lengths.max())
     column = np.repeat(np.arange(len(lengths)), lengths)
     row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
-    advantages = np.zeros((longest, len(lengths)), rewards.dtype)
-    advantages[row, column] = rewards + discount * next_values - values
+    advantages = np.zeros((longest, *bootstrap_value.shape), rewards.dtype)
+    advantages[row, column] = rewards + np.asarray(discount, rewards.dtype) * next_values - values
     # One for each column, since NumPy multiplies short rows by a number in three times the time.
-    decay = np.full(len(lengths), discount * gae_lambda, rewards.dtype)
+    decay = np.full(bootstrap_value.shape, np.multiply(discount, gae_lambda), rewards.dtype)
     later, *earlier = reversed(list(advantages))
     for advantage in earlier:
         later = np.add(advantage, decay * later, out=advantage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,3 +87,38 @@ class EpisodeValues:
         """Restores the state. Raises KeyError or ValueError if it does not fit."""
         values = np.array(state["values"], np.float64).reshape(-1, self._size)
         self._values = dict(zip(state["agents"], values, strict=True))
+
+
+class EpisodeRewards:
+    """Sums of each reward source's rewards over an agent's episode, across rollouts."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """names: of the sources."""
+        self._names = names
+        self._sums = EpisodeValues(len(names))
+
+    def metrics(self, trajectories: Trajectories, rewards: NDArray[np.float32]) -> dict[str, float]:
+        """Adds a rollout. Returns each source's mean sum over the episodes that ended in it, by ML-Agents' tag.
+
+        Empty if no episode ended. rewards: of each source at every step, including its strength. Shape [S, signals].
+        """
+        runs = EpisodeRuns.of(trajectories)
+        starts = np.cumsum(runs.lengths) - runs.lengths
+        paid = rewards[runs.steps].astype(np.float64)
+        sums = self._sums.before(runs) + np.add.reduceat(paid, starts)
+        self._sums.update(runs, sums)
+        if not runs.ended.any():
+            return {}
+        means = sums[runs.ended].mean(axis=0)
+        return {
+            f"Policy/{name.capitalize()} Reward": float(mean)
+            for name, mean in zip(self._names, means, strict=True)
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums of unfinished episodes."""
+        return self._sums.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the state."""
+        self._sums.load_state_dict(state)

@@ -245,8 +245,8 @@ def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:
     agents = np.float32(num_agents)
     return replace(
         rollout,
-        rewards=[column / agents for column in rollout.rewards],
-        group_rewards=[column / agents for column in rollout.group_rewards],
+        rewards=rollout.rewards / agents,
+        group_rewards=rollout.group_rewards / agents,
     )
 
 

@@ -18,21 +18,15 @@ from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.algorithms.common.on_policy.parts import agent_parts
-from trainer_service.algorithms.common.on_policy.rollout import (
-    Rollout,
-    agent_advantages,
-    decouple,
-    make_rollout,
-)
+from trainer_service.algorithms.common.on_policy.rollout import Rollout, decouple, make_rollout
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.kernels.choice import KernelChoice
-from trainer_service.kernels.compiled.ppo import CompiledPPO
-from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
+from trainer_service.kernels.compiled.ppo import CompiledPPO, Minibatch, PPOEpoch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
-from trainer_service.ops.returns import standardize
+from trainer_service.ops.returns import ragged_generalized_advantage, standardize
 from unity_bridge.specs import BehaviorSpec
 
 _VALUE_COEFFICIENT = 0.5
@@ -134,8 +128,13 @@ class PPO(OnPolicyLearner):
         next_values = critic.values(rollout.final, rollout.sampler.final_sequences).cpu().numpy()
         zero_at_end = np.array([not source.ignores_end for source in self.rewards])
         next_values[rollout.trajectories.terminated[:, None] & zero_at_end] = 0.0
-        advantages = agent_advantages(
-            rollout, self.rewards, values, next_values, gae_lambda=self._hyper.lambd
+        advantages = ragged_generalized_advantage(
+            rollout.rewards,
+            values,
+            next_values,
+            rollout.trajectories.lengths,
+            discount=np.array([source.gamma for source in self.rewards]),
+            gae_lambda=self._hyper.lambd,
         )
         # Normalized over the rollout, since the mean of a small minibatch would be mostly noise. Signals are summed
         # before, so that their strengths are their weights.

@@ -20,7 +20,6 @@ from trainer_service.kernels.compiled.library import (
 )
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
-from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
@@ -39,6 +38,41 @@ and each call starts the thread."""
 
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
+
+
+class Minibatch(NamedTuple):
+    """A part of an epoch's rows, as places in its order. With several learner ranks, this rank's part of it."""
+
+    rows: slice
+    """Contiguous, except that learner ranks sharing a minibatch use a step."""
+
+    share: float
+    """Weight of these rows' mean in the mean of the whole minibatch; 1 without other ranks."""
+
+    sequences: Sequences | None = None
+    """The rows' order in time, for networks with memory."""
+
+
+class PPOEpoch(NamedTuple):
+    """An epoch of a rollout: S rows, and the rows of each gradient step."""
+
+    observations: Sequence[Tensor]
+    """Normalized observations, one per sensor. Shapes [S, …]."""
+
+    targets: PPOBatch
+    """Columns of S rows."""
+
+    order: Tensor
+    """The row at each place. Minibatches are slices of it. int64"""
+
+    minibatches: Sequence[Minibatch]
+    steps: PPOSteps
+
+    completed: int = 0
+    """Minibatches of earlier epochs of the update, for the display of progress."""
+
+    of: int = 0
+    """Minibatches of all epochs of the update."""
 
 
 class CompiledPPO:

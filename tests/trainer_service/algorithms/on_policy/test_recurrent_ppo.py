@@ -12,7 +12,7 @@ from behavior_worlds import observe
 from seeds import seeds
 
 from trainer_service.algorithms import PPO
-from trainer_service.algorithms.common.on_policy.minibatches import SequenceSampler
+from trainer_service.algorithms.common.on_policy.rollout import SequenceSampler
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.collector import BehaviorTick

@@ -13,8 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, minibatch_slices
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, agent_advantages
+from trainer_service.algorithms.common.on_policy.rollout import (
+    GroupRollout,
+    MinibatchSampler,
+    minibatch_slices,
+)
 from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import RewardSource
@@ -67,7 +70,7 @@ class AdvantageEstimate(NamedTuple):
 def individual_advantages(
     rollout: GroupRollout, sources: Sequence[RewardSource], values: AnyFloats, *, gae_lambda: float
 ) -> AdvantageEstimate:
-    """Every agent's own advantages (``agent_advantages``), by a central critic.
+    """Every agent's own advantages, by a central critic.
 
     values: of every joint step and agent, [F, n, signals].
     """
@@ -79,7 +82,14 @@ def individual_advantages(
     goes_on = np.array([source.ignores_end for source in sources])
     last_values = step_values[np.cumsum(trajectories.lengths) - 1]
     next_values = np.where(trajectories.terminated[:, None] & goes_on, last_values, next_values)
-    advantages = agent_advantages(rollout, sources, step_values, next_values, gae_lambda=gae_lambda)
+    advantages = ragged_generalized_advantage(
+        rollout.rewards,
+        step_values,
+        next_values,
+        trajectories.lengths,
+        discount=np.array([source.gamma for source in sources]),
+        gae_lambda=gae_lambda,
+    )
     returns = np.zeros_like(values)
     returns[joint_steps.of_step, joint_steps.agent_of_step] = advantages + step_values
     return AdvantageEstimate(advantages, returns, joint_steps.steps >= 0)
@@ -94,38 +104,35 @@ def group_advantages(
     other agents. values: of every joint step, [F, 1, signals].
     """
     joint_steps = rollout.joint_steps
-    in_time = joint_steps.in_time()
+    in_time, joint_values = joint_steps.in_time(), values[:, 0]
+    joint_rewards = _sum_rewards(joint_steps, rollout.rewards, rollout.group_rewards).astype(values.dtype)
+    goes_on = np.array([source.ignores_end for source in sources])
+    last_values = joint_values[joint_steps.first + joint_steps.lengths - 1]
+    at_end = np.where(goes_on, last_values, np.zeros_like(last_values))
     advantages = np.zeros((len(joint_steps), len(sources)), values.dtype)
-    everything = zip(sources, rollout.rewards, rollout.group_rewards, strict=True)
-    for signal, (source, rewards, group) in enumerate(everything):
-        joint_rewards = _sum_rewards(joint_steps, rewards, group).astype(values.dtype)
-        joint_values = values[:, 0, signal]
-        next_values = np.where(joint_steps.last >= 0, joint_values[joint_steps.last], 0.0)
-        if source.ignores_end:
-            next_values = np.where(
-                joint_steps.last >= 0, next_values, joint_values[joint_steps.first + joint_steps.lengths - 1]
-            )
-        advantages[in_time, signal] = ragged_generalized_advantage(
-            joint_rewards[in_time],
-            joint_values[in_time],
-            next_values.astype(values.dtype),
-            joint_steps.lengths,
-            discount=source.gamma,
-            gae_lambda=gae_lambda,
-        )
+    advantages[in_time] = ragged_generalized_advantage(
+        joint_rewards[in_time],
+        joint_values[in_time],
+        np.where(joint_steps.last[:, None] >= 0, joint_values[joint_steps.last], at_end),
+        joint_steps.lengths,
+        discount=np.array([source.gamma for source in sources]),
+        gae_lambda=gae_lambda,
+    )
     mask = np.zeros((len(joint_steps), 1), np.bool_)
     mask[in_time] = True
     return AdvantageEstimate(advantages[joint_steps.of_step], advantages[:, None] + values, mask)
 
 
 def _sum_rewards(joint_steps: JointSteps, rewards: AnyFloats, group: AnyFloats) -> AnyFloats:
-    """Rewards of the group at each joint step: all agents' own, plus the group reward once. [S] and [S] to [F]"""
+    """Rewards of the group at each joint step: all agents' own, plus the group reward once.
 
-    def total(column: AnyFloats) -> AnyFloats:
-        summed = np.bincount(joint_steps.of_step, weights=column, minlength=len(joint_steps))
-        return summed.astype(np.float64)
-
-    return total(rewards - group) + total(group) / np.maximum(total(np.ones_like(group)), 1.0)
+    rewards, group: [S, signals]. Returns [F, signals].
+    """
+    of_step, count = joint_steps.of_step, len(joint_steps)
+    own = [np.bincount(of_step, column, count) for column in (rewards - group).T]
+    shared = [np.bincount(of_step, column, count) for column in group.T]
+    members = np.maximum(np.bincount(of_step, minlength=count), 1.0)
+    return np.stack(own, axis=1) + np.stack(shared, axis=1) / members[:, None]
 
 
 class JointStepBatch(NamedTuple):

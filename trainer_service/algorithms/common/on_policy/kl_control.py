@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
-from trainer_service.algorithms.common.on_policy.rollout import ActingNetwork, Rollout, parts_in_order
+from trainer_service.algorithms.common.on_policy.rollout import (
+    ActingNetwork,
+    MinibatchSampler,
+    Rollout,
+    parts_in_order,
+)
 from trainer_service.config.hyperparameters.on_policy import (
     MAX_ADAPTED_RATE,
     MIN_ADAPTED_RATE,

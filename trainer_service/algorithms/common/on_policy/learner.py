@@ -16,12 +16,12 @@ from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
 from trainer_service.algorithms.common.on_policy.kl_control import KLControl
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
 from trainer_service.algorithms.common.on_policy.parts import Parts
 from trainer_service.algorithms.common.on_policy.rollout import (
     ActingNetwork,
-    EpisodeRewards,
+    MinibatchSampler,
     Rollout,
+    SequenceSampler,
     decouple,
     make_group_rollout,
     weight_metrics,
@@ -32,6 +32,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import OnPolicyHyperparameters
 from trainer_service.networks.policies.group_actors import GroupActors
 from trainer_service.networks.random_streams import random_stream, restore_streams
+from trainer_service.rollout.episode_runs import EpisodeRewards
 from trainer_service.rollout.trajectories import OPTIONAL, GroupIndex, OnPolicyBuffer, Trajectories
 
 
@@ -65,7 +66,7 @@ class OnPolicyLearner(Learner):
         self._shard = compute.shard
         # A separate stream, so that minibatches and actions do not affect each other's random numbers.
         self._shuffling = random_stream(compute.seed + 2)
-        self._episode_rewards = EpisodeRewards(self.rewards)
+        self._episode_rewards = EpisodeRewards([source.name for source in self.rewards])
         self._kl_control: KLControl | None = None
         """Set if the KL divergence controls the learning rate or the epochs."""
         if self._hyper.measures_kl:

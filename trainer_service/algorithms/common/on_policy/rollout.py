@@ -1,8 +1,12 @@
-"""The rollout for one on-policy update: S steps of P trajectories."""
+"""The rollout for one on-policy update: S steps of P trajectories, and minibatches of them.
+
+A minibatch has steps in any order, or whole sequences for policies with memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,22 +15,104 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
+from trainer_service.kernels.compiled.ppo import Minibatch
 from trainer_service.networks.encoders.layers import in_chunks, rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.networks.policies.action_heads import clip_actions
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.networks.policies.group_actors import GroupActors
+from trainer_service.networks.shard import SINGLE_RANK, Shard
 from trainer_service.ops.losses import MAX_WEIGHT, importance_weights
-from trainer_service.ops.returns import ragged_generalized_advantage
 from trainer_service.rewards import Experience, RewardSource
 from trainer_service.rewards.extrinsic import ExtrinsicReward
-from trainer_service.rollout.episode_runs import EpisodeRuns, EpisodeValues
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
-from trainer_service.rollout.trajectories import Trajectories
-from unity_bridge.arrays import AnyFloats
+from trainer_service.rollout.trajectories import StepRanges, Trajectories, split_into_sequences
 from unity_bridge.steps import join_observations
+
+
+def minibatch_slices(rows: int, batch_size: int) -> list[slice]:
+    """Slices of ``batch_size`` that cover all rows. A remainder of at least half that size is a separate minibatch.
+
+    A smaller remainder is added to the last minibatch. Adam's steps do not depend on the gradient's size. So a noisy
+    gradient of one or two rows would move all weights as far as a full minibatch.
+    """
+    starts = list(range(0, rows, batch_size))
+    if len(starts) > 1 and 2 * (rows - starts[-1]) < batch_size:
+        del starts[-1]
+    return [slice(start, end) for start, end in itertools.pairwise([*starts, rows])]
+
+
+class MinibatchSampler:
+    """Random minibatches of the steps of one rollout, for policies without memory."""
+
+    sequences: Sequences | None = None
+    """All steps in the order of time; None without memory."""
+
+    final_sequences: Sequences | None = None
+    """The final observations as sequences of one step; None without memory."""
+
+    def __init__(self, steps: int, batch_size: int, device: torch.device, shard: Shard = SINGLE_RANK) -> None:
+        """device: of the steps. shard: this rank's part of each minibatch."""
+        self.steps = steps
+        self.batch_size = batch_size
+        self.device = device
+        self.shard = shard
+
+    def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
+        """One epoch: all steps in random order, and the minibatches of ``batch_size`` steps in this order."""
+        order = torch.randperm(self.steps, generator=generator).to(self.device)
+        minibatches = []
+        for whole in minibatch_slices(self.steps, self.batch_size):
+            rows, share = range(whole.start, whole.stop), 1.0
+            if self.shard.world > 1:
+                rows, share = rows[self.shard.rows(len(rows))], self.shard.part(len(rows)).share
+            minibatches.append(Minibatch(slice(rows.start, whole.stop, rows.step), share))
+        return order, minibatches
+
+
+class SequenceSampler(MinibatchSampler):
+    """Random minibatches of whole sequences. Each starts with the agent's memory at its first step.
+
+    These memories were computed by the acting policy, and stay the same in later epochs.
+    """
+
+    def __init__(
+        self,
+        trajectories: Trajectories,
+        sequence_length: int,
+        batch_size: int,
+        device: torch.device,
+        shard: Shard = SINGLE_RANK,
+    ) -> None:
+        """A minibatch has as many sequences as fill ``batch_size`` at full length, at least one."""
+        super().__init__(len(trajectories), batch_size, device, shard)
+        self._ranges = split_into_sequences(trajectories.lengths, sequence_length)
+        self._sequences_per_minibatch = max(batch_size // sequence_length, 1)
+        self._memories = torch.from_numpy(trajectories.memories).to(device)
+        self.sequences = self._sequences(self._ranges)
+        ends = torch.from_numpy(trajectories.final_memories).to(device)
+        self.final_sequences = Sequences(ends, ends.new_ones((len(ends), 1), dtype=torch.bool))
+
+    def shuffle(self, generator: torch.Generator) -> tuple[Tensor, list[Minibatch]]:
+        """One epoch: sequences in random order, each in time order; only this rank's sequences."""
+        order = torch.randperm(len(self._ranges), generator=generator)
+        ranges = self._ranges.select(order.numpy())
+        minibatches, steps = [], []
+        end = 0
+        for rows in minibatch_slices(len(ranges), self._sequences_per_minibatch):
+            chosen = ranges.select(rows)
+            sequences, part = self.shard.part_of_sequences(chosen.lengths)
+            own = chosen.select(sequences)
+            steps.append(own.steps())
+            start, end = end, end + len(steps[-1])
+            minibatches.append(Minibatch(slice(start, end), part.share, self._sequences(own)))
+        return (torch.from_numpy(np.concatenate(steps)).to(self.device), minibatches)
+
+    def _sequences(self, ranges: StepRanges) -> Sequences:
+        starts, filled = torch.from_numpy(ranges.starts), torch.from_numpy(ranges.filled())
+        return Sequences(self._memories[starts.to(self.device)], filled.to(self.device))
+
 
 ActingNetwork = ActorCritic | GroupActors
 """A policy network, of single agents or of a group's agents."""
@@ -41,8 +127,8 @@ class Rollout:
     experience: Experience
     """The same steps for reward models."""
 
-    rewards: Sequence[NDArray[np.float32]]
-    """Rewards of each source, its strength included. Shapes [S]."""
+    rewards: NDArray[np.float32]
+    """Rewards of each source, its strength included. Shape [S, signals]."""
 
     observations: Sequence[Tensor]
     """Normalized, one per sensor. Shapes [S, …]."""
@@ -79,8 +165,8 @@ class GroupRollout(Rollout):
     joint_observations: Sequence[Tensor]
     """Normalized, of all steps, then of all trajectories' ends, one per sensor. Shapes [S + P, …]."""
 
-    group_rewards: Sequence[NDArray[np.float32]]
-    """The group rewards in ``rewards``, which every member received. Shapes [S]."""
+    group_rewards: NDArray[np.float32]
+    """The group rewards in ``rewards``, which every member received. Shape [S, signals]."""
 
 
 def make_rollout(
@@ -128,17 +214,18 @@ def make_group_rollout(
     both = zip(trajectories.observations, trajectories.final_observations, strict=True)
     joint = normalizer.forward([torch.from_numpy(join_observations(sensor)).to(device) for sensor in both])
     none = np.zeros_like(trajectories.group_rewards)
+    group_rewards = [
+        source.strength
+        * (source.scaled(trajectories.group_rewards) if isinstance(source, ExtrinsicReward) else none)
+        for source in sources
+    ]
     return GroupRollout(
         observations=[sensor[:steps] for sensor in joint],
         final=[sensor[steps:] for sensor in joint],
         joint_steps=joint_steps,
         members=torch.from_numpy(joint_steps.members).to(device),
         joint_observations=joint,
-        group_rewards=[
-            source.strength
-            * (source.scaled(trajectories.group_rewards) if isinstance(source, ExtrinsicReward) else none)
-            for source in sources
-        ],
+        group_rewards=np.stack(group_rewards, axis=1),
         **columns,
     )
 
@@ -155,7 +242,7 @@ def _columns(
     return {
         "trajectories": trajectories,
         "experience": experience,
-        "rewards": [source.strength * source.record(experience) for source in sources],
+        "rewards": np.stack([source.strength * source.record(experience) for source in sources], axis=1),
         "continuous_actions": torch.from_numpy(trajectories.continuous_actions).to(device),
         "discrete_actions": torch.from_numpy(trajectories.discrete_actions).to(device),
         "allowed_actions": torch.from_numpy(trajectories.allowed_actions).to(device),
@@ -220,62 +307,3 @@ def weight_metrics(weights: Tensor) -> dict[str, float]:
         "Policy/Importance Weight": float(weights.mean()),
         "Policy/Clipped Weights": float((weights == MAX_WEIGHT).float().mean()),
     }
-
-
-def agent_advantages(
-    rollout: Rollout,
-    sources: Sequence[RewardSource],
-    values: AnyFloats,
-    next_values: AnyFloats,
-    *,
-    gae_lambda: float,
-) -> AnyFloats:
-    """Every agent's own advantages, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438). Shape [S, signals].
-
-    values: of every step, [S, signals]. next_values: after each trajectory, 0 after the end, [P, signals].
-    """
-    advantages = np.empty_like(values)
-    for signal, (source, rewards) in enumerate(zip(sources, rollout.rewards, strict=True)):
-        advantages[:, signal] = ragged_generalized_advantage(
-            rewards,
-            values[:, signal],
-            next_values[:, signal],
-            rollout.trajectories.lengths,
-            discount=source.gamma,
-            gae_lambda=gae_lambda,
-        )
-    return advantages
-
-
-class EpisodeRewards:
-    """Sums of each reward source's rewards over an agent's episode, across rollouts."""
-
-    def __init__(self, sources: Sequence[RewardSource]) -> None:
-        self._names = [source.name for source in sources]
-        self._sums = EpisodeValues(len(sources))
-
-    def metrics(self, trajectories: Trajectories, rewards: Sequence[NDArray[np.float32]]) -> dict[str, float]:
-        """Adds a rollout. Returns each source's mean sum over the episodes that ended in it, by ML-Agents' tag.
-
-        Empty if no episode ended. rewards: of each source at every step, including its strength. Shapes [S].
-        """
-        runs = EpisodeRuns.of(trajectories)
-        starts = np.cumsum(runs.lengths) - runs.lengths
-        paid = np.stack(rewards, axis=1)[runs.steps].astype(np.float64)
-        sums = self._sums.before(runs) + np.add.reduceat(paid, starts)
-        self._sums.update(runs, sums)
-        if not runs.ended.any():
-            return {}
-        means = sums[runs.ended].mean(axis=0)
-        return {
-            f"Policy/{name.capitalize()} Reward": float(mean)
-            for name, mean in zip(self._names, means, strict=True)
-        }
-
-    def state_dict(self) -> dict[str, Any]:
-        """The sums of unfinished episodes."""
-        return self._sums.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state."""
-        self._sums.load_state_dict(state)

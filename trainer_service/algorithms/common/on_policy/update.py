@@ -15,8 +15,7 @@ from torch import Tensor
 
 from trainer_service.algorithms.common.on_policy.group_rollout import JointStepBatch, joint_step_batches
 from trainer_service.algorithms.common.on_policy.kl_control import KLControl
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.algorithms.common.on_policy.rollout import GroupRollout, MinibatchSampler
 from trainer_service.algorithms.common.schedules import Scheduled
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer

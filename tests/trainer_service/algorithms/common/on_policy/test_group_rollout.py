@@ -15,8 +15,11 @@ from trainer_service.algorithms.common.on_policy.group_rollout import (
     joint_step_batches,
     referenced_observations,
 )
-from trainer_service.algorithms.common.on_policy.minibatches import MinibatchSampler, SequenceSampler
-from trainer_service.algorithms.common.on_policy.rollout import GroupRollout
+from trainer_service.algorithms.common.on_policy.rollout import (
+    GroupRollout,
+    MinibatchSampler,
+    SequenceSampler,
+)
 from trainer_service.algorithms.on_policy.coma import per_agent_rewards
 from trainer_service.rewards import Experience
 from trainer_service.rollout.joint_steps import JointSteps, find_joint_steps
@@ -74,8 +77,8 @@ def rollout(
         joint_observations=[],
         observations=[],
         final=[],
-        rewards=[np.array(rewards, np.float32)],
-        group_rewards=[np.array(common or [0.0] * len(rewards), np.float32)],
+        rewards=np.array(rewards, np.float32)[:, None],
+        group_rewards=np.array(common or [0.0] * len(rewards), np.float32)[:, None],
         continuous_actions=nothing,
         discrete_actions=nothing,
         allowed_actions=nothing,
@@ -148,8 +151,8 @@ def test_advantages_of_groups_are_independent() -> None:
 
 def test_comas_reward_is_the_sum_divided_by_the_group_size() -> None:
     group_rollout = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
-    assert group_rollout.rewards[0].tolist() == [3.0]
-    assert group_rollout.group_rewards[0].tolist() == [2.0]
+    assert group_rollout.rewards.tolist() == [[3.0]]
+    assert group_rollout.group_rewards.tolist() == [[2.0]]
 
 
 @pytest.mark.parametrize("whole_trajectories", [False, True])

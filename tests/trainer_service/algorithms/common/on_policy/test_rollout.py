@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_service.algorithms.common.on_policy.minibatches import minibatch_slices
+from trainer_service.algorithms.common.on_policy.rollout import minibatch_slices
 
 
 @pytest.mark.parametrize(
