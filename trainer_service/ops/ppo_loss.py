@@ -100,9 +100,9 @@ class _PPOLoss(torch.autograd.Function):
             log_prob = log_prob + dist.categorical_log_prob(log_choices, batch.discrete_actions)
             choices = log_choices.exp()
             surprise = choices * log_choices
-            branch_entropy = _branch_sums(-surprise, branches)
-            entropy = entropy + branch_entropy.sum() / len(values)
-            ctx.categorical = choices, surprise, branch_entropy, batch.discrete_actions
+            summed, spread = _branch_entropies(surprise, branches)
+            entropy = entropy + summed / len(values)
+            ctx.categorical = choices, surprise, spread, batch.discrete_actions
 
         log_ratio = log_prob - batch.old_log_prob
         ratio = log_ratio.exp()
@@ -119,7 +119,7 @@ class _PPOLoss(torch.autograd.Function):
         ctx.slope = torch.where(unclipped <= clipped, unclipped, 0.0)
         # Outside the range the larger term is constant in V; inside it both terms are equal.
         ctx.error = torch.where((clipped_squared > squared) & (kept != moved), 0.0, error)
-        ctx.branches, ctx.steps = branches, steps
+        ctx.steps = steps
         clip_fraction = (ratio != clipped_ratio).float().mean()
         parts = torch.stack(
             [policy_loss, value_loss, entropy, clip_fraction, (ratio - 1.0 - log_ratio).mean()]
@@ -140,8 +140,7 @@ class _PPOLoss(torch.autograd.Function):
             grad_log_sigma = (grad_log_prob * (z * z - 1.0)).sum(dim=0)
             grad_log_sigma -= ctx.steps.entropy_coefficient / z.shape[1]
         if ctx.categorical is not None:
-            choices, surprise, branch_entropy, chosen = ctx.categorical
-            spread = _to_choices(branch_entropy, ctx.branches)
+            choices, surprise, spread, chosen = ctx.categorical
             grad_logits = (ctx.steps.entropy_coefficient / rows) * (surprise + choices * spread)
             grad_logits -= grad_log_prob * choices
             grad_logits.scatter_add_(1, chosen, grad_log_prob.expand(-1, chosen.shape[1]))
@@ -162,17 +161,15 @@ ratios, approximate KL divergence.
 """
 
 
-def _branch_sums(choices: Tensor, branches: Sequence[int]) -> Tensor:
-    """The sum over each branch's choices. choices: [B, K]. Returns [B, branches]."""
-    if len(branches) == 1:
-        return choices.sum(dim=-1, keepdim=True)
-    parts = torch.split(choices, list(branches), dim=-1)
-    return torch.cat([part.sum(dim=-1, keepdim=True) for part in parts], dim=-1)
+def _branch_entropies(surprise: Tensor, branches: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Entropies of all branches: their sum, a scalar, and each one at its branch's choices. surprise: p log p, [B, K].
 
-
-def _to_choices(by_branch: Tensor, branches: Sequence[int]) -> Tensor:
-    """Repeats each branch's number for its choices. by_branch: [B, branches]. Returns [B, K], or broadcasts to it."""
+    The second result is [B, K], or broadcasts to it.
+    """
     if len(branches) == 1:
-        return by_branch
-    columns = torch.split(by_branch, 1, dim=-1)
-    return torch.cat([part.expand(-1, size) for part, size in zip(columns, branches, strict=True)], dim=-1)
+        entropies = (-surprise).sum(dim=-1, keepdim=True)
+        return entropies.sum(), entropies
+    parts = (-surprise).split(list(branches), dim=-1)
+    sums = [part.sum(dim=-1, keepdim=True) for part in parts]
+    spread = [entropy.expand_as(part) for entropy, part in zip(sums, parts, strict=True)]
+    return torch.cat(sums, dim=-1).sum(), torch.cat(spread, dim=-1)
