@@ -107,11 +107,13 @@ class CompiledPPO:
         progress: as in ``Compute``, called first and then about every tenth of a second. If it raises, the completed
         steps stay in effect.
         """
-        minibatches, data = epoch.minibatches, _Data.of(epoch.observations, epoch.targets)
         if self._parameters.shard.world > 1:
-            return self._shared_epoch(epoch, data, losses, progress)
+            return self._shared_epoch(epoch, losses, progress)
+        minibatches, columns = epoch.minibatches, _columns(epoch.observations, epoch.targets)
         sums, rates = (c_double * 5)(), self._rates(epoch.steps)
-        for run in _runs(minibatches, self._minibatches_per_call(minibatches)):
+        largest = max(rows.stop - rows.start for rows, *_ in minibatches)
+        most = 1 if self._layout.lstms else 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
+        for run in _runs(minibatches, most):
             progress(epoch.completed + run.number, epoch.of)
             rows, sequences = epoch.order[run.first : run.last], minibatches[run.number].sequences
             learned = Learned(
@@ -121,21 +123,17 @@ class CompiledPPO:
                 square=self._adam.square.data_ptr(),
                 steps=int(self._adam.steps),
             )
-            self._call_steps(data, rows, run.batch_size, sequences, rates, learned, sums)
+            self._call_steps(columns, rows, run.batch_size, sequences, rates, learned, sums)
             self._adam.steps.fill_(learned.steps)
         losses += torch.tensor(list(sums), dtype=torch.float32)
         return len(minibatches)
 
-    def _shared_epoch(
-        self, epoch: PPOEpoch, data: _Data, losses: Tensor, progress: Callable[[int, int], None]
-    ) -> int:
+    def _shared_epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int, int], None]) -> int:
         """An epoch whose gradients are summed over learner ranks, minibatch by minibatch."""
-        lost, steps = torch.zeros(5), epoch.steps
+        lost, steps, observations = torch.zeros(5), epoch.steps, [_side_by_side(epoch.observations)]
         for number, (own, share, sequences) in enumerate(epoch.minibatches):
             progress(epoch.completed + number, epoch.of)
-            lost += share * self.gradient(
-                [data.observations], data.targets, epoch.order[own], steps, sequences
-            )
+            lost += share * self.gradient(observations, epoch.targets, epoch.order[own], steps, sequences)
             self._parameters.reduce_gradient(share, steps.max_grad_norm)
             self._adam.step(steps.learning_rate)
         losses += lost
@@ -153,16 +151,16 @@ class CompiledPPO:
 
         order: the minibatch's rows. sequences: their order in time, for networks with memory.
         """
-        data, losses = _Data.of(observations, targets), (c_double * 5)()
+        columns, losses = _columns(observations, targets), (c_double * 5)()
         learned = Learned(
             parameters=self._parameters.vector.data_ptr(), gradient=self._parameters.gradient.data_ptr()
         )
-        self._call_steps(data, order, len(order), sequences, self._rates(steps), learned, losses)
+        self._call_steps(columns, order, len(order), sequences, self._rates(steps), learned, losses)
         return torch.tensor(list(losses), dtype=torch.float32)
 
     def _call_steps(
         self,
-        data: _Data,
+        columns: Sequence[Tensor],
         order: Tensor,
         batch_size: int,
         sequences: Sequences | None,
@@ -170,14 +168,14 @@ class CompiledPPO:
         learned: Learned,
         losses: Any,
     ) -> None:
-        """Makes steps on the rows of ``order``. With memory, these rows are one minibatch."""
+        """Makes steps on the rows of ``order``. With memory, these rows are one minibatch. columns: of ``_columns``."""
         self._check_sequences(sequences)
         in_time = None if sequences is None else TimeOrder.of(sequences)
         order = order.contiguous() if in_time is None else order[in_time.rows]
-        columns = Rows(*(column.data_ptr() for column in (data.observations, *data.targets)))
+        data = Rows(*(column.data_ptr() for column in columns))
         _check(
             self._library.steps(
-                self._network, columns, order.data_ptr(), len(order), batch_size,
+                self._network, data, order.data_ptr(), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
                 2 if batch_size >= self._rows_of_two_threads else 1,
             )
@@ -204,12 +202,6 @@ class CompiledPPO:
         if (sequences is None) == bool(self._layout.lstms):
             raise ValueError("sequences belong to networks with memory, and to no others")
 
-    def _minibatches_per_call(self, minibatches: Sequence[Minibatch]) -> int:
-        if self._layout.lstms:
-            return 1
-        largest = max(span.rows.stop - span.rows.start for span in minibatches)
-        return 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
-
     def _rates(self, steps: PPOSteps) -> Rates:
         signals = self._layout.value.outputs
         return Rates(
@@ -226,15 +218,9 @@ class CompiledPPO:
         )
 
 
-class _Data(NamedTuple):
-    """Contiguous data of an epoch, as C reads them."""
-
-    observations: Tensor
-    targets: PPOBatch
-
-    @classmethod
-    def of(cls, observations: Sequence[Tensor], targets: PPOBatch) -> _Data:
-        return cls(_side_by_side(observations), PPOBatch(*(column.contiguous() for column in targets)))
+def _columns(observations: Sequence[Tensor], targets: PPOBatch) -> list[Tensor]:
+    """Contiguous data of an epoch, in the order of ``Rows``."""
+    return [_side_by_side(observations), *(column.contiguous() for column in targets)]
 
 
 def _side_by_side(observations: Sequence[Tensor]) -> Tensor:
