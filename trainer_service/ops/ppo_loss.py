@@ -169,7 +169,7 @@ def _branch_entropies(surprise: Tensor, branches: Sequence[int]) -> tuple[Tensor
     if len(branches) == 1:
         entropies = (-surprise).sum(dim=-1, keepdim=True)
         return entropies.sum(), entropies
-    parts = (-surprise).split(list(branches), dim=-1)
+    parts = torch.split(-surprise, list(branches), dim=-1)
     sums = [part.sum(dim=-1, keepdim=True) for part in parts]
     spread = [entropy.expand_as(part) for entropy, part in zip(sums, parts, strict=True)]
     return torch.cat(sums, dim=-1).sum(), torch.cat(spread, dim=-1)
