@@ -116,10 +116,10 @@ def _utf8(name: str) -> bytes:
     return name.encode(errors="surrogatepass")
 
 
-def nearest_choice(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that is most similar to ``word``, in any case; None if none is."""
+def nearest_choice(word: str, choices: Iterable[str], *, similarity: float = 0.6) -> str | None:
+    """The choice that is most similar to ``word``, in any case; None if none is at least so similar, from 0 to 1."""
     by_letters = {choice.lower(): choice for choice in choices}
-    near = difflib.get_close_matches(word.lower(), list(by_letters), n=1)
+    near = difflib.get_close_matches(word.lower(), by_letters, n=1, cutoff=similarity)
     return by_letters[near[0]] if near else None
 
 

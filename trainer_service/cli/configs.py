@@ -10,8 +10,9 @@ from pathlib import Path
 from trainer_service.api.arguments import nested
 from trainer_service.api.run_arguments import SETTINGS
 from trainer_service.cli.output import say, say_result
-from trainer_service.config import BundledConfig, bundled_configs, nearest_bundled
+from trainer_service.config import BundledConfig, bundled_configs
 from trainer_service.errors import UserError, suggested_command
+from unity_bridge.names import nearest_choice
 
 
 def list_or_copy(parsed: argparse.Namespace) -> int:
@@ -78,7 +79,7 @@ def _named(name: str) -> BundledConfig:
     stem = name.removesuffix(".yaml")
     if stem in known:
         return known[stem]
-    near = nearest_bundled(stem)
+    near = nearest_choice(stem, known)
     hint = f"did you mean '{near}'?" if near else "mlagents-style configs lists them"
     raise UserError(f"'{name}' is no bundled configuration; {hint}")
 

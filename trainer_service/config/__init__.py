@@ -24,7 +24,6 @@ from trainer_service.config.players import parse_player as parse_player
 from trainer_service.config.reading.advice import without_updates as without_updates
 from trainer_service.config.reading.bundled import BundledConfig as BundledConfig
 from trainer_service.config.reading.bundled import bundled_configs as bundled_configs
-from trainer_service.config.reading.bundled import nearest_bundled as nearest_bundled
 from trainer_service.config.reading.check import FileCheck as FileCheck
 from trainer_service.config.reading.check import check_files as check_files
 from trainer_service.config.reading.check import missing_demonstrations as missing_demonstrations

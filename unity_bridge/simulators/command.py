@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import math
 import os
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from unity_bridge.errors import BridgeError, RemoteError
+from unity_bridge.names import did_you_mean
 from unity_bridge.remote.dialing import TrainerConnection
 from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode, split_address
 from unity_bridge.side_channels import FloatParameter, expert_record
@@ -247,26 +247,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="ENV",
         help=ENVIRONMENTS,
     )
-    parser.add_argument(
-        "--mlagents-port",
-        type=_port,
-        default=DEFAULT_PORT,
-        metavar="N",
-        help=f"the port on which the trainer listens on this machine, learn's --port (default {DEFAULT_PORT})",
-    )
-    parser.add_argument(
-        "--join",
-        nargs="?",
-        const="",
-        metavar="CODE",
-        help=f"the join code of a trainer on another machine; without CODE that in {JOIN_VARIABLE}",
-    )
-    parser.add_argument(
-        "--address",
-        type=_address,
-        metavar="HOST:PORT",
-        help="where that trainer is (default: what its code says)",
-    )
+    _add_trainer_options(parser)
     parser.add_argument(
         "--agents",
         type=_positive,
@@ -307,7 +288,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_group_options(parser)
     add_arguments(parser)
-    _add_waiting_options(parser)
     # A Unity player knows these; the bundled simulator draws nothing and writes no log.
     for flag in ("-nographics", "-batchmode"):
         parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
@@ -337,7 +317,27 @@ def _add_recording_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_waiting_options(parser: argparse.ArgumentParser) -> None:
+def _add_trainer_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mlagents-port",
+        type=_port,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help=f"the port on which the trainer listens on this machine, learn's --port (default {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--join",
+        nargs="?",
+        const="",
+        metavar="CODE",
+        help=f"the join code of a trainer on another machine; without CODE that in {JOIN_VARIABLE}",
+    )
+    parser.add_argument(
+        "--address",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where that trainer is (default: what its code says)",
+    )
     parser.add_argument(
         "--connect-timeout",
         type=_seconds,
@@ -395,8 +395,8 @@ def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
         if not is_unity_flag and not is_its_value:
             flags = [flag for action in parser._actions for flag in action.option_strings]
             flag = argument.partition("=")[0]
-            near = [_OF_LEARN[flag]] if flag in _OF_LEARN else difflib.get_close_matches(flag, flags, n=1)
-            parser.error(f"unknown argument {argument}" + (f" (did you mean {near[0]}?)" if near else ""))
+            hint = did_you_mean(_OF_LEARN.get(flag, flag), flags, "did you mean {}?")
+            parser.error(f"unknown argument {argument}{hint}")
         before = argument if is_unity_flag else ""
 
 

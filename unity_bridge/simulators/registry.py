@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,8 +206,10 @@ def _bundled(env: str) -> BundledScene:
             f"{env}: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME{hint}"
         )
     if name not in SCENES:
-        known = ", ".join(f"sim:{scene}" for scene in (*SCENES, *GROUP_SCENES))
-        raise SceneError(f"{env}: no such scene; expected one of {known}{_scene_hint(name)}")
+        scenes = [*SCENES, *GROUP_SCENES]
+        known = ", ".join(f"sim:{scene}" for scene in scenes)
+        hint = did_you_mean(name.removeprefix("sim:"), scenes, "did you mean 'sim:{}'?")
+        raise SceneError(f"{env}: no such scene; expected one of {known}{hint}")
     return SCENES[name]
 
 
@@ -282,12 +283,5 @@ def _require_camera(env: str, bundled: BundledScene | None, pictures: PictureFor
 def _require_parameters(env: str, bundled: BundledScene | None, academy: Academy) -> None:
     known = sorted(bundled.parameters) if bundled else []
     for name in sorted(academy.parameters.fixed - set(known)):
-        near = difflib.get_close_matches(name, known, n=1)
         expected = f"expected one of {', '.join(known)}" if known else "it has none"
-        hint = f" (did you mean '{near[0]}'?)" if near else ""
-        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
-
-
-def _scene_hint(name: str) -> str:
-    near = difflib.get_close_matches(name.removeprefix("sim:").lower(), [*SCENES, *GROUP_SCENES], n=1)
-    return f" (did you mean 'sim:{near[0]}'?)" if near else ""
+        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{did_you_mean(name, known)}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from unity_bridge.names import nearest_choice
 from unity_bridge.simulators import SIMULATOR_PLUGINS
 from unity_bridge.simulators.foreign.lookup.libraries import library_called, library_of
 
@@ -34,7 +34,7 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
     """
     scheme, _, name = env.strip().partition(":")
     schemes = {**_SCHEMES, **{offered: offered for offered in SIMULATOR_PLUGINS.offered()}}
-    if name and (near := _nearest(scheme.lower(), schemes)):
+    if name and (near := nearest_choice(scheme, schemes, similarity=_ALIKE)):
         return f"{schemes[near]}:{name}"
     library = library_called(scheme) or (library_of(env) if not name and _VERSIONED.search(env) else None)
     if library:
@@ -44,7 +44,7 @@ def closest_environment(env: str, scenes: Iterable[str]) -> str:
     if "/" in env or "\\" in env:
         return ""
     known = {**dict(_of_libraries()), **{name: f"sim:{name}" for name in scenes}}
-    near = _nearest(env, known)
+    near = nearest_choice(env, known, similarity=_ALIKE)
     return known[near] if near else ""
 
 
@@ -76,10 +76,3 @@ def _pettingzoo_modules() -> Iterator[str]:
 
 def _is_module_of_the_user(name: str) -> bool:
     return name.isidentifier() and (Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file())
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    """The one that is spelt most alike, upper and lower case being the same; empty if none is."""
-    by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=_ALIKE)
-    return by_lower[near[0]] if near else ""

@@ -61,7 +61,7 @@ def test_nothing_is_overwritten_unless_told(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["basik"], "'basik' is no bundled configuration; did you mean 'basic'?"),
+        (["BASIK"], "'BASIK' is no bundled configuration; did you mean 'basic'?"),
         (["xyz"], "'xyz' is no bundled configuration; mlagents-style configs lists them"),
         (["--to", "there"], "expected the names of configurations to copy, got none"),
         (["basic", "--to", "taken"], "basic.yaml: cannot be written: "),

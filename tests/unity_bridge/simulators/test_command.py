@@ -219,8 +219,8 @@ def test_cameras_send_the_requested_format(trainer, serve, flags: str, compresse
         ("sim:basic --pictures png", "sim:basic: --pictures is for scenes with a camera only: sim:gridworld"),
         ("gym:CartPole-v1 --pictures png", "gym:CartPole-v1: --pictures is for scenes with a camera only"),
         (
-            "sim:sorter --parameter num_tile=3",
-            "sim:sorter: no environment parameter 'num_tile'; expected one of num_tiles (did you mean 'num_tiles'?)",
+            "sim:sorter --parameter NUM_TILE=3",
+            "sim:sorter: no environment parameter 'NUM_TILE'; expected one of num_tiles (did you mean 'num_tiles'?)",
         ),
         ("sim:basic --parameter x=3", "sim:basic: no environment parameter 'x'; it has none"),
         ("gym:CartPole-v1 --parameter x=3", "gym:CartPole-v1: no environment parameter 'x'; it has none"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Mapping
@@ -64,8 +63,3 @@ def bundled_configs() -> Mapping[str, BundledConfig]:
 def is_bundled_name(path: Path) -> bool:
     """Whether ``path`` is the name of a ready configuration, rather than a file's: no folder, no ending."""
     return path.name == str(path) and path.name in bundled_configs()
-
-
-def nearest_bundled(name: str) -> str:
-    """The name of the ready configuration that is most like ``name``; empty if none is."""
-    return next(iter(difflib.get_close_matches(name, bundled_configs(), n=1)), "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from trainer_service.config.reading.bundled import bundled_configs, is_bundled_name, nearest_bundled
+from trainer_service.config.reading.bundled import bundled_configs, is_bundled_name
 from trainer_service.config.section import Location
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
+from unity_bridge.names import nearest_choice
 
 _LARGEST_FILE = 2**18
 _MAX_VALUES = 10_000
@@ -130,11 +130,11 @@ def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
 def _nearest_file(missing: Path) -> str:
     """Suggests a YAML file beside a missing one, or a bundled one, as the end of a message; empty if none is alike."""
     beside = [each.name for ending in ("*.yaml", "*.yml") for each in missing.parent.glob(ending)]
-    near = difflib.get_close_matches(missing.name, [*beside, *(Path(name).stem for name in beside)], n=1)
-    file = next((name for name in beside if near and near[0] in (name, Path(name).stem)), None)
+    near = nearest_choice(missing.name, [*beside, *(Path(name).stem for name in beside)])
+    file = next((name for name in beside if near in (name, Path(name).stem)), None)
     if file:
         return f"; did you mean {missing.with_name(file)}?"
-    bundled = nearest_bundled(missing.stem)
+    bundled = nearest_choice(missing.stem, bundled_configs())
     return (
         f"; a bundled one is called '{bundled}': give that name without folder and ending" if bundled else ""
     )
