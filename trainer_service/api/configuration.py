@@ -118,10 +118,10 @@ def suggest(
         UserError: the environment has no agents, or something in the arguments cannot be used.
         BridgeError: the simulator could not be started, or failed.
     """
-    from trainer_service.suggestions.start import look_at, with_env_args
+    from trainer_service.suggestions.start import look_at
 
     require_known(settings, RunArguments.__annotations__, "suggest")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
-    options = with_env_args(load_run_options(None, overrides).options, environment.arguments(None) or None)
+    options = environment.applied_to(load_run_options(None, overrides).options)
     return look_at(options, environment.given, AttachPort(host=host, port=port)).to_yaml()

@@ -55,6 +55,12 @@ class Environment:
         own = tuple(configured or ()) if self.env_args is None else self.env_args
         return own if self.env_kwargs is None else (*own, "--env-kwargs", _as_json(self.env_kwargs))
 
+    def applied_to(self, options: RunOptions) -> RunOptions:
+        """The options with the simulator's arguments."""
+        settings = options.env_settings
+        changed = settings.model_copy(update={"env_args": self.arguments(settings.env_args) or None})
+        return options.model_copy(update={"env_settings": changed})
+
     def program(self, trained_with: RunOptions, run_id: str) -> Command:
         """The program to score or record a run's policies on.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from trainer_service.api.arguments import named, nested, require_known
 from trainer_service.api.configuration import Configuration, read_configuration
-from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
+from trainer_service.api.environments import EnvironmentLike, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.collection.attach_port import EDITOR_PORT, AttachPort
 from trainer_service.config import RunOptions
@@ -107,34 +107,20 @@ def train(
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
     loaded = read_configuration(config, overrides)
+    options, own = environment.applied_to(loaded.options), environment.given
+    attach_port = AttachPort(
+        host=host,
+        port=port,
+        insecure_listen=insecure_listen,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        token_file=token_file,
+    )
     with ExitStack() as stack:
-        if console is None:
-            from trainer_service.analysis.live_curve import live_curve
-            from trainer_service.metrics.console import Console
-
-            notebook = in_notebook()
-            console = Console(
-                tty=False,
-                notebook=notebook,
-                chart=live_curve if notebook else None,
-                debug=loaded.options.debug,
-                log_format=loaded.options.log_format,
-                verbose=verbose,
-            )
-            stack.enter_context(console)
-        if stop is None:
-            stop = stack.enter_context(stop_signals())
+        console = console or stack.enter_context(_console(options, verbose))
+        stop = stop or stack.enter_context(stop_signals())
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
-        options, own = _with_arguments(loaded.options, environment), environment.given
-        attach_port = AttachPort(
-            host=host,
-            port=port,
-            insecure_listen=insecure_listen,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            token_file=token_file,
-        )
         if config is None:
             from trainer_service.suggestions.start import without_configuration
 
@@ -163,10 +149,17 @@ def stop_signals() -> StopSignals:
     return StopSignals(ends_process=not person)
 
 
-def _with_arguments(options: RunOptions, environment: Environment) -> RunOptions:
-    """The options with the simulators' arguments that were given."""
-    if environment.env_args is None and environment.env_kwargs is None:
-        return options
-    settings = options.env_settings
-    arguments = environment.arguments(settings.env_args) or None
-    return options.model_copy(update={"env_settings": settings.model_copy(update={"env_args": arguments})})
+def _console(options: RunOptions, verbose: int) -> Console:
+    """The console of a program or a notebook."""
+    from trainer_service.analysis.live_curve import live_curve
+    from trainer_service.metrics.console import Console
+
+    notebook = in_notebook()
+    return Console(
+        tty=False,
+        notebook=notebook,
+        chart=live_curve if notebook else None,
+        debug=options.debug,
+        log_format=options.log_format,
+        verbose=verbose,
+    )

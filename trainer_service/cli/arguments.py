@@ -15,6 +15,9 @@ from trainer_service.api.run_arguments import SETTINGS
 
 # argparse only: --help and a mistyped flag answer at once.
 
+ATTACH_PORT = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
+"""Flags of the port at which simulators attach."""
+
 CLONE_SETTINGS = ("run_id", "force", "results_dir", "seed", "device")
 """Settings of a run that ``clone`` takes, too."""
 

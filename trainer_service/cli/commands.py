@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.api.arguments import nested, put
 from trainer_service.api.run_arguments import SETTINGS
-from trainer_service.cli.arguments import build_parser, removed_flag
+from trainer_service.cli.arguments import ATTACH_PORT, build_parser, removed_flag
 from trainer_service.cli.output import (
     note,
     print_error,
@@ -37,8 +37,6 @@ from unity_bridge.unblocked_output import open_standard_streams, unblocked_stand
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
     from trainer_service.config import LoadedOptions, RunOptions
-
-_ATTACH_PORT = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
@@ -124,7 +122,7 @@ def _learn(parsed: argparse.Namespace) -> int:
         return learn_seeds(given, _overrides(given))
     if "jobs" in given:
         raise UserError("--jobs: expected --seeds beside it, the runs that share the cores")
-    if not given.keys().isdisjoint(_ATTACH_PORT):
+    if not given.keys().isdisjoint(ATTACH_PORT):
         # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
@@ -156,7 +154,7 @@ def _learn(parsed: argparse.Namespace) -> int:
                 outcome = train(
                     segment.options,
                     console=console,
-                    **{name: given[name] for name in _ATTACH_PORT if name in given},
+                    **{name: given[name] for name in ATTACH_PORT if name in given},
                     callbacks=callbacks,
                     stop=stop,
                 )
@@ -204,7 +202,7 @@ def _without_configuration(
     from trainer_service.collection.attach_port import AttachPort
     from trainer_service.suggestions.start import without_configuration
 
-    attach_port = AttachPort(**{name: given[name] for name in _ATTACH_PORT if name in given})
+    attach_port = AttachPort(**{name: given[name] for name in ATTACH_PORT if name in given})
     return without_configuration(
         options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port
     )

@@ -19,13 +19,17 @@ from trainer_service.errors import UserError
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import require_run_id
 from trainer_service.runs.layout import RunLayout
-from trainer_service.suggestions.copies import with_copies
 from trainer_service.suggestions.document import Suggestion, suggestion_of
 from trainer_service.suggestions.features import EnvironmentFeatures
 from trainer_service.suggestions.probe import MOST_MESSAGES, probe
 from trainer_service.training.learner_ranks import serves_rank_0
 from unity_bridge.programs.executables import bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
+
+SINGLE_AGENT_COPIES, GROUP_COPIES = 8, 16
+"""Copies of environments of one agent, and of several. More copies make a rollout more varied and its steps cheaper."""
+
+_COPIES_FLAGS = ("--agents", "--copies", "--vector")
 
 _logger = logging.getLogger(__name__)
 
@@ -101,7 +105,8 @@ def look_at(
         _warn_of_no_end(features)
         return suggestion_of(features, {})
     arguments = with_copies(environment.env_path, environment.env_args or ())
-    options = with_env_args(options, arguments)
+    chosen = environment.model_copy(update={"env_args": arguments})
+    options = options.model_copy(update={"env_settings": chosen})
     command = command_of(options) if given is None else bundled_command(given.env, arguments, given)
     assert command is not None
     features = probe(options, lambda bridge: bridge.launch(command))
@@ -120,12 +125,6 @@ def _warn_of_no_end(features: EnvironmentFeatures) -> None:
                 "with gymnasium.wrappers.TimeLimit; others must truncate by themselves (docs/simulators.md).",
                 behavior.name, MOST_MESSAGES,
             )  # fmt: skip
-
-
-def with_env_args(options: RunOptions, arguments: Sequence[str] | None) -> RunOptions:
-    """The options with other arguments of the simulators."""
-    changed = {"env_args": None if arguments is None else tuple(arguments)}
-    return options.model_copy(update={"env_settings": options.env_settings.model_copy(update=changed)})
 
 
 def _of_run(
@@ -169,3 +168,22 @@ def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> 
     if options.env_settings.env_path is not None and given:
         environment["env_args"] = with_copies(options.env_settings.env_path, given)
     return _below(overrides, values, environment, "suggested settings")
+
+
+def with_copies(env: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of a simulator, with a number of copies where its user gave none and its scheme takes one."""
+    scheme, _, name = env.partition(":")
+    if any(argument.startswith(_COPIES_FLAGS) for argument in arguments):
+        return tuple(arguments)
+    if scheme in ("pettingzoo", "gymma"):
+        return (*arguments, "--copies", str(GROUP_COPIES))
+    if scheme == "gym" or (scheme == "sim" and _has_few_agents(name)):
+        return (*arguments, "--agents", str(SINGLE_AGENT_COPIES))
+    return tuple(arguments)
+
+
+def _has_few_agents(name: str) -> bool:
+    """Whether a bundled scene without groups has few agents by default."""
+    from unity_bridge.simulators.registry import SCENES  # all scenes
+
+    return name in SCENES and SCENES[name].agents < SINGLE_AGENT_COPIES // 2

@@ -41,6 +41,7 @@ from trainer_service.training.warm_start import (
     read_warm_starts,
 )
 from unity_bridge.programs.executables import Command
+from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.simulators import is_bundled
 
@@ -100,72 +101,85 @@ def train(
         ValueError: two side channels have one id.
     """
     if serves_rank_0():
-        from trainer_service.distributed.learners.torchrun import serve_launched
-
-        serve_launched()
-        saved = options.checkpoint_settings
-        return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
+        return _served(options)
     options, command = _checked(options, program, callbacks, side_channels=bool(side_channels))
     attach_port = attach_port or AttachPort()
     access = attach_port.access() if command is None else None
-    curriculum = Curriculum(options.environment_parameters or {})
-    hub = ChannelHub(side_channels)
-    callback_list = CallbackList(callbacks)
-    writers = make_trackers(options)
+    listen = partial(attach_port.listen, access=access, base_port=options.env_settings.base_port)
+    hub, callback_list = ChannelHub(side_channels), CallbackList(callbacks)
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
-        goal_task = open_goal_task(options, command, num_learners(options), stack)
-        monitor = _monitor(options, stack)
-        folder, console = _open(options, console, stack)
-        for warning in without_updates(options):
-            _logger.warning("%s", warning)
-        stop = stop or stack.enter_context(StopSignals())
-        warm_starts = read_warm_starts(options, folder, _load_source)
-        _check_demonstrations_of_resumed(options, warm_starts)
-        opponents = read_opponents(options)
-        if folder.writable:
-            folder.write_configuration(dump_run_options(options))
+        return _run(options, command, listen, hub, callback_list, console, stop, stack)
 
-        if stop.requested:
-            return Outcome(folder.path, {}, True)
-        if num_workers(options):
-            source = _rollout_workers(options, folder, curriculum, console, callback_list)
-        else:
-            listen = partial(attach_port.listen, access=access, base_port=options.env_settings.base_port)
-            source = local_simulators(options, folder, curriculum, hub, command, listen, callback_list)
-        make_source = stack.enter_context(source)
-        if monitor is not None:
-            writers.append(monitor)
-            make_source = monitor.watching(make_source)
-        # Only now: simulators start up while torch is being loaded, which takes longer.
-        from trainer_service.interop.onnx_export import export_policy
-        from trainer_service.training.compute import choose_device, warn_of_slow_precision
-        from trainer_service.training.learn import learn
-        from trainer_service.training.run import RunFactory, saved_at_the_end
 
-        device = choose_device(options.torch_settings.device)
-        warn_of_slow_precision(options.torch_settings.precision, device)
-        run = RunFactory(
-            options=options,
-            command=command,
-            folder=folder,
-            console=console,
-            stop=stop,
-            curriculum=curriculum,
-            callbacks=callback_list,
-            warm_starts=warm_starts,
-            opponents=opponents,
-            writers=writers,
-            device=device,
-            goal_task=goal_task,
-            ranks=_learner_ranks(options, device, stack),
-            export_model=export_policy,
-        ).make(make_source)
-        with saved_at_the_end(run), few_collections():
-            run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
-            learn(run)
-        steps = {name: behavior.step for name, behavior in run.behaviors.items()}
-        return Outcome(folder.path, steps, stop.requested)
+def _served(options: RunOptions) -> Outcome:
+    """Computes this rank's part of all updates; the rest of the run is rank 0's."""
+    from trainer_service.distributed.learners.torchrun import serve_launched
+
+    serve_launched()
+    saved = options.checkpoint_settings
+    return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
+
+
+def _run(
+    options: RunOptions,
+    command: Command | None,
+    listen: Callable[[Bridge], None],
+    hub: ChannelHub,
+    callbacks: CallbackList,
+    console: Console | None,
+    stop: StopSignals | None,
+    stack: ExitStack,
+) -> Outcome:
+    """Opens the run's folder, starts the simulators, and learns. The stack closes what was opened."""
+    writers = make_trackers(options)
+    curriculum = Curriculum(options.environment_parameters or {})
+    goal_task = open_goal_task(options, command, num_learners(options), stack)
+    monitor = _monitor(options, stack)
+    folder, console = _open(options, console, stack)
+    stop = stop or stack.enter_context(StopSignals())
+    warm_starts = read_warm_starts(options, folder, _load_source)
+    _check_demonstrations_of_resumed(options, warm_starts)
+    opponents = read_opponents(options)
+    if folder.writable:
+        folder.write_configuration(dump_run_options(options))
+    if stop.requested:
+        return Outcome(folder.path, {}, True)
+    if num_workers(options):
+        source = _rollout_workers(options, folder, curriculum, console, callbacks)
+    else:
+        source = local_simulators(options, folder, curriculum, hub, command, listen, callbacks)
+    make_source = stack.enter_context(source)
+    if monitor is not None:
+        writers.append(monitor)
+        make_source = monitor.watching(make_source)
+    # Only now: simulators start up while torch is being loaded, which takes longer.
+    from trainer_service.interop.onnx_export import export_policy
+    from trainer_service.training.learn import learn
+    from trainer_service.training.run import RunFactory, saved_at_the_end
+
+    device = _device(options)
+    run = RunFactory(
+        options=options,
+        command=command,
+        folder=folder,
+        console=console,
+        stop=stop,
+        curriculum=curriculum,
+        callbacks=callbacks,
+        warm_starts=warm_starts,
+        opponents=opponents,
+        writers=writers,
+        device=device,
+        goal_task=goal_task,
+        ranks=_learner_ranks(options, device, stack),
+        export_model=export_policy,
+    ).make(make_source)
+    with saved_at_the_end(run), few_collections():
+        run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
+        learn(run)
+    steps = {name: behavior.step for name, behavior in run.behaviors.items()}
+    return Outcome(folder.path, steps, stop.requested)
 
 
 def _checked(
@@ -204,6 +218,8 @@ def _open(options: RunOptions, console: Console | None, stack: ExitStack) -> tup
     if folder.writable:
         stack.enter_context(log_file(folder.trainer_log, append=bool(saved.resume)))
     _log_plugins(options)
+    for warning in without_updates(options):
+        _logger.warning("%s", warning)
     return folder, console
 
 
@@ -215,6 +231,15 @@ def _rollout_workers(
     from trainer_service.distributed.source import rollout_workers
 
     return rollout_workers(options, folder, curriculum, console)
+
+
+def _device(options: RunOptions) -> torch.device:
+    """The device that the user named, or the best one at hand."""
+    from trainer_service.training.compute import choose_device, warn_of_slow_precision
+
+    device = choose_device(options.torch_settings.device)
+    warn_of_slow_precision(options.torch_settings.precision, device)
+    return device
 
 
 def _learner_ranks(options: RunOptions, device: torch.device, stack: ExitStack) -> LearnerRanks | None:

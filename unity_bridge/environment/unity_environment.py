@@ -40,7 +40,7 @@ from unity_bridge.environment.low_level_steps import (
 )
 from unity_bridge.environment.one_simulator import EXIT_WAIT_S, OneSimulator
 from unity_bridge.errors import BridgeError, PortInUse
-from unity_bridge.programs.executables import resolve_program
+from unity_bridge.programs.executables import Command, resolve_program
 from unity_bridge.server.session import Step
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch
@@ -98,8 +98,6 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             UnityTimeOutException: no simulator introduced itself in time.
             UnityWorkerInUseException: the port is taken.
         """
-        if file_name is None and worker_id != 0:
-            raise UnityEnvironmentException(f"worker_id: expected 0 without a program, got {worker_id}")
         self._channels = EnvironmentChannels(side_channels or ())
         self._timeout_s = timeout_wait
         self._specs: dict[str, BehaviorSpec] = {}
@@ -113,22 +111,15 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         self._finalizer = weakref.finalize(self, self._simulator.close, EXIT_WAIT_S)
         """Leaves nothing running when the program forgets to close."""
         try:
-            if file_name is None:
-                self._simulator.listen(self.DEFAULT_EDITOR_PORT if base_port is None else base_port)
-            else:
+            program = None
+            if file_name is not None:
                 program = resolve_program(
                     file_name,
                     additional_args or (),
                     no_graphics=no_graphics,
                     no_graphics_monitor=no_graphics_monitor,
                 )
-                self._simulator.launch(
-                    program,
-                    worker=worker_id,
-                    port=0 if base_port is None else base_port + worker_id,
-                    log_folder=Path(log_folder) if log_folder else None,
-                )
-            self._simulator.connect()
+            self._connect(program, worker_id, base_port, log_folder)
         except BaseException as error:
             self._finalizer()
             if isinstance(error, PortInUse):
@@ -136,6 +127,23 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
             if isinstance(error, BridgeError):
                 raise UnityEnvironmentException(str(error)) from error
             raise
+
+    def _connect(
+        self, program: Command | None, worker_id: int, base_port: int | None, log_folder: str | None
+    ) -> None:
+        """Launches the program, or waits for a simulator that attaches, and shakes hands. Raises like ``__init__``."""
+        if program is not None:
+            self._simulator.launch(
+                program,
+                worker=worker_id,
+                port=0 if base_port is None else base_port + worker_id,
+                log_folder=Path(log_folder) if log_folder else None,
+            )
+        elif worker_id != 0:
+            raise UnityEnvironmentException(f"worker_id: expected 0 without a program, got {worker_id}")
+        else:
+            self._simulator.listen(self.DEFAULT_EDITOR_PORT if base_port is None else base_port)
+        self._simulator.connect()
 
     @property
     def behavior_specs(self) -> base_env.BehaviorMapping:

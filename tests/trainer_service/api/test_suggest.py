@@ -12,7 +12,7 @@ import yaml
 
 import trainer_service
 from trainer_service.config import parse_run_options
-from trainer_service.suggestions.copies import with_copies
+from trainer_service.suggestions.start import with_copies
 
 pytestmark = pytest.mark.process
 SHORT = ("--set", "default_settings.max_steps=600", "--seed=1")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.api.experiments.seeds import is_finished, run_seeds
 from trainer_service.api.run_arguments import SETTINGS
+from trainer_service.cli.arguments import ATTACH_PORT
 from trainer_service.cli.output import say
 from trainer_service.cli.status import progress_words, status_of
 from trainer_service.config import load_run_options
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _LINES_S = 30.0
 """Seconds between lines on the progress of runs outside a terminal."""
-_ATTACHING = ("host", "port", "insecure_listen", "tls_cert", "tls_key", "token_file")
 _SWITCHES = {"quiet": "-q", "no_plugins": "--no-plugins", "deterministic": "--deterministic"}
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any]) -> int:
         UserError: a flag or a setting cannot be used.
     """
     seeds = parse_seeds(given["seeds"])
-    for name in _ATTACHING:
+    for name in ATTACH_PORT:
         if name in given:
             flag = f"--{name.replace('_', '-')}"
             raise UserError(
