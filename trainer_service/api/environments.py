@@ -61,6 +61,13 @@ class Environment:
         changed = settings.model_copy(update={"env_args": self.arguments(settings.env_args) or None})
         return options.model_copy(update={"env_settings": changed})
 
+    def over(self, options: RunOptions) -> tuple[str | None, tuple[str, ...]]:
+        """The environment, or else that of the options, and the simulator's arguments."""
+        before = options.env_settings
+        env = self.env_path or before.env_path
+        same = env == before.env_path  # then it gets the arguments that it had while training
+        return env, self.arguments(before.env_args if same else None)
+
     def program(self, trained_with: RunOptions, run_id: str) -> Command:
         """The program to score or record a run's policies on.
 
@@ -68,15 +75,12 @@ class Environment:
             UserError: it is not known where to play.
             LaunchError: there is no such program.
         """
-        before = trained_with.env_settings
-        env = self.env_path or before.env_path
+        env, arguments = self.over(trained_with)
         if env is None:
             raise UserError(
                 f"run '{run_id}' was trained by simulators that attached; say what to evaluate on with --env (env= in "
                 "Python)"
             )
-        same = env == before.env_path  # then it gets the arguments that it had while training
-        arguments = self.arguments(before.env_args if same else None)
         if self.given is not None:
             return bundled_command(env, arguments, self.given)
         return program_for(trained_with, env, arguments)

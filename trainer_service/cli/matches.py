@@ -152,14 +152,14 @@ def _home(names: Sequence[PlayerName], results_dir: str) -> tuple[RunFolder | No
     return None, RunOptions()
 
 
-def _environment(parsed: argparse.Namespace, options: RunOptions) -> tuple[str, list[str]]:
+def _environment(parsed: argparse.Namespace, options: RunOptions) -> tuple[str, tuple[str, ...]]:
     """Where to play, and the simulator's arguments. Raises UserError where it is not known."""
-    environment = options.env_settings
-    env = parsed.env or environment.env_path
+    from trainer_service.api.environments import environment_for
+
+    env, arguments = environment_for(parsed.env, env_args=parsed.env_args or None).over(options)
     if env is None:
         raise UserError("it is not known where to play: say --env")
-    same = env == environment.env_path  # then it gets the arguments that it had while training
-    return env, list(parsed.env_args or (environment.env_args if same else None) or ())
+    return env, arguments
 
 
 def _warn_of_repetitions(matches: Sequence[Match]) -> None:

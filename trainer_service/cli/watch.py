@@ -6,7 +6,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ WATCHED_AUTOSAVE_S = 5
 _DEMO_ID = "demo"
 _DEMO_STEPS = 150_000
 _GRACE_S = 30
-"""Seconds in which a process of this command can save and end."""
+"""Seconds in which the process of a page can end."""
 _PATIENCE_S = 120.0
 """Seconds that a page waits for the folder of the run that it follows."""
 
@@ -79,19 +79,22 @@ def demo(parsed: argparse.Namespace) -> int:
     """Runs ``mlagents-style demo``: a small run, and the page that shows it while it learns. Returns the exit code."""
     from trainer_service.api.environments import environment_for
     from trainer_service.api.watch import watch_player
+    from trainer_service.experiments.jobs import Job, JobPool
 
     results = Path(parsed.results_dir)
-    command = [
+    command = (
         "learn", "3dball", "--env=sim:3dball", f"--run-id={_DEMO_ID}", "--force", f"--results-dir={results}",
         f"--set=checkpoint_settings.autosave_interval_s={WATCHED_AUTOSAVE_S - 2}",
         f"--set=behaviors.3DBall.max_steps={_DEMO_STEPS}",
-    ]  # fmt: skip
+    )  # fmt: skip
     say("Training 3DBall: twelve platforms learn to keep a ball from falling. The best return is 100.")
     log = results / f"{_DEMO_ID}.log"
     folder, began = results / _DEMO_ID, time.time()
-    with _child(command, log) as learning:
+    log.unlink(missing_ok=True)
+    with JobPool(1) as pool:
+        pool.start(Job(_DEMO_ID, command, log))
         watch_player(
-            _begun(results, _DEMO_ID, began, lambda: learning.poll() is None, f"see {log}"),
+            _begun(results, _DEMO_ID, began, lambda: not pool.wait(0.0), f"see {log}"),
             environment_for(None),
             follow=True,
             port=parsed.port,
@@ -104,38 +107,22 @@ def demo(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def watched(results_dir: str, run_id: str, *, browser: bool = True) -> Iterator[None]:
-    """A context in which a page of a process of its own shows the run, and every policy that it saves."""
-    command = ["watch", run_id, "--follow", f"--results-dir={results_dir}", f"--begun-after={time.time()}"]
-    with _child(command if browser else [*command, "--no-browser"], None):
-        yield
-    note(f"watch it again: mlagents-style watch {run_id} --results-dir {results_dir}")
+    """A context in which a page of a process of its own shows the run, and every policy that it saves.
 
-
-@contextmanager
-def _child(arguments: Sequence[str], log: Path | None) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a process of its own, which ends with the context, or with this process, however that ends.
-
-    log: a file for its output; None leaves the output where this process has its own.
+    The process ends with the context, or with this process, however that ends.
     """
     from unity_bridge.programs.watchdog import Watchdog
 
-    command = [sys.executable, "-m", "trainer_service", *arguments]
-    if log is None:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    else:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for this process, which then asks the other one to end
-            )
+    command = [
+        sys.executable, "-m", "trainer_service", "watch", run_id, "--follow", f"--results-dir={results_dir}",
+        f"--begun-after={time.time()}", *([] if browser else ["--no-browser"]),
+    ]  # fmt: skip
+    # In a session of its own: Ctrl-C is for this process, which then asks the other one to end.
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     watchdog = Watchdog(grace_s=_GRACE_S, asks_first=True)
     watchdog.watch([process.pid])
     try:
-        yield process
+        yield
     finally:
         watchdog.close()
         if process.poll() is None:
@@ -145,6 +132,7 @@ def _child(arguments: Sequence[str], log: Path | None) -> Iterator[subprocess.Po
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    note(f"watch it again: mlagents-style watch {run_id} --results-dir {results_dir}")
 
 
 def _is_environment(target: str) -> bool:

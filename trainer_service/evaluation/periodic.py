@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ class EvaluationStopped(Exception):
     """Raised where a stop is requested in the middle of an evaluation."""
 
 
+@dataclass(eq=False)
 class PeriodicEvaluator:
     """Evaluator of a run's policies, whenever another ``every_steps`` agent steps were made.
 
@@ -66,44 +68,36 @@ class PeriodicEvaluator:
     evaluation that fails costs a warning, not the run.
     """
 
-    def __init__(
-        self,
-        settings: EvaluationSettings,
-        simulator: EvaluationSimulator,
-        folder: RunFolder,
-        curriculum: Curriculum,
-        *,
-        export_model: ExportModel | None = None,
-        writers: Sequence[SummaryWriter] = (),
-        progress: Callable[[int, int], None] = lambda done, wanted: None,
-        stop_requested: Callable[[], bool] = lambda: False,
-        on_step: Callable[[str, SimulatorStep], None] | None = None,
-    ) -> None:
-        """Remembers how to evaluate; nothing is started yet.
+    settings: EvaluationSettings
+    """When and what to evaluate."""
 
-        Args:
-            settings: when and what.
-            simulator: where policies play.
-            folder: of the run, which is written to.
-            curriculum: of the run: policies play in its lessons.
-            export_model: writes the models of the best policies; None for no models.
-            writers: get scores and films.
-            progress: told at least twice a second how many episodes of how many are done.
-            stop_requested: whether to give up an evaluation that goes on.
-            on_step: as for ``evaluate``.
-        """
-        self._settings = settings
-        self._simulator = simulator
-        self._folder = folder
-        self._curriculum = curriculum
-        self._export_model = export_model
-        self._writers = writers
-        self._progress = progress
-        self._stop_requested = stop_requested
-        self._on_step = on_step
+    simulator: EvaluationSimulator
+    folder: RunFolder
+    """The run's folder, which is written to."""
+
+    curriculum: Curriculum
+    """The run's curriculum: policies play in its lessons."""
+
+    _: KW_ONLY
+    export_model: ExportModel | None = None
+    """Writes the models of the best policies; None for no models."""
+
+    writers: Sequence[SummaryWriter] = ()
+    """Get scores and films."""
+
+    progress: Callable[[int, int], None] = lambda done, wanted: None
+    """Told at least twice a second how many episodes of how many are done."""
+
+    stop_requested: Callable[[], bool] = lambda: False
+    """Whether to give up an evaluation that goes on."""
+
+    on_step: Callable[[str, SimulatorStep], None] | None = None
+    """As for ``evaluate``."""
+
+    def __post_init__(self) -> None:
         self._done = (0, 0)
         """Episodes of the evaluation that goes on, and how many there will be."""
-        self._log = JsonLines(folder.evaluations)
+        self._log = JsonLines(self.folder.evaluations)
         self._started = time.perf_counter()
         self._next = 0
         self._best: dict[str, float] = {}
@@ -121,11 +115,11 @@ class PeriodicEvaluator:
         self._next = self._next_due_after(max(behavior.step for behavior in behaviors.values()))
         checkpoints = {name: checkpoint_of(each) for name, each in behaviors.items() if not each.diverged}
         policies = {
-            name: Policy(checkpoint, seed=self._settings.seed) for name, checkpoint in checkpoints.items()
+            name: Policy(checkpoint, seed=self.settings.seed) for name, checkpoint in checkpoints.items()
         }
         step = max(checkpoint.step for checkpoint in checkpoints.values()) if checkpoints else 0
-        film = self._folder.film(step) if self._settings.film else None
-        limit = self._settings.max_episode_steps or step_limit(behaviors.values())
+        film = self.folder.film(step) if self.settings.film else None
+        limit = self.settings.max_episode_steps or step_limit(behaviors.values())
         try:
             scores = self._play(policies, limit, film)
         except EvaluationStopped:
@@ -143,13 +137,13 @@ class PeriodicEvaluator:
 
     def finish(self) -> None:
         """Writes the model of each behavior's best policy into the folder of its weights."""
-        if self._export_model is None:
+        if self.export_model is None:
             return
         for name in sorted(self._improved):
             try:
-                for each, policy in Policy.load(self._folder.best(name)).parts().items():
-                    path = self._folder.best(each).with_suffix(".onnx")
-                    self._export_model(policy.network(), policy.inputs, path)
+                for each, policy in Policy.load(self.folder.best(name)).parts().items():
+                    path = self.folder.best(each).with_suffix(".onnx")
+                    self.export_model(policy.network(), policy.inputs, path)
                     _logger.info("Exported %s", path)
             except UserError as error:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
@@ -160,10 +154,10 @@ class PeriodicEvaluator:
         limit: steps at which an episode is cut.
         film: where the simulator leaves a film of the best episode; None for none.
         """
-        settings = self._settings
+        settings = self.settings
         self._done = (0, settings.episodes)
-        lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
-        with self._simulator.open(lessons, film=film) as bridge:
+        lessons = {name: lesson.number for name, lesson in self.curriculum.lessons.items()}
+        with self.simulator.open(lessons, film=film) as bridge:
             loop = EpisodeLoop(
                 bridge,
                 limit,
@@ -176,7 +170,7 @@ class PeriodicEvaluator:
                 policies,
                 episodes=settings.episodes,
                 deterministic=not settings.stochastic,
-                on_step=self._on_step,
+                on_step=self.on_step,
             )
 
     def _tell_of_cuts(self, scores: Mapping[str, Score], limit: int) -> None:
@@ -186,7 +180,7 @@ class PeriodicEvaluator:
             for name, score in scores.items()
             if score.num_cut
         )
-        if cut and not self._has_told_of_cuts and self._settings.max_episode_steps is None:
+        if cut and not self._has_told_of_cuts and self.settings.max_episode_steps is None:
             self._has_told_of_cuts = True
             _logger.warning(
                 "Episodes of the evaluation had not ended after %s steps and were cut there (%s): that is %d times the "
@@ -198,7 +192,7 @@ class PeriodicEvaluator:
         """Shows a film beside the scores of all policies that played in it."""
         try:
             for checkpoint in checkpoints:
-                for writer in self._writers:
+                for writer in self.writers:
                     writer.write_film(checkpoint.behavior, checkpoint.step, film)
         except (OSError, SaveError) as error:
             _logger.warning("There is no film of the evaluation: %s. The run goes on.", error)
@@ -209,8 +203,8 @@ class PeriodicEvaluator:
         self._done = (episodes[0], episodes[1])
 
     def _check_stop(self) -> None:
-        self._progress(*self._done)
-        if self._stop_requested():
+        self.progress(*self._done)
+        if self.stop_requested():
             raise EvaluationStopped
 
     def _register(self, behavior: Behavior) -> None:
@@ -222,7 +216,7 @@ class PeriodicEvaluator:
         self._next = max(self._next, self._next_due_after(behavior.step))
 
     def _next_due_after(self, step: int) -> int:
-        return (step // self._settings.every_steps + 1) * self._settings.every_steps
+        return (step // self.settings.every_steps + 1) * self.settings.every_steps
 
     def _record(self, checkpoint: Checkpoint, score: Score) -> Evaluation:
         name = checkpoint.behavior
@@ -232,11 +226,11 @@ class PeriodicEvaluator:
         try:
             if score.value is not None and is_best:
                 # Weights first: a line about them must not be written before they are safe.
-                save_checkpoint(checkpoint, self._folder.best(name))
+                save_checkpoint(checkpoint, self.folder.best(name))
                 self._best[name] = score.value
                 self._improved.add(name)
             self._log.append(evaluation.to_json())
-            for writer in self._writers:
+            for writer in self.writers:
                 writer.write_evaluation(_summary(evaluation))
         except (SaveError, NotFiniteError) as error:
             _logger.warning("%s. The run goes on.", error)

@@ -28,6 +28,8 @@ _KILL_S = 5.0
 _LOOK_S = 0.5
 """Seconds between two looks at the stop request."""
 _TAIL_LINES = 10
+_SIGNALLED = 128
+"""The smallest exit code by which a process says that a signal ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class JobEnd:
 
     message: str
     """How it ended and the last lines of its output, if it failed; empty otherwise."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the command itself failed. A job that a signal ended has not, and may be started again."""
+        return 0 < self.exit_code < _SIGNALLED
 
 
 class JobPool:

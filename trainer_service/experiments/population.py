@@ -6,19 +6,18 @@ import json
 import logging
 import random
 import shutil
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, ValidationError
 
 from trainer_service.analysis.run_record import RunRecord, read_run
 from trainer_service.config import RunOptions, TrainerSettings, parse_run_options
 from trainer_service.config.changes import changed_networks
+from trainer_service.config.reading.document import dump_document
 from trainer_service.config.section import Section, plain_message
 from trainer_service.config.values import PositiveCount, Seed, Text
 from trainer_service.errors import ConfigError, UserError
@@ -40,7 +39,7 @@ from trainer_service.experiments.space import Space, read_space, require_valid, 
 from trainer_service.experiments.trial_runs import has_ended
 from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
-from trainer_service.runs.lock import is_locked
+from trainer_service.runs.lock import await_release
 from trainer_service.training.stop_signals import StopSignals
 
 STATE = "population.json"
@@ -48,9 +47,6 @@ BEST = "best"
 """Run id of the copy of the best member."""
 _TRIES = 3
 """How often a segment is trained whose process a signal ended."""
-_SIGNALLED = 128
-"""The lowest exit code of processes that a signal ended."""
-_WAIT_S = 0.1
 
 _logger = logging.getLogger(__name__)
 
@@ -214,7 +210,7 @@ class Population:
             UserError: every member failed, or none has a score.
         """
         self._save()
-        write_atomic(self.folder / "configuration.yaml", _yaml(self.plan.configuration))
+        write_atomic(self.folder / "configuration.yaml", dump_document(self.plan.configuration))
         while True:
             self._remove_older_generations()
             self._train_generation(jobs, stop, place)
@@ -287,7 +283,9 @@ class Population:
     def _job(self, index: int) -> Job:
         """The training of a member, in a folder that is made anew."""
         member, run = self.generations[-1][index], self.run(index)
-        _wait_until_unlocked(run)
+        # A killed population leaves runs that are asked to save, and end by themselves.
+        if not await_release(RunLayout(run).lock, GRACE_S):
+            raise UserError(f"'{run}' is in use by another process. Stop it, and resume the population.")
         if member.source is None:
             shutil.rmtree(run, ignore_errors=True)
         else:
@@ -306,11 +304,10 @@ class Population:
         newest = self.generations[-1]
         index = next(number for number in range(len(newest)) if run_id(number) == end.job.name)
         layout = RunLayout(self.run(index))
-        is_failed = 0 < end.exit_code < _SIGNALLED
-        if not is_failed and not (end.exit_code == 0 and has_ended(layout.path)):
+        if not end.is_failed and not (end.exit_code == 0 and has_ended(layout.path)):
             return  # a signal ended it: it is forked and trained again
         score = None
-        if not is_failed:
+        if not end.is_failed:
             score = segment_score(self.plan.objective_of_runs, read_run(layout.path), after=self._start)
         else:
             self._failure = end.message
@@ -429,17 +426,3 @@ def _unforkable(options: RunOptions, changed: RunOptions) -> list[str]:
             for each in differences
         ]
     return problems
-
-
-def _wait_until_unlocked(run: Path) -> None:
-    """Waits for a run that a killed population left: it is asked to save, and ends by itself."""
-    deadline = time.monotonic() + GRACE_S
-    while is_locked(RunLayout(run).lock):
-        if time.monotonic() > deadline:
-            raise UserError(f"'{run}' is in use by another process. Stop it, and resume the population.")
-        time.sleep(_WAIT_S)
-
-
-def _yaml(values: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
-    return text

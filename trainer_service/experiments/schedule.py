@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from trainer_service.config import LoadedOptions, RunOptions
-from trainer_service.config.reading.document import Problem, read_document
+from trainer_service.config.reading.document import Problem, dump_document, read_document
 from trainer_service.config.reading.merge import merged
 from trainer_service.config.reading.reporter import Reporter
 from trainer_service.config.section import Section, plain_message, root_errors, section_error
@@ -80,8 +79,7 @@ def read_schedule(path: Path) -> Schedule:
 def dump_schedule(segments: Iterable[Segment]) -> str:
     """Returns segments as the YAML that ``read_schedule`` reads."""
     plain = [segment.model_dump(mode="json", exclude_defaults=True) for segment in segments]
-    text: str = yaml.safe_dump({"segments": plain}, sort_keys=False, allow_unicode=True)
-    return text
+    return dump_document({"segments": plain})
 
 
 def segment_overrides(schedule: Schedule, given: Mapping[str, Any]) -> list[dict[str, Any]]:

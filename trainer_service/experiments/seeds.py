@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from trainer_service.config import RunOptions
 from trainer_service.config.names import validate_run_id
@@ -16,22 +16,6 @@ from trainer_service.runs.layout import RunLayout
 
 MOST_SEEDS = 1000
 _PART = re.compile(r"(\d+)(?:-(\d+))?")
-
-
-class Setting(Protocol):
-    """A setting that has a flag."""
-
-    @property
-    def path(self) -> str:
-        """Where it stands in the configuration."""
-
-    @property
-    def flag(self) -> str:
-        """The flag."""
-
-    @property
-    def kind(self) -> str:
-        """The type of its value; ``bool`` for a flag without one."""
 
 
 Action = Literal["start", "resume", "skip"]
@@ -153,30 +137,3 @@ def arguments_of_run(run: SeedRun, options: RunOptions, *, file_resumes: bool) -
     if saved.force:
         flags.append("--force")
     return flags
-
-
-def shared_flags(given: Mapping[str, Any], settings: Mapping[str, Setting]) -> list[str]:
-    """The flags of ``learn`` that all runs share.
-
-    Args:
-        given: values by the name of their setting; None leaves a setting as it is.
-        settings: the settings by name.
-    """
-    flags: list[str] = []
-    for name, setting in settings.items():
-        value = given.get(name)
-        if value is None or name in _OWN:
-            continue
-        if value is True:
-            flags.append(setting.flag)
-        elif setting.kind == "bool":
-            flags.append(f"--set={setting.path}={str(value).lower()}")
-        elif isinstance(value, str) or not isinstance(value, Sequence):
-            flags.append(f"{setting.flag}={value}")
-        else:
-            flags += [f"{setting.flag}={each}" for each in value]
-    return flags
-
-
-_OWN = frozenset({"run_id", "seed", "base_port", "metrics_port", "resume", "force", "env_args"})
-"""Settings that every run has its own of, and the arguments that end a command line."""

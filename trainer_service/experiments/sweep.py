@@ -32,9 +32,6 @@ _MOST_RESTARTS = 3
 """How often a run that was killed is resumed, before its trial counts as failed."""
 _MOST_FAILURES = 3
 """Trials that fail before the first one succeeds, after which others would fail, too."""
-
-_SIGNALLED = 128
-"""The smallest exit code by which a process says that a signal ended it."""
 _KEPT = {"seeds", "seed", "objective", "behavior", "direction"}
 """Settings that must not change while a sweep goes on."""
 
@@ -303,7 +300,7 @@ class _Sweep:
             self._go_on(record)
         elif self._must_stop():
             return  # it goes on when the sweep is resumed
-        elif 0 < end.exit_code < _SIGNALLED or trial.restarts >= _MOST_RESTARTS:
+        elif end.is_failed or trial.restarts >= _MOST_RESTARTS:
             self._fail(trial.runs, end.message or f"{end.job.name}: interrupted too often")
         else:
             _logger.warning("%s was interrupted; it is resumed.", end.job.name)

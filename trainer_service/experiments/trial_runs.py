@@ -9,11 +9,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from trainer_service.analysis.run_record import RunRecord, read_run
 from trainer_service.analysis.run_status import Ending, run_status
-from trainer_service.config.reading.document import read_document
+from trainer_service.config.reading.document import dump_document, read_document
 from trainer_service.config.reading.settings import split_path
 from trainer_service.experiments.jobs import Job
 from trainer_service.experiments.objective import Objective
@@ -65,14 +63,15 @@ class SweepFolder:
 
     def write_base(self, configuration: Mapping[str, Any]) -> None:
         """Replaces ``base.yaml``. Raises SaveError."""
-        write_atomic(self.base, _dumped(configuration))
+        write_atomic(self.base, dump_document(configuration))
 
     def write_best(
         self, trial: TrialRecord, configuration: Mapping[str, Any], seed: int, objective: str
     ) -> None:
         """Replaces ``best.yaml``: the base with the values of a trial, each with a comment. Raises SaveError."""
         values = {**trial.values, "env_settings.seed": seed}
-        write_atomic(self.best, _dumped(with_values(configuration, values)))
+        # A setting is one line, so that a comment may follow it.
+        write_atomic(self.best, dump_document(with_values(configuration, values), width=1000))
         lines = self.best.read_text(encoding="utf-8").splitlines()
         places = read_document(self.best).lines
         for path in trial.values:
@@ -162,8 +161,3 @@ class RunWatch:
             return None
         self._sizes = sizes
         return read_run(self._layout.path)
-
-
-def _dumped(configuration: Mapping[str, Any]) -> str:
-    text: str = yaml.safe_dump(dict(configuration), sort_keys=False, allow_unicode=True, width=1000)
-    return text

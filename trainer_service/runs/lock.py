@@ -6,9 +6,13 @@ import contextlib
 import errno
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
+_LOOK_S = 0.1
+"""Seconds between two looks at a lock."""
 _HOLDER = 1
 """Position of the holder's process id in the file. On Windows no other process can read the first byte."""
 
@@ -85,3 +89,13 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def await_release(path: Path, timeout_s: float, is_stopped: Callable[[], bool] = lambda: False) -> bool:
+    """Waits until no process holds the lock of a file; False if the time was not enough, or the wait is stopped."""
+    deadline = time.monotonic() + timeout_s
+    while is_locked(path):
+        if is_stopped() or time.monotonic() >= deadline:
+            return False
+        time.sleep(_LOOK_S)
+    return True

@@ -1,17 +1,13 @@
-"""Simulators of the trainer's own process, as the source of a run's experience."""
+"""The learning half of a run, as simulators of the trainer's own process reach it."""
 
 from __future__ import annotations
 
 import logging
 
 from trainer_service.behaviors.registry import MAX_LOGGED_BEHAVIORS, Behaviors
-from trainer_service.callbacks import CallbackList
 from trainer_service.collection.channels import Channels
 from trainer_service.collection.collector import Collector
-from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
-from trainer_service.collection.router import BehaviorId, Deliver, Router
-from trainer_service.collection.simulators import Simulators
-from trainer_service.metrics.timers import Timers
+from trainer_service.collection.router import BehaviorId, Deliver
 from trainer_service.training.recorder import Recorder
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels import StatMessage
@@ -53,18 +49,3 @@ class LocalLearners:
     def add_stat(self, behavior: str, stat: StatMessage) -> bool:
         """Adds a simulator's statistic to the behavior's next summary. False where there are too many names."""
         return self._behaviors[behavior].add_stat(stat)
-
-
-def simulators_of(
-    bridge: Bridge,
-    channels: Channels,
-    behaviors: Behaviors,
-    recorder: Recorder,
-    timers: Timers,
-    groups: HeterogeneousGroups | None = None,
-    callbacks: CallbackList | None = None,
-) -> Simulators:
-    """The simulators behind a bridge, whose experience goes to these behaviors."""
-    learners = LocalLearners(behaviors, recorder, channels, bridge)
-    on_step = None if callbacks is None else callbacks.listener("on_step")
-    return Simulators(bridge, Router(behaviors.env_steps), channels, learners, timers, groups, on_step)

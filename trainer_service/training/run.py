@@ -12,7 +12,6 @@ from textwrap import indent
 from typing import Protocol
 
 import torch
-import yaml
 
 from trainer_service.algorithms import Compute, Learner, make_learner
 from trainer_service.algorithms.common.member_policy import ExportModel
@@ -27,6 +26,7 @@ from trainer_service.collection.heterogeneous_groups import with_agent_counts
 from trainer_service.collection.router import EnvSteps
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
+from trainer_service.config.reading.document import dump_document
 from trainer_service.curriculum import Curriculum, LessonHistory, lesson_mismatches
 from trainer_service.errors import UserError
 from trainer_service.evaluation.periodic import PeriodicEvaluator
@@ -579,7 +579,7 @@ def _describe_settings(
     teams = {behavior.name: counts} if counts else {}
     text = dump_run_options(RunOptions(behaviors={behavior.name: behavior.settings}, teams=teams))
     own = behavior.settings.model_dump(mode="json", exclude_none=True)
-    listed = yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
+    listed = dump_document(own)
     throttled.log(
         "settings",
         f"Hyperparameters for behavior name {behavior.name}:\n{indent(listed.rstrip(), '    ')}",

@@ -74,17 +74,19 @@ def local_simulators(
         def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
             from trainer_service.collection.channels import Channels
             from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
-            from trainer_service.training.local_simulators import simulators_of
+            from trainer_service.collection.router import Router
+            from trainer_service.collection.simulators import Simulators
+            from trainer_service.training.local_simulators import LocalLearners
 
             channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
-            return simulators_of(
+            return Simulators(
                 bridge,
+                Router(behaviors.env_steps),
                 channels[0],
-                behaviors,
-                recorder,
+                LocalLearners(behaviors, recorder, channels[0], bridge),
                 timers,
                 HeterogeneousGroups(options.teams),
-                callbacks,
+                callbacks.listener("on_step"),
             )
 
         yield make

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from trainer_service.errors import UserError
 from trainer_service.evaluation.evaluate import PolicyActors
 from trainer_service.evaluation.players import ExpertActors, actors_of, load_player
 from trainer_service.evaluation.simulator import EvaluationSimulator
+from trainer_service.metrics import read_rows
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
+from trainer_service.runs.files import SaveError
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records
@@ -86,14 +87,10 @@ class RunSource:
             size = metrics.stat().st_size
             if size == self._read:
                 return self._curve
-            lines = metrics.read_text(encoding="utf-8").splitlines()
-        except OSError:
+            rows = read_rows(metrics)
+        except (OSError, SaveError):
             return []
-        for line in lines:
-            try:
-                found = json.loads(line)
-            except ValueError:
-                continue  # it is being written
+        for found in rows:
             mean = found.get("mean_group_return")
             mean = found.get("mean_return") if mean is None else mean
             if mean is not None:

@@ -16,8 +16,7 @@ from processes import CommandProcess, wait_until
 
 import trainer_service
 from trainer_service.analysis.run_record import find_runs
-from trainer_service.api.experiments.seeds import is_finished
-from trainer_service.api.run_arguments import SETTINGS
+from trainer_service.api.experiments.seeds import is_finished, shared_flags
 from trainer_service.cli import main
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import RunOptions, parse_run_options
@@ -27,7 +26,6 @@ from trainer_service.experiments.seeds import (
     arguments_of_run,
     parse_seeds,
     plan_seeds,
-    shared_flags,
 )
 from trainer_service.runs.lock import FileLock
 
@@ -148,11 +146,9 @@ def test_flags_are_handed_on_as_they_were_given() -> None:
         "--time-scale=2.5", "--results-dir=elsewhere",
     ]  # fmt: skip
     parsed = build_parser().parse_args(["learn", *flags, "--run-id=a", "--seed=1", "--resume", "--force"])
-    assert sorted(shared_flags(vars(parsed), SETTINGS)) == sorted(flags)
-    assert shared_flags({"isolate": False, "no_graphics": None}, SETTINGS) == [
-        "--set=env_settings.isolate=false"
-    ]
-    assert shared_flags({"isolate": "auto"}, SETTINGS) == ["--set=env_settings.isolate=auto"]
+    assert sorted(shared_flags(vars(parsed))) == sorted(flags)
+    assert shared_flags({"isolate": False, "no_graphics": None}) == ["--set=env_settings.isolate=false"]
+    assert shared_flags({"isolate": "auto"}) == ["--set=env_settings.isolate=auto"]
 
 
 @pytest.mark.parametrize(

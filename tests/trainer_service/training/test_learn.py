@@ -19,6 +19,8 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.behaviors.registry import Behaviors
 from trainer_service.collection import collector
 from trainer_service.collection.channels import Channels
+from trainer_service.collection.router import Router
+from trainer_service.collection.simulators import Simulators
 from trainer_service.config import parse_run_options
 from trainer_service.curriculum import Curriculum
 from trainer_service.errors import UserError
@@ -28,7 +30,7 @@ from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.status import TrainingStatus
 from trainer_service.training.learn import learn
-from trainer_service.training.local_simulators import simulators_of
+from trainer_service.training.local_simulators import LocalLearners
 from trainer_service.training.progress_log import ProgressLog
 from trainer_service.training.recorder import Outputs, Recorder
 from trainer_service.training.run import Run
@@ -125,9 +127,10 @@ def run(
     folder = RunFolder.open(tmp_path, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(Outputs(folder, console, [], timers), TrainingStatus())
+        learners = LocalLearners(made, recorder, channels, bridge)  # type: ignore[arg-type]
         learn(
             Run(
-                source=simulators_of(bridge, channels, made, recorder, timers),  # type: ignore[arg-type]
+                source=Simulators(bridge, Router(made.env_steps), channels, learners, timers),  # type: ignore[arg-type]
                 behaviors=made,
                 curriculum=course,
                 recorder=recorder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -45,6 +45,13 @@ class Exploration:
     memory_size = 0
     """Floats of the exploration in an agent's memory between decisions."""
 
+    units: ClassVar[Sequence[str]] = ()
+    """Units of experience over which exploration decreases: agent steps, and finished episodes of agents."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(self.units, 0)
+        """Experience recorded in the whole run."""
+
     def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
         """Returns the sampler of actions during learning."""
         return partial(heads.sample, generator=generator)
@@ -55,6 +62,10 @@ class Exploration:
 
     def record(self, trajectories: Trajectories) -> None:
         """Counts new experience."""
+        if "steps" in self._counts:
+            self._counts["steps"] += len(trajectories)
+        if "episodes" in self._counts and trajectories.ended is not None:
+            self._counts["episodes"] += int(np.count_nonzero(trajectories.ended))
 
     def metrics(self) -> dict[str, float]:
         """The present amount of exploration, by tag."""
@@ -62,18 +73,21 @@ class Exploration:
 
     def state_dict(self) -> dict[str, int]:
         """The counts of experience."""
-        return {}
+        return dict(self._counts)
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Restores the counts. Raises KeyError if they are missing."""
+        self._counts = {unit: int(state[unit]) for unit in self._counts}
 
 
 class EpsilonGreedy(Exploration):
     """ε-greedy actions. ε decreases linearly, over agent steps or over agents' finished episodes."""
 
+    units = ("steps", "episodes")
+
     def __init__(self, settings: ActionValueSettings) -> None:
+        super().__init__()
         self._settings = settings
-        self._counts = {"steps": 0, "episodes": 0}
 
     @property
     def epsilon(self) -> float:
@@ -106,34 +120,21 @@ class EpsilonGreedy(Exploration):
         # Off-policy learners do not need the probability of an action.
         return continuous, exploring(best, allowed, self.epsilon, generator, heads.branches), log_probs
 
-    def record(self, trajectories: Trajectories) -> None:
-        """Counts new experience."""
-        self._counts["steps"] += len(trajectories)
-        if trajectories.ended is not None:
-            self._counts["episodes"] += int(np.count_nonzero(trajectories.ended))
-
     def metrics(self) -> dict[str, float]:
         """The present amount of exploration, by tag."""
         return {"Policy/Exploration Rate": self.epsilon}
-
-    def state_dict(self) -> dict[str, int]:
-        """The counts of experience."""
-        return dict(self._counts)
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores the counts. Raises KeyError if they are missing."""
-        self._counts = {unit: int(state[unit]) for unit in self._counts}
 
 
 class UniformMixture(Exploration):
     """Categorical policies mixed with the uniform policy: (1 − ε) π + ε/K, for one discrete branch."""
 
+    units = ("steps",)
+
     def __init__(self, settings: COMASettings, *, greedy: bool) -> None:
         """greedy: whether to disable exploration."""
+        super().__init__()
         self._settings = settings
         self._greedy = greedy
-        self._env_steps = 0
-        """Agent steps recorded in the whole run."""
 
     @property
     def epsilon(self) -> float:
@@ -145,7 +146,7 @@ class UniformMixture(Exploration):
             "linear",
             settings.exploration_initial,
             settings.exploration_final,
-            self._env_steps,
+            self._counts["steps"],
             settings.exploration_steps,
         )
 
@@ -160,18 +161,6 @@ class UniformMixture(Exploration):
 
         return sample
 
-    def record(self, trajectories: Trajectories) -> None:
-        """Counts new experience."""
-        self._env_steps += len(trajectories)
-
-    def state_dict(self) -> dict[str, int]:
-        """The count of experience."""
-        return {"steps": self._env_steps}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores the counts. Raises KeyError if they are missing."""
-        self._env_steps = int(state["steps"])
-
 
 class ActionNoise(Exploration):
     """Noise that decreases with agent steps, after a period of uniform actions.
@@ -180,13 +169,14 @@ class ActionNoise(Exploration):
     starts at 0 in each episode.
     """
 
+    units = ("steps",)
+
     def __init__(self, settings: NoiseSettings, size: int, uniform_until: int) -> None:
         """size: number of continuous actions. uniform_until: agent steps with uniform actions in [−1, 1]."""
+        super().__init__()
         self._settings = settings
         self._size = size
         self._uniform_until = uniform_until
-        self.env_steps = 0
-        """Agent steps recorded in the whole run."""
         self.memory_size = size if settings.noise == "ou" else 0
 
     @property
@@ -195,7 +185,7 @@ class ActionNoise(Exploration):
         settings = self._settings
         final = settings.exploration_noise if settings.noise_final is None else settings.noise_final
         return scheduled(
-            "linear", settings.exploration_noise, final, self.env_steps, settings.exploration_steps
+            "linear", settings.exploration_noise, final, self._counts["steps"], settings.exploration_steps
         )
 
     def perturb(self, decisions: Decisions, generator: torch.Generator) -> Decisions:
@@ -205,7 +195,7 @@ class ActionNoise(Exploration):
         independent.
         """
         actions = torch.from_numpy(decisions.continuous_actions)
-        if self.env_steps < self._uniform_until:
+        if self._counts["steps"] < self._uniform_until:
             drawn = dist.uniform(actions, -1.0, 1.0, generator)
             return replace(decisions, continuous_actions=to_array(drawn))
         noise = dist.standard_normal(actions, generator)
@@ -216,18 +206,6 @@ class ActionNoise(Exploration):
             decisions = replace(decisions, memories=memories)
         return replace(decisions, continuous_actions=to_array(explored(actions, noise, self.deviation)))
 
-    def record(self, trajectories: Trajectories) -> None:
-        """Counts new experience."""
-        self.env_steps += len(trajectories)
-
     def metrics(self) -> dict[str, float]:
         """The present amount of exploration, by tag; empty without continuous actions."""
         return {"Policy/Exploration Noise": self.deviation} if self._size else {}
-
-    def state_dict(self) -> dict[str, int]:
-        """The counts of experience."""
-        return {"steps": self.env_steps}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Restores the counts. Raises KeyError if they are missing."""
-        self.env_steps = int(state["steps"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute
 from trainer_service.algorithms.common.off_policy.group_q_learner import GroupQLearner
-from trainer_service.algorithms.off_policy.dqn_share import make_dqn_share
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ConsensusSettings
+from trainer_service.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -17,4 +17,6 @@ def make_dqn_consensus(spec: BehaviorSpec, settings: TrainerSettings, compute: C
     Raises ValueError if the behavior's sensors or actions are not supported.
     """
     hyper = require_settings(settings, ConsensusSettings)
-    return make_dqn_share(spec, settings, compute, hyper.consensus_every)
+    return GroupQLearner(
+        spec, settings, compute, make_network=SharedFeaturesNetwork, consensus_every=hyper.consensus_every
+    )

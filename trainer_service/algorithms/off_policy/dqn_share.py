@@ -14,20 +14,10 @@ from trainer_service.networks.groups.shared_features import SharedFeaturesNetwor
 from unity_bridge.specs import BehaviorSpec
 
 
-def make_dqn_share(
-    spec: BehaviorSpec, settings: TrainerSettings, compute: Compute, consensus_every: int | None = None
-) -> GroupQLearner:
+def make_dqn_share(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
     """Makes a learner with features that are averaged in a ring, see SharedFeaturesNetwork.
 
-    consensus_every: as for GroupQLearner. Raises ValueError if the behavior's sensors or actions are not supported.
+    Raises ValueError if the behavior's sensors or actions are not supported.
     """
-    hyper = require_settings(settings, ShareSettings)
-    return GroupQLearner(
-        spec,
-        settings,
-        compute,
-        make_network=lambda view: SharedFeaturesNetwork(
-            view.agent_spec, settings.network_settings, hyper, view.num_agents
-        ),
-        consensus_every=consensus_every,
-    )
+    require_settings(settings, ShareSettings)
+    return GroupQLearner(spec, settings, compute, make_network=SharedFeaturesNetwork)

@@ -16,12 +16,5 @@ def make_sic(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) ->
 
     Raises ValueError if the behavior's sensors or actions are not supported.
     """
-    hyper = require_settings(settings, SICSettings)
-    return GroupQLearner(
-        spec,
-        settings,
-        compute,
-        make_network=lambda view: MessageNetwork(
-            view.agent_spec, settings.network_settings, hyper, view.num_agents
-        ),
-    )
+    require_settings(settings, SICSettings)
+    return GroupQLearner(spec, settings, compute, make_network=MessageNetwork)

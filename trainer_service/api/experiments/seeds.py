@@ -27,17 +27,17 @@ from trainer_service.experiments.seeds import (
     plan_seeds,
     require_seedable,
     require_seeds,
-    shared_flags,
 )
 from trainer_service.metrics.console import Console
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import RunLayout
-from trainer_service.runs.lock import is_locked
+from trainer_service.runs.lock import await_release, is_locked
 from trainer_service.training.stop_signals import StopSignals
 from trainer_service.training.train import Outcome
 from unity_bridge.programs.cores import usable_cores
 
-_LOOK_S = 0.2
+_OWN = frozenset({"run_id", "seed", "base_port", "metrics_port", "resume", "force", "env_args"})
+"""Settings that every run has its own of, and the arguments that end a command line."""
 
 _logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def train_seeds(
         stop = stack.enter_context(stop_signals())
         for warning in loaded.warnings:
             _logger.warning("%s", warning)
-        line = [*_configuration_argument(config, loaded.options), *shared_flags(given, SETTINGS)]
+        line = [*_configuration_argument(config, loaded.options), *shared_flags(given)]
         runs, ends = run_seeds(
             loaded.options, chosen, line, env_args=env_args, jobs=jobs, stop=stop, given=settings
         )
@@ -161,6 +161,24 @@ def run_seeds(
     return runs, ends
 
 
+def shared_flags(given: Mapping[str, Any]) -> list[str]:
+    """The flags of ``learn`` that all runs share. given: values by setting; None leaves a setting as it is."""
+    flags: list[str] = []
+    for name, setting in SETTINGS.items():
+        value = given.get(name)
+        if value is None or name in _OWN:
+            continue
+        if value is True:
+            flags.append(setting.flag)
+        elif setting.kind == "bool":
+            flags.append(f"--set={setting.path}={str(value).lower()}")
+        elif isinstance(value, str) or not isinstance(value, Sequence):
+            flags.append(f"{setting.flag}={value}")
+        else:
+            flags += [f"{setting.flag}={each}" for each in value]
+    return flags
+
+
 def is_finished(folder: Path, options: RunOptions) -> bool:
     """Whether a run has ended by its budget or a stop rule, and the options allow no more than it was allowed."""
     record = read_run(folder)
@@ -185,8 +203,7 @@ def _await_savers(options: RunOptions, seeds: Sequence[int], stop: StopSignals) 
         layout = RunLayout(Path(saved.results_dir) / f"{saved.run_id}-{seed}")
         if is_locked(layout.lock):
             _logger.info("%s is being written by another process: waiting for its end.", layout.path.name)
-        while is_locked(layout.lock) and time.monotonic() < deadline and not stop.requested:
-            time.sleep(_LOOK_S)
+            await_release(layout.lock, deadline - time.monotonic(), lambda: stop.requested)
 
 
 def _log_changes(

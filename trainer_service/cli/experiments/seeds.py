@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.api.experiments.seeds import is_finished, run_seeds
-from trainer_service.api.run_arguments import SETTINGS
+from trainer_service.api.experiments.seeds import is_finished, run_seeds, shared_flags
 from trainer_service.cli.arguments import ATTACH_PORT
 from trainer_service.cli.output import say
 from trainer_service.cli.status import progress_words, status_of
 from trainer_service.config import load_run_options
 from trainer_service.errors import UserError, suggested_command
-from trainer_service.experiments.seeds import SeedRun, parse_seeds, shared_flags
+from trainer_service.experiments.seeds import SeedRun, parse_seeds
+from trainer_service.experiments.trial_runs import RunWatch
 from trainer_service.metrics.console import Console
 from trainer_service.training.stop_signals import StopSignals
 
@@ -86,7 +86,7 @@ def _line(given: Mapping[str, Any]) -> list[str]:
     config = given.get("trainer_config_path")
     return [
         *([] if config is None else [str(config)]),
-        *shared_flags(given, SETTINGS),
+        *shared_flags(given),
         *(f"--set={text}" for text in given.get("settings", ())),
         *(f"--hooks={name}" for name in given.get("callbacks", ())),
         *(flag for name, flag in _SWITCHES.items() if given.get(name)),
@@ -99,7 +99,8 @@ class _Screen:
     def __init__(self) -> None:
         self.console: Console | None = None
         self._rows: list[tuple[SeedRun, str, Mapping[str, Any]]] = []
-        self._read: dict[Path, tuple[int, Mapping[str, Any]]] = {}
+        self._watches: dict[Path, RunWatch] = {}
+        self._read: dict[Path, Mapping[str, Any]] = {}
         self._next_lines_s = time.monotonic() + _LINES_S
 
     def look(self, runs: Sequence[SeedRun], running: Sequence[str], ends: Sequence[JobEnd]) -> None:
@@ -121,17 +122,10 @@ class _Screen:
 
     def _behaviors(self, run: SeedRun) -> Mapping[str, Any]:
         """The behaviors of a run as ``status`` tells them, read again when there is news."""
-        from trainer_service.analysis.run_record import is_run, read_run
-        from trainer_service.runs.layout import RunLayout
-
-        try:
-            changed = RunLayout(run.folder).metrics.stat().st_mtime_ns
-        except OSError:
-            return {}
-        before = self._read.get(run.folder)
-        if (before is None or before[0] != changed) and is_run(run.folder):
-            self._read[run.folder] = before = (changed, status_of(read_run(run.folder))["behaviors"])
-        return {} if before is None else before[1]
+        watch = self._watches.setdefault(run.folder, RunWatch(run.folder))
+        if (record := watch.news()) is not None:
+            self._read[run.folder] = status_of(record)["behaviors"]
+        return self._read.get(run.folder, {})
 
     def table(self) -> RenderableType:
         """The table."""

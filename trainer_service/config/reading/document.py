@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,12 @@ def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
     if isinstance(error, yaml.reader.ReaderError) and isinstance(error.position, int):
         return f"{path}:{text.count(chr(10), 0, error.position) + 1}"
     return str(path)
+
+
+def dump_document(values: Mapping[str, Any], *, width: int = 80) -> str:
+    """Returns values as YAML in their order. width: length from which a line may be broken."""
+    text: str = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, width=width)
+    return text
 
 
 def _nearest_file(missing: Path) -> str:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from trainer_service.config.reading.advice import advice
-from trainer_service.config.reading.document import Document, Problem, read_document
+from trainer_service.config.reading.document import Document, Problem, dump_document, read_document
 from trainer_service.config.reading.legacy import modernized
 from trainer_service.config.reading.merge import combined
 from trainer_service.config.reading.reporter import Reporter
@@ -89,8 +88,7 @@ def options_from_document(document: Document, overrides: Mapping[str, Any] = _NO
 
 def dump_run_options(options: RunOptions) -> str:
     """Returns ``options`` as YAML with every default written out, which loads as equal options."""
-    text: str = yaml.safe_dump(options.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    return text
+    return dump_document(options.model_dump(mode="json"))
 
 
 def _mistakes(error: ValidationError) -> Iterator[Problem]:

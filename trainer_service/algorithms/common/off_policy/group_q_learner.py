@@ -27,6 +27,7 @@ from trainer_service.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.algorithms.common.reward_models import make_reward_sources
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
+from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import TargetNetwork
 from trainer_service.networks.groups.group_q_network import (
     GroupQNetwork,
@@ -75,7 +76,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         settings: TrainerSettings,
         compute: Compute,
         *,
-        make_network: Callable[[GroupView], GroupQNetwork] | None = None,
+        make_network: Callable[[BehaviorSpec, NetworkSettings, Any, int], GroupQNetwork] | None = None,
         make_mixer: Callable[[], nn.Module] | None = None,
         mixer_state: MixerState | None = None,
         consensus_every: int | None = None,
@@ -85,7 +86,8 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
             spec: as the learner observes it, with agent ids last, if any.
             settings: of the behavior.
             compute: device, seed and part of the work.
-            make_network: makes the network of all agents' values; None for one shared network, or one per agent.
+            make_network: makes the network of communicating agents from an agent's sensors and actions, the settings
+                of networks and of the algorithm, and the number of agents; None for agents that do not communicate.
             make_mixer: makes the mixer of values [B, n] and a state to the group's value [B]; None for independent
                 agents.
             mixer_state: the state of the mixer; None if it needs none.
@@ -98,7 +100,10 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         require_discrete(settings.trainer_type, spec.action_spec)
         view, device = GroupView.of(spec, hyper.num_agents), compute.device
         with seeded(compute.seed):
-            network = agents_network(view, settings, hyper) if make_network is None else make_network(view)
+            if make_network is None:
+                network = agents_network(view, settings, hyper)
+            else:
+                network = make_network(view.agent_spec, settings.network_settings, hyper, view.num_agents)
             mixer = None if make_mixer is None else make_mixer()
             self._online = GroupNetworks(network, mixer).to(device)
             sources = make_reward_sources(view.agent_spec, settings, device, compute.shard)
