@@ -9,16 +9,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from trainer_service.cli.output import note, say
-from trainer_service.config import parse_player
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
-
-if TYPE_CHECKING:
-    from trainer_service.config import PlayerName
-    from trainer_service.runs.folder import RunFolder
 
 WATCHED_AUTOSAVE_S = 5
 """Default seconds between the saves of a watched run, because the page shows the saved checkpoints."""
@@ -40,12 +34,9 @@ def watch(parsed: argparse.Namespace) -> int:
         UserError: no such run or environment, or flags that do not go together.
         SceneError: the environment cannot be opened.
     """
-    from trainer_service.api.environments import environment_for
-    from trainer_service.api.watch import watch_player
-    from trainer_service.runs.folder import RunFolder
+    from trainer_service.api.watch import watch as show_page
 
-    target, env = parsed.target, parsed.env
-    player: RunFolder | PlayerName
+    target, env, run, policy = parsed.target, parsed.env, None, RANDOM
     if parsed.random or parsed.expert:
         if parsed.random and parsed.expert:
             raise UserError("--random and --expert: give one of them")
@@ -54,16 +45,17 @@ def watch(parsed: argparse.Namespace) -> int:
                 f"--env: of no use with --{'random' if parsed.random else 'expert'}: the first argument is "
                 "the environment"
             )
-        player, env = parse_player(EXPERT if parsed.expert else RANDOM), target
+        policy, env = EXPERT if parsed.expert else RANDOM, target
     elif _is_environment(target):
-        player, env = parse_player(RANDOM), target
+        env = target
     else:
-        results = parsed.results_dir
-        begun_after = parsed.begun_after
-        player = _begun(results, target, begun_after) if begun_after else RunFolder.read(results, target)
-    watch_player(
-        player,
-        environment_for(env, env_args=parsed.env_args),
+        results, begun_after = parsed.results_dir, parsed.begun_after
+        run = _begun(results, target, begun_after) if begun_after else _folder(results, target)
+    show_page(
+        run,
+        env,
+        policy=policy,
+        env_args=parsed.env_args,
         deterministic=not parsed.stochastic,
         checkpoint=parsed.checkpoint,
         follow=parsed.follow,
@@ -77,8 +69,7 @@ def watch(parsed: argparse.Namespace) -> int:
 
 def demo(parsed: argparse.Namespace) -> int:
     """Runs ``mlagents-style demo``: a small run, and the page that shows it while it learns. Returns the exit code."""
-    from trainer_service.api.environments import environment_for
-    from trainer_service.api.watch import watch_player
+    from trainer_service.api.watch import watch as show_page
     from trainer_service.experiments.jobs import Job, JobPool
 
     results = Path(parsed.results_dir)
@@ -93,9 +84,8 @@ def demo(parsed: argparse.Namespace) -> int:
     log.unlink(missing_ok=True)
     with JobPool(1) as pool:
         pool.start(Job(_DEMO_ID, command, log))
-        watch_player(
+        show_page(
             _begun(results, _DEMO_ID, began, lambda: not pool.wait(0.0), f"see {log}"),
-            environment_for(None),
             follow=True,
             port=parsed.port,
             browser=parsed.browser,
@@ -139,13 +129,20 @@ def _is_environment(target: str) -> bool:
     return ":" in target and not Path(target).exists()
 
 
+def _folder(results_dir: str | Path, run_id: str) -> Path:
+    """The folder of a run. Raises UserError where there is none."""
+    from trainer_service.runs.folder import RunFolder
+
+    return RunFolder.read(results_dir, run_id).path.absolute()
+
+
 def _begun(
     results_dir: str | Path,
     run_id: str,
     after: float,
     alive: Callable[[], bool] = lambda: True,
     hint: str = "start it first",
-) -> RunFolder:
+) -> Path:
     """Waits until agents of a run have come. Raises UserError where that does not happen in time.
 
     Args:
@@ -154,14 +151,13 @@ def _begun(
         alive: whether the run may still begin.
         hint: what to do if it does not.
     """
-    from trainer_service.runs.folder import RunFolder
     from trainer_service.runs.layout import RunLayout
 
     configuration, ends = RunLayout(Path(results_dir, run_id)).configuration, time.monotonic() + _PATIENCE_S
     while True:
         if configuration.exists() and configuration.stat().st_mtime >= after:
             with suppress(UserError):
-                return RunFolder.read(results_dir, run_id)
+                return _folder(results_dir, run_id)
         if time.monotonic() > ends or not alive():
             raise UserError(f"'{configuration.parent}': no run has begun there; {hint}")
         time.sleep(0.2)

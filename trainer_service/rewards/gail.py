@@ -12,9 +12,7 @@ from torch import Tensor
 
 from trainer_service.config.rewards import GAILSettings
 from trainer_service.imitation import DemonstratedSteps, DemonstrationStore
-from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.random_streams import random_stream, restore_streams
 from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.ops.imitation import (
@@ -25,6 +23,7 @@ from trainer_service.ops.imitation import (
     on_the_line,
 )
 from trainer_service.rewards.discriminator import Discriminator, Inputs
+from trainer_service.rewards.reward_model import RewardModel
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
@@ -33,7 +32,7 @@ _MOST_INFORMATION = 0.5
 _BETA_RATE = 5e-4
 
 
-class GAILReward:
+class GAILReward(RewardModel):
     """Rewards steps that the discriminator classifies as demonstrated, and trains the discriminator.
 
     Rewards are never negative, so longer episodes earn more. If the goal is to end the episode, and no other reward
@@ -43,29 +42,19 @@ class GAILReward:
 
     name = "gail"
     ignores_end = False
-    learns = True
+    _network: Discriminator
 
     def __init__(
         self, spec: BehaviorSpec, settings: GAILSettings, device: torch.device, shard: Shard = SINGLE_RANK
     ) -> None:
         """Raises ValueError if the signal's network does not support a sensor."""
-        self.strength = settings.strength
-        self.gamma = settings.gamma
-        self._learning_rate = settings.learning_rate
-        self._device = device
-        self._shard = shard
         self.demonstrations = DemonstrationStore(settings.demo_path, spec)
-        self._network = Discriminator(spec, settings).to(device)
         self._normalizes = settings.network_settings.normalize
-        self._normalizer = ObservationNormalizer(spec.observation_specs, normalize=self._normalizes)
-        self._normalizer.to(device)
-        self._parameters = FlatParameters(self._network.parameters(), shard)
-        self._optimizer = FlatAdam(self._parameters)
+        super().__init__(spec, settings, Discriminator(spec, settings), device, shard)
         # A separate random stream, seeded by the global generator that initializes the networks.
         self._drawing = random_stream(int(torch.randint(2**62, ())))
         self._beta = torch.zeros((), device=device)
         """Weight β of the bottleneck's divergence. It rises while the codes carry too much information."""
-        self._chunk = rows_at_once(self._network)
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
         """Updates the normalizer, then returns the rewards of new steps. Shape [S]."""
@@ -78,10 +67,7 @@ class GAILReward:
         if self._normalizes and len(experience):
             # As many demonstrated steps as the policy's, so that the statistics cover both equally.
             for observations in (
-                [
-                    torch.from_numpy(sensor).to(self._device)
-                    for sensor in experience.trajectories.observations
-                ],
+                self._tensors(experience.trajectories.observations),
                 self._drawn(Part(slice(None), len(experience))).observations,
             ):
                 self._normalizer.update(observations)
@@ -99,11 +85,7 @@ class GAILReward:
         part = Part(slice(None), len(transitions)) if part is None else part
         policy, expert = self._inputs(transitions), self._inputs(self._drawn(part))
         loss, statistics = self._loss(expert, policy, part)
-        self._parameters.gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
-        self._parameters.reduce_gradient(part.share)
-        self._optimizer.step(self._learning_rate)
-        return {tag: self._shard.weighted(value.detach(), part.share) for tag, value in statistics.items()}
+        return self._minimize(loss, statistics, part.share)
 
     def _loss(self, expert: Inputs, policy: Inputs, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
         network = self._network
@@ -148,9 +130,7 @@ class GAILReward:
         return gradient_penalty(gradients)
 
     def _inputs(self, steps: Transitions | DemonstratedSteps) -> Inputs:
-        return self._network.inputs(
-            observations_as_floats(self._normalizer.forward(steps.observations)), steps
-        )
+        return self._network.inputs(self._seen(steps.observations), steps)
 
     def _drawn(self, part: Part) -> DemonstratedSteps:
         """Samples demonstrated steps with replacement: this rank's share of a minibatch."""
@@ -160,24 +140,16 @@ class GAILReward:
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state except the demonstrations."""
-        return {
-            "network": self._network.state_dict(),
-            "normalizer": self._normalizer.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "beta": self._beta,
-            "drawing": self._drawing.get_state(),
-        }
+        return {**super().state_dict(), "beta": self._beta, "drawing": self._drawing.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state. Raises KeyError, RuntimeError or ValueError if it does not fit."""
-        self.load_weights(state)
-        self._optimizer.load_state_dict(state["optimizer"])
+        super().load_state_dict(state)
         restore_streams({"drawing": self._drawing}, state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Loads networks and statistics, without the optimizer's moments and the random stream."""
-        self._network.load_state_dict(state["network"])
-        self._normalizer.load_state_dict(state["normalizer"])
+        super().load_weights(state)
         self._beta = state["beta"].to(self._device)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainer_service.config.rewards import IntrinsicSettings
-from trainer_service.networks.encoders.layers import in_chunks, observations_as_floats, rows_at_once
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.flat import FlatAdam, FlatParameters
+from trainer_service.networks.encoders.layers import in_chunks
 from trainer_service.networks.shard import SINGLE_RANK, Part, Shard
+from trainer_service.rewards.reward_model import RewardModel
 from trainer_service.rewards.reward_scale import RewardScale
 from trainer_service.rewards.transitions import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
 
-class IntrinsicReward(ABC):
+class IntrinsicReward(RewardModel, ABC):
     """Rewards steps that its network predicts badly, and trains the network on them.
 
     Rewards are 0 until the first gradient step, since the errors of initial weights are arbitrary. The source owns its
@@ -33,7 +32,6 @@ class IntrinsicReward(ABC):
 
     name: str
     ignores_end = True
-    learns = True
     demonstrations = None
     _most = math.inf
     """The largest reward of a step, before its strength."""
@@ -46,23 +44,10 @@ class IntrinsicReward(ABC):
         device: torch.device,
         shard: Shard = SINGLE_RANK,
     ) -> None:
-        self.strength = settings.strength
-        self.gamma = settings.gamma
-        self._learning_rate = settings.learning_rate
+        super().__init__(spec, settings, network, device, shard)
         self._scales = settings.normalize_rewards
-        self._device = device
-        self._shard = shard
-        self._network = network.to(device)
-        self._normalizer = ObservationNormalizer(
-            spec.observation_specs, normalize=settings.network_settings.normalize
-        ).to(device)
-        self._parameters = FlatParameters(
-            (each for each in network.parameters() if each.requires_grad), shard
-        )
-        self._optimizer = FlatAdam(self._parameters)
         self._scale = RewardScale(self.gamma)
         self._updates = 0
-        self._chunk = rows_at_once(network)
 
     @abstractmethod
     def _errors(self, transitions: Transitions) -> Tensor:
@@ -87,7 +72,7 @@ class IntrinsicReward(ABC):
             self._prediction_errors(experience)
 
     def _update_normalizer(self, experience: Experience) -> None:
-        self._normalizer.update([self._tensor(sensor) for sensor in experience.trajectories.observations])
+        self._normalizer.update(self._tensors(experience.trajectories.observations))
 
     def _prediction_errors(self, experience: Experience) -> Tensor:
         """Returns the prediction error of every step, and updates the reward scale. Shape [S]."""
@@ -110,47 +95,27 @@ class IntrinsicReward(ABC):
         """Makes one step of Adam with a constant learning rate; none if there are no steps."""
         if len(transitions) == 0:
             return {}
-        self._parameters.gradient.zero_()
         loss, statistics = self._loss(transitions)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch has no types here
-        share = 1.0 if part is None else part.share
-        self._parameters.reduce_gradient(share)
-        self._optimizer.step(self._learning_rate)
         self._updates += 1
-        return {tag: self._shard.weighted(value.detach(), share) for tag, value in statistics.items()}
+        return self._minimize(loss, statistics, 1.0 if part is None else part.share)
 
     def state_dict(self) -> dict[str, Any]:
-        """Network, optimizer and statistics."""
-        return {
-            "network": self._network.state_dict(),
-            "normalizer": self._normalizer.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            **self._scale.state_dict(),
-            "updates": self._updates,
-        }
+        """The reward model's state, with the scale of rewards."""
+        return {**super().state_dict(), **self._scale.state_dict(), "updates": self._updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state. Raises KeyError, RuntimeError or ValueError if it does not fit."""
-        self.load_weights(state)
+        super().load_state_dict(state)
         self._scale.load_state_dict(state)
-        self._optimizer.load_state_dict(state["optimizer"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Loads the network and statistics, without the optimizer's moments."""
-        self._network.load_state_dict(state["network"])
-        self._normalizer.load_state_dict(state["normalizer"])
+        super().load_weights(state)
         self._scale.load_scale(state)
         self._updates = state["updates"]
-
-    def _seen(self, observations: Sequence[Tensor]) -> list[Tensor]:
-        """Converts observations to the network's inputs."""
-        return observations_as_floats(self._normalizer.forward(observations))
 
     def _scaled_rewards(self, errors: Tensor) -> Tensor:
         deviation = self._scale.deviation if self._scales else 1.0
         # Until an error differs from zero, the scale is 0, and all errors are zero too.
         scaled = errors / deviation if deviation else errors
         return scaled.clamp(max=self._most)
-
-    def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from trainer_service.config import RunOptions, dump_run_options
+from trainer_service.config import RunOptions
 from trainer_service.config.run.tracking import SUMMARY_WRITER_PLUGINS, SUMMARY_WRITERS
 from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
@@ -62,7 +60,7 @@ def make_trackers(options: RunOptions) -> list[SummaryWriter]:
     if saved.inference or not options.track:
         return []
     layout = RunLayout(Path(saved.results_dir, saved.run_id))
-    configuration = yaml.safe_load(dump_run_options(options))
+    configuration = options.model_dump(mode="json")
     return [
         IsolatedWriter(
             f"Tracker '{name}'",

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.groups.histories import GroupInput
-from trainer_service.networks.groups.recurrent_critics import RecurrentCritics
 from trainer_service.networks.groups.stacked_actor_critic import (
     CentralCritics,
     DecentralizedActors,
+    RecurrentCritics,
     StackedActors,
     StackedCritics,
 )

@@ -1,4 +1,4 @@
-"""Decentralized actors, and critics with all agents' observations and actions. B joint steps, n agents.
+"""Decentralized actors, and critics with all agents' observations and actions. B joint steps, n agents, P places.
 
 All agents are computed at once, with separate networks or a shared one. Sensors must be vectors.
 """
@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.network import NetworkSettings
+from trainer_service.config.network import MemorySettings, NetworkSettings
 from trainer_service.networks.groups.group_q_network import require_vectors
 from trainer_service.networks.groups.histories import GroupInput, StackedMemory
 from trainer_service.networks.groups.stacked import (
@@ -259,20 +259,61 @@ class StackedCritics(CentralCritics):
         observed = self.joint.observed(seen.observations, present)
         acted = self.joint.acted(actions, present, self._critics)
         inputs = torch.cat([observed.unsqueeze(1).expand(-1, acted.shape[1], -1), acted], dim=2)
-        return _each(self.body, self.value, inputs, self._shared, self._shared).squeeze(2)
+        features = each_through(self.body, inputs, self._shared, self._shared)
+        return each_through(self.value, features, self._shared).squeeze(2)
 
 
-def _each(
-    body: StackedBody | StackedNormedBody, head: StackedLinear, inputs: Tensor, shared: bool, ids: bool
-) -> Tensor:
-    """Applies separate networks or a shared one to all agents, [B, n, F]. ids: whether a shared one gets agent ids."""
-    return each_through(head, each_through(body, inputs, shared, ids), shared)
+class RecurrentCritics(CentralCritics):
+    """Critics with a memory of all agents' observations while agent i was present.
+
+    The memory processes the observations, and one more layer adds the actions. While acting, no agent has a critic's
+    inputs, so memories of critics are not stored: they start at zero in each sequence.
+    """
+
+    values_absent_agents = False
+    """They have no memories of their own to compute values from."""
+
+    def __init__(
+        self,
+        agent_spec: BehaviorSpec,
+        settings: NetworkSettings,
+        memory: MemorySettings,
+        *,
+        num_agents: int,
+        shared: bool,
+        critics: slice = slice(None),
+    ) -> None:
+        """Arguments as in StackedCritics. memory: of each critic."""
+        super().__init__()
+        self._shared, self._critics = shared, critics
+        self.joint = JointInputs(agent_spec, num_agents)
+        served = len(range(num_agents)[critics])
+        count = 1 if shared else served
+        self.body = make_stacked_body(count, self.joint.observed_size + (served if shared else 0), settings)
+        self.memory = StackedMemory(count, self.body.output_size, memory)
+        single = settings.model_copy(update={"num_layers": 1})
+        self.joined = make_stacked_body(count, self.memory.output_size + self.joint.acted_size, single)
+        self.value = StackedLinear(count, self.joined.output_size, 1, gain=0.1)
+
+    def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
+        """Implements CentralCritics. Raises ValueError without histories."""
+        histories = seen.required_histories
+        acted = self.joint.acted(actions, present, self._critics)
+        own = histories.of(self._critics)
+        if own is None:
+            return acted.new_zeros(acted.shape[:2])
+        observed = self.joint.observed(seen.observations, histories.present)
+        everyone = observed.unsqueeze(1).expand(-1, acted.shape[1], -1)
+        features = own.places(each_through(self.body, everyone, self._shared, self._shared))
+        remembered = self.memory.unroll(features, own.without_memories(self.memory.size))
+        joined = each_through(self.joined, torch.cat([remembered[own.selected], acted], dim=2), self._shared)
+        return each_through(self.value, joined, self._shared).squeeze(2)
 
 
 def each_through(
     layers: StackedBody | StackedNormedBody | StackedLinear, inputs: Tensor, shared: bool, ids: bool = False
 ) -> Tensor:
-    """Applies separate layers or shared ones to all agents' inputs, [B, n, F]; see ``_each``."""
+    """Applies separate layers or shared ones to all agents' inputs, [B, n, F]. ids: whether shared ones get ids."""
     if not shared:
         return layers.forward(inputs)
     groups, num_agents = inputs.shape[:2]
