@@ -45,22 +45,17 @@ class Line:
     """Half of the height of a band around the line. Shape [N]."""
 
 
-def line_chart(
-    lines: Sequence[Line], label: str, x_label: str = "agent steps", *, from_zero: bool = False
-) -> Element:
-    """Draws a line chart with axes, and with a legend if there are several lines or a band.
+def line_chart(lines: Sequence[Line], label: str, *, from_zero: bool = False) -> Element:
+    """Draws a line chart over agent steps, with axes, and with a legend if there are several lines or a band.
 
     Args:
         lines: at least one.
         label: a description of the chart for screen readers.
-        x_label: the unit of x.
         from_zero: whether the y axis begins at 0, where no value is below it.
     """
     frame = _Frame.around(lines, from_zero=from_zero)
     drawn = [part for i, line in enumerate(lines) for part in _line(frame, line, i % COLORS)]
-    svg = element(
-        "svg", *_axes(frame, x_label), *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label
-    )
+    svg = element("svg", *_axes(frame), *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
     legend = [
         element("span", element("i", class_=f"s{i % COLORS}"), line.name) for i, line in enumerate(lines)
     ]
@@ -128,7 +123,7 @@ def _edges(line: Line) -> list[Floats]:
     return [line.y] if line.spread is None else [line.y - line.spread, line.y + line.spread]
 
 
-def _axes(frame: _Frame, x_label: str) -> list[Element]:
+def _axes(frame: _Frame) -> list[Element]:
     bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
     parts = []
     for value in ticks(frame.y_low, frame.y_high):
@@ -139,7 +134,7 @@ def _axes(frame: _Frame, x_label: str) -> list[Element]:
         x = frame.x(value)
         at, anchor = (x, "middle") if x < right - 10 else (WIDTH - 1, "end")  # whole, at the edge too
         parts.append(_label(short_number(value), at, bottom + 16, anchor))
-    parts.append(_label(x_label, right, bottom + 32, "end"))
+    parts.append(_label("agent steps", right, bottom + 32, "end"))
     parts.append(element("line", class_="axis", x1=str(_LEFT), x2=str(right), y1=str(bottom), y2=str(bottom)))
     return parts
 

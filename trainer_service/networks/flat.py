@@ -59,18 +59,14 @@ class FlatAdam:
     overhead, which for small networks costs more than the arithmetic.
     """
 
+    betas = 0.9, 0.999
+    """β₁ and β₂."""
+
     def __init__(
-        self,
-        parameters: FlatParameters,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.0,
+        self, parameters: FlatParameters, *, epsilon: float = 1e-8, weight_decay: float = 0.0
     ) -> None:
         """weight_decay: λ of an L2 penalty λ‖θ‖²/2, added to the gradient like torch.optim.Adam; 0 for none."""
         self._parameters = parameters
-        self.betas = betas
-        """β₁ and β₂."""
         self.epsilon = epsilon
         """ε, added to √v̂."""
         self.weight_decay = weight_decay

@@ -21,13 +21,10 @@ class Moments(NamedTuple):
     """Σ of squared deviations, starting at 1; divided by ``rows`` it is the variance. Shape [F], float64."""
 
 
-def initial_moments(features: int, device: torch.device | None = None) -> Moments:
+def initial_moments(features: int) -> Moments:
     """Moments before any data: mean 0, variance 1."""
-    return Moments(
-        torch.ones((), dtype=torch.float64, device=device),
-        torch.zeros(features, dtype=torch.float64, device=device),
-        torch.ones(features, dtype=torch.float64, device=device),
-    )
+    zeros, ones = torch.zeros(features, dtype=torch.float64), torch.ones(features, dtype=torch.float64)
+    return Moments(torch.ones((), dtype=torch.float64), zeros, ones)
 
 
 WIDEST = 100.0

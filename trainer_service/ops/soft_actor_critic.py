@@ -108,16 +108,14 @@ def critic_loss(errors: Tensor, weights: Tensor | None) -> Tensor:
     return 0.5 * squared.mean(dim=(1, 2))
 
 
-def target_entropies(
-    continuous_size: int, allowed: Tensor, branches: Sequence[int], *, share: float = 0.2
-) -> Tensor:
-    """Target entropies: −C for all continuous dimensions, share · ln(allowed choices) for each branch.
+def target_entropies(continuous_size: int, allowed: Tensor, branches: Sequence[int]) -> Tensor:
+    """Target entropies: −C for all continuous dimensions, 0.2 · ln(allowed choices) for each branch.
 
     Branches come first. allowed: bool [B, K]. Returns [B, branches (+ 1)].
     """
     parts = torch.split(allowed, list(branches), dim=-1) if branches else ()
     # If no choice is allowed, the distribution covers all choices, but no agent can act on it.
-    targets = [share * part.sum(dim=-1).clamp(min=1).log() for part in parts]
+    targets = [0.2 * part.sum(dim=-1).clamp(min=1).log() for part in parts]
     if continuous_size:
         targets.append(torch.full((len(allowed),), -float(continuous_size), device=allowed.device))
     return torch.stack(targets, dim=-1)

@@ -42,9 +42,9 @@ class Canvas:
     def line(self, start: Point, end: Point, color: Color = INK, width: int = 2) -> None:
         self._draw.line([self._at(start), self._at(end)], fill=color, width=self._scale * width)
 
-    def text(self, corner: Point, text: str, color: Color = INK) -> None:
+    def text(self, corner: Point, text: str) -> None:
         """Writes a line of text in Pillow's own font. corner: the left upper one."""
-        self._draw.text(self._at(corner), text, fill=color)
+        self._draw.text(self._at(corner), text, fill=INK)
 
     def paste(self, pixels: NDArray[np.uint8], left: int, top: int) -> None:
         """Copies pixels in, each magnified by the scale. RGB, shape [height, width, 3]."""
