@@ -64,13 +64,14 @@ class Search:
         """
         known = {name: kind for name, kind in RunArguments.__annotations__.items() if name not in _OF_ONE_RUN}
         require_known(settings, known, function)
-        self.folder = experiment_folder(settings, run_id)
+        results_dir, name = settings.pop("results_dir", None), settings.pop("run_id", None)
+        name = run_id if name is None else name
+        validate_run_id(name)
+        self.folder = Path("results" if results_dir is None else results_dir) / name
         self.resume = bool(settings.pop("resume", None))
         self.seed: int | None = settings.pop("seed", None)
-        self._ray_address, self._insecure_ray = (
-            settings.pop("ray_address", None),
-            settings.pop("insecure_ray", None),
-        )
+        self._ray_address = settings.pop("ray_address", None)
+        self._insecure_ray = settings.pop("insecure_ray", None)
         environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
         self.configuration = runs_configuration(config, settings, environment)
         self.space = read_space(space)
@@ -99,20 +100,6 @@ def valid(kind: Callable[..., _Settings], **given: Any) -> _Settings:
     except ValidationError as error:
         mistakes = [f"{dotted(each['loc'])}: {plain_message(each)}" for each in root_errors(error)]
         raise ConfigError(*mistakes) from None
-
-
-def experiment_folder(settings: Any, default: str) -> Path:
-    """Takes the results folder and the run id out of settings. Returns the folder that they name.
-
-    default: the run id where none is given.
-
-    Raises:
-        UserError: an impossible run id.
-    """
-    results_dir, name = settings.pop("results_dir", None), settings.pop("run_id", None)
-    name = default if name is None else name
-    validate_run_id(name)
-    return Path("results" if results_dir is None else results_dir) / name
 
 
 def runs_configuration(
