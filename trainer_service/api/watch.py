@@ -56,24 +56,22 @@ def watch(
     from trainer_service.watching.stage import Stage
 
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    if run is None and policy not in (RANDOM, EXPERT):
-        raise UserError(f"policy: expected random, expert or a run, got '{policy}'")
     source, run_id, options = None, "watch", load_run_options(None, {}).options
     lessons: Mapping[str, int] = {}
     if run is not None:
         folder = folder_of(run)
         source = RunSource(folder.path, deterministic=deterministic, seed=seed)
         options, lessons, run_id = options_of(folder), read_lessons(folder.status), folder.path.name
+    elif policy not in (RANDOM, EXPERT):
+        raise UserError(f"policy: expected random, expert or a run, got '{policy}'")
     elif environment.env_path is None:
         raise UserError("env: expected an environment to watch, got none")
     # A run of simulators that attached names none to open: then its curve is all there is to show.
-    is_named = environment.env_path is not None or options.env_settings.env_path is not None
-    command = environment.program(options, run_id) if is_named else None
+    env_path, _ = environment.over(options)
+    command = None if env_path is None else environment.program(options, run_id)
     with one_thread(), opened_scene(command, options, lessons, seed) as scene:
         if source is None and scene is None:
-            raise UserError(
-                f"'{environment.env_path}' is a program that shows itself: expected a bundled environment"
-            )
+            raise UserError(f"'{env_path}' is a program that shows itself: expected a bundled environment")
         stage = Stage(follows=follow and source is not None)
         stage.about = about(scene, has_run=source is not None)
         if source is None or follow:

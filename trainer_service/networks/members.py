@@ -36,6 +36,11 @@ class MemberView:
     discrete: tuple[int, ...]
     """Columns of its choices among K."""
 
+    @property
+    def num_agents(self) -> int:
+        """Number of its agents in a group."""
+        return int(self.agents.stop - self.agents.start)
+
 
 def action_columns(padded: ActionSpec, view: MemberView) -> list[int]:
     """Columns of a member's continuous actions and choices among C + K."""

@@ -18,9 +18,10 @@ from trainer_service.networks.groups.group_q_network import (
     MemberQNetworks,
     SeparateQNetworks,
     SharedQNetwork,
+    make_q_network,
 )
 from trainer_service.networks.groups.histories import GroupInput, Histories
-from trainer_service.networks.groups.member_actor_critic import MemberActors, MemberCritics
+from trainer_service.networks.groups.member_actor_critic import MemberCritics, make_actors
 from trainer_service.networks.groups.stacked_actor_critic import StackedCritics
 from trainer_service.networks.members import (
     acted_columns,
@@ -276,10 +277,8 @@ def test_actors_with_memory_step_as_they_unroll(share: Sharing) -> None:
 
 
 def q_networks(share: Sharing, settings: NetworkSettings = SETTINGS) -> GroupQNetwork:
-    sensors = [EYES, CLOCK, FEET]
-    if share == "full":
-        return SharedQNetwork(AGENT_SPEC, settings, agent_sensors=sensors, ids=3)
-    return MemberQNetworks(AGENT_SPEC, settings, agent_sensors=sensors, share=share, ids=share == "group")
+    sensors, ids = [EYES, CLOCK, FEET], share != "none"
+    return make_q_network(AGENT_SPEC, settings, agent_sensors=sensors, num_agents=3, share=share, ids=ids)
 
 
 @every
@@ -353,7 +352,8 @@ def test_values_with_memory_are_those_of_one_step_after_the_other(share: Sharing
 
 @several
 def test_deterministic_actions_that_an_agent_lacks_are_0(share: Sharing) -> None:
-    actors = MemberActors(AGENT_SPEC, NORMED, agent_sensors=[EYES, CLOCK, FEET], share=share, ids=False)
+    sensors = [EYES, CLOCK, FEET]
+    actors = make_actors(AGENT_SPEC, NORMED, agent_sensors=sensors, num_agents=3, share=share, ids=False)
     observations = group_observations()
     rows, order = rows_of(observations)
     together, alone = actors.group_policy(GroupInput(observations)), actors.policy(rows)

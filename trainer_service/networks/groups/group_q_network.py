@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -193,25 +193,11 @@ class MemberQNetworks(GroupQNetwork):
     def __init__(
         self,
         agent_spec: BehaviorSpec,
-        settings: NetworkSettings,
-        *,
         agent_sensors: Sequence[int],
-        share: Sharing,
-        ids: bool,
+        of_member: Callable[[MemberView], GroupQNetwork],
     ) -> None:
-        """agent_spec, agent_sensors: as in SharedQNetwork. The last observation is the agent's id.
-
-        share: ``group`` or ``none``. ids: whether a network that agents of a behavior share gets their ids. Raises
-        ValueError if a sensor is not a vector and agents do not share.
-        """
+        """agent_spec, agent_sensors: as in SharedQNetwork. The last observation is the agent's id."""
         super().__init__(agent_spec.action_spec.discrete_branches)
-
-        def of_member(view: MemberView) -> GroupQNetwork:
-            own, count = range(len(view.sensors)), view.agents.stop - view.agents.start
-            if share == "none":
-                return SeparateQNetworks(view.spec, settings, agent_sensors=own, num_agents=count)
-            return SharedQNetwork(view.spec, settings, agent_sensors=own, ids=count if ids else 0)
-
         self.members = MemberNetworks(
             agent_spec, agent_sensors, of_member, lambda view: view.discrete, agent_spec.action_spec.mask_size
         )
@@ -243,6 +229,33 @@ class MemberQNetworks(GroupQNetwork):
     def imitators(self) -> list[Imitator]:
         """Raises ValueError: demonstrations are of one behavior, and do not identify members."""
         raise ValueError("demonstrations are of one behavior; a team of several cannot learn from them")
+
+
+def make_q_network(
+    agent_spec: BehaviorSpec,
+    settings: NetworkSettings,
+    *,
+    agent_sensors: Sequence[int],
+    num_agents: int,
+    share: Sharing,
+    ids: bool,
+) -> GroupQNetwork:
+    """Makes a network of agents' values from their own observations: one for all, one per behavior, or one each.
+
+    agent_spec, agent_sensors: as in SharedQNetwork. ids: whether a network of several agents gets their ids.
+    """
+    if agent_spec.members and share != "full":
+
+        def of_member(view: MemberView) -> GroupQNetwork:
+            return make_q_network(
+                view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
+                share="none" if share == "none" else "full", ids=ids,
+            )  # fmt: skip
+
+        return MemberQNetworks(agent_spec, agent_sensors, of_member)
+    if share == "none":
+        return SeparateQNetworks(agent_spec, settings, agent_sensors=agent_sensors, num_agents=num_agents)
+    return SharedQNetwork(agent_spec, settings, agent_sensors=agent_sensors, ids=num_agents if ids else 0)
 
 
 def require_vectors(why: str, sensors: Sequence[ObservationSpec]) -> None:

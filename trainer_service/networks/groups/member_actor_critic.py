@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -32,26 +32,12 @@ class MemberActors(DecentralizedActors):
     def __init__(
         self,
         agent_spec: BehaviorSpec,
-        settings: NetworkSettings,
-        *,
         agent_sensors: Sequence[int],
-        share: Sharing,
-        ids: bool,
+        of_member: Callable[[MemberView], DecentralizedActors],
     ) -> None:
-        """agent_spec, agent_sensors, ids: as in StackedActors. The last observation is the agent's id.
-
-        share: ``group`` or ``none``. Raises ValueError if a sensor is not a vector.
-        """
+        """agent_spec, agent_sensors: as in StackedActors. The last observation is the agent's id."""
         super().__init__()
         self.actions = DirectActions(agent_spec.action_spec)
-
-        def of_member(view: MemberView) -> StackedActors:
-            own, count = range(len(view.sensors)), view.agents.stop - view.agents.start
-            shared = share == "group"
-            return StackedActors(
-                view.spec, settings, agent_sensors=own, num_agents=count, shared=shared, ids=ids
-            )
-
         columns = partial(action_columns, agent_spec.action_spec)
         self.members = MemberNetworks(agent_spec, agent_sensors, of_member, columns, self.actions.size)
         first = cast(StackedActors, self.members.each[0])
@@ -120,7 +106,14 @@ def make_actors(
     Raises ValueError if a sensor is not a vector.
     """
     if agent_spec.members and share != "full":
-        return MemberActors(agent_spec, settings, agent_sensors=agent_sensors, share=share, ids=ids)
+
+        def of_member(view: MemberView) -> DecentralizedActors:
+            return make_actors(
+                view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
+                share="none" if share == "none" else "full", ids=ids,
+            )  # fmt: skip
+
+        return MemberActors(agent_spec, agent_sensors, of_member)
     return StackedActors(
         agent_spec,
         settings,

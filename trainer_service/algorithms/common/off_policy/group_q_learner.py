@@ -29,12 +29,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupQSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.networks.flat import TargetNetwork
-from trainer_service.networks.groups.group_q_network import (
-    GroupQNetwork,
-    MemberQNetworks,
-    SeparateQNetworks,
-    SharedQNetwork,
-)
+from trainer_service.networks.groups.group_q_network import GroupQNetwork, make_q_network
 from trainer_service.networks.optimizers import make_optimizer
 from trainer_service.networks.random_streams import seeded
 from trainer_service.ops.q_learning import (
@@ -45,6 +40,10 @@ from trainer_service.ops.q_learning import (
     td_targets,
 )
 from unity_bridge.specs import BehaviorSpec
+
+MakeNetwork = Callable[[BehaviorSpec, NetworkSettings, Any, int], GroupQNetwork]
+"""Makes a network from an agent's sensors and actions, the settings of networks and of the algorithm, and the number of
+agents in a group."""
 
 
 class GroupNetworks(nn.Module):
@@ -76,7 +75,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         settings: TrainerSettings,
         compute: Compute,
         *,
-        make_network: Callable[[BehaviorSpec, NetworkSettings, Any, int], GroupQNetwork] | None = None,
+        make_network: MakeNetwork | None = None,
         make_mixer: Callable[[], nn.Module] | None = None,
         mixer_state: MixerState | None = None,
         consensus_every: int | None = None,
@@ -86,8 +85,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
             spec: as the learner observes it, with agent ids last, if any.
             settings: of the behavior.
             compute: device, seed and part of the work.
-            make_network: makes the network of communicating agents from an agent's sensors and actions, the settings
-                of networks and of the algorithm, and the number of agents; None for agents that do not communicate.
+            make_network: makes the network of communicating agents; None for agents that do not communicate.
             make_mixer: makes the mixer of values [B, n] and a state to the group's value [B]; None for independent
                 agents.
             mixer_state: the state of the mixer; None if it needs none.
@@ -100,10 +98,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         require_discrete(settings.trainer_type, spec.action_spec)
         view, device = GroupView.of(spec, hyper.num_agents), compute.device
         with seeded(compute.seed):
-            if make_network is None:
-                network = agents_network(view, settings, hyper)
-            else:
-                network = make_network(view.agent_spec, settings.network_settings, hyper, view.num_agents)
+            network = _network(view, settings, hyper, make_network)
             mixer = None if make_mixer is None else make_mixer()
             self._online = GroupNetworks(network, mixer).to(device)
             sources = make_reward_sources(view.agent_spec, settings, device, compute.shard)
@@ -264,16 +259,16 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
             self._consensus.checked_at = state["agreed"]
 
 
-def agents_network(view: GroupView, settings: TrainerSettings, hyper: GroupQSettings) -> GroupQNetwork:
-    """Makes a network of agents' values from their own observations: one for all, one per kind, or one each."""
-    spec, network_settings, share = view.agent_spec, settings.network_settings, hyper.sharing
-    if spec.members and share != "full":
-        return MemberQNetworks(
-            spec, network_settings, agent_sensors=view.agent_sensors, share=share, ids=hyper.agent_ids
-        )
-    if share == "none":
-        return SeparateQNetworks(
-            spec, network_settings, agent_sensors=view.agent_sensors, num_agents=view.num_agents
-        )
-    ids = view.num_agents if hyper.agent_ids else 0
-    return SharedQNetwork(spec, network_settings, agent_sensors=view.agent_sensors, ids=ids)
+def _network(
+    view: GroupView, settings: TrainerSettings, hyper: GroupQSettings, make_network: MakeNetwork | None
+) -> GroupQNetwork:
+    if make_network is not None:
+        return make_network(view.agent_spec, settings.network_settings, hyper, view.num_agents)
+    return make_q_network(
+        view.agent_spec,
+        settings.network_settings,
+        agent_sensors=view.agent_sensors,
+        num_agents=view.num_agents,
+        share=hyper.sharing,
+        ids=hyper.agent_ids,
+    )
