@@ -297,14 +297,14 @@ def wait_for(path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process as POSIX does")
 @pytest.mark.timeout(600)
 def test_a_killed_population_is_resumed_and_its_schedule_replayed(start, mlagents_style, configure) -> None:
-    configure("Basic", **{**BASIC, "max_steps": 6000, "summary_freq": 500, "checkpoint_interval": 500})
+    configure("Basic", **{**BASIC, "max_steps": 3000, "summary_freq": 500, "checkpoint_interval": 500})
     Path("space.yaml").write_text(json.dumps(SPACE))
     population = (
-        "population", "config.yaml", "--space=space.yaml", "--env=sim:basic", "--members=3", "--interval=3000",
+        "population", "config.yaml", "--space=space.yaml", "--env=sim:basic", "--members=2", "--interval=1500",
         "--jobs=2", "--seed=4", "--run-id=p",
     )  # fmt: skip
     running = start(*population)
-    wait_for(Path("results/p/generation-2/member-1/Basic/Basic-4000.safetensors"))
+    wait_for(Path("results/p/generation-2/member-1/Basic/Basic-2000.safetensors"))
     running.signal(signal.SIGKILL)
     running.end()
     resumed = mlagents_style(*population, "--resume")
@@ -312,7 +312,7 @@ def test_a_killed_population_is_resumed_and_its_schedule_replayed(start, mlagent
     assert f"The best policy is in {Path('results/p/best')}" in resumed.out
     state = json.loads(Path("results/p/population.json").read_text())
     steps = [[member["step"] for member in generation] for generation in state["generations"]]
-    assert steps == [[3000] * 3, [6000] * 3]
+    assert steps == [[1500] * 2, [3000] * 2]
     assert_replayed(Path("results/p"), Path("results/again"))
     said = mlagents_style("evaluate", "best", "--results-dir=results/p", "--episodes=4", "--json")
     assert said.code == 0, said.err
