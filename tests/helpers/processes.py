@@ -93,6 +93,7 @@ class Process:
         self.mark = uuid.uuid4().hex
         self.began = time.monotonic()
         self.pid = 0
+        self._seen = 0
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
@@ -119,6 +120,22 @@ class Process:
             return str(wait_until(heard, repr(words), timeout_s))
         except WaitTimeout as error:
             raise WaitTimeout(f"{error}; its output:\n{self.output[-3000:]}") from None
+
+    def until(self, words: str) -> str:
+        """Waits for the next line with these words, behind the line that the last call returned. Returns it."""
+
+        def line() -> str:
+            has_ended, unseen = self.poll() is not None, self.output[self._seen :]
+            whole_lines = unseen[: unseen.rfind("\n") + 1]  # the last one may be half written
+            if (found := whole_lines.find(words)) >= 0:
+                begin, end = whole_lines.rfind("\n", 0, found) + 1, whole_lines.index("\n", found) + 1
+                self._seen += end
+                return whole_lines[begin:end]
+            if has_ended:
+                raise WaitTimeout(f"it ended with {self.poll()} without saying {words!r}:\n{self.output}")
+            return ""
+
+        return str(wait_until(line, repr(words)))
 
     def signal(self, number: int) -> None:
         if self.poll() is None:
@@ -321,7 +338,7 @@ def steps(output: str) -> list[int]:
 
 
 def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    return (int(path.name) for path in Path("/proc").glob("[0-9]*"))  # Linux only; none elsewhere
 
 
 def _environment(pid: int) -> bytes:

@@ -24,7 +24,7 @@ EPISODE = 4
 class Rivals:
     frame_s = 0.1
 
-    def __init__(self, ids: list[str], groups: bool) -> None:
+    def __init__(self, ids: list[str], groups: bool = False) -> None:
         self._ids = ids
         self._groups = groups
 

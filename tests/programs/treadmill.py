@@ -28,8 +28,8 @@ ACTIONS = {"hybrid": ActionSpec(1, (3,)), "continuous": ActionSpec(1), "discrete
 class Treadmill:
     frame_s = 0.1
 
-    def __init__(self, actions: ActionSpec, *, group: bool, endless: bool) -> None:
-        self._actions = actions
+    def __init__(self, actions: str = "hybrid", *, group: bool = False, endless: bool = False) -> None:
+        self._actions = ACTIONS[actions]
         self._group = group
         self._endless = endless
 
@@ -75,5 +75,5 @@ if __name__ == "__main__":
     parser.add_argument("--group", action="store_true")
     parser.add_argument("--endless", action="store_true")
     options, _ = parser.parse_known_args()
-    scene = Treadmill(ACTIONS[options.actions], group=options.group, endless=options.endless)
+    scene = Treadmill(options.actions, group=options.group, endless=options.endless)
     run(scene, options.mlagents_port, connect_timeout_s=30.0)

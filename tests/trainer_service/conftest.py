@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from processes import write_program
+from processes import CommandProcess, ForkedTrainer, Process, write_program
 
 from trainer_service.algorithms import Compute
 from trainer_service.behaviors.behavior import Behavior
@@ -66,51 +65,22 @@ def mlagents_style(
     return run
 
 
-class Running:
-    """A command in a process of its own."""
-
-    def __init__(self, line: Sequence[str], folder: Path) -> None:
-        self.process = subprocess.Popen(
-            line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        self.said = ""
-
-    def until(self, words: str) -> str:
-        """Waits for the next line with these words in it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said += line
-            if words in line:
-                return line
-        raise AssertionError(f"it ended without saying {words!r}:\n{self.said}")
-
-    def signal(self, number: int) -> None:
-        self.process.send_signal(number)
-
-    def end(self) -> int:
-        """Waits for the end. Returns the exit code."""
-        assert self.process.stdout is not None
-        self.said += self.process.stdout.read()
-        return self.process.wait()
-
-
 @pytest.fixture
-def start(processes: None, workplace: Path) -> Iterator[Callable[..., Running]]:
+def start(processes: None, workplace: Path) -> Iterator[Callable[..., Process]]:
     """Starts ``mlagents-style``, or a program, in a process of its own; none outlives the test."""
-    started: list[Running] = []
+    started: list[Process] = []
 
-    def begin(*arguments: object, program: Path | None = None) -> Running:
-        ours = [sys.executable, "-u", "-m", "trainer_service"]
-        line = [*(ours if program is None else [str(program)]), *map(str, arguments)]
-        started.append(Running(line, workplace))
+    def begin(*arguments: object, program: Path | str = "") -> Process:
+        log = workplace / f"process-{len(started)}.log"
+        if program:
+            started.append(CommandProcess([program, *arguments], workplace, log))
+        else:
+            started.append(ForkedTrainer(arguments, workplace, log, **os.environ))
         return started[-1]
 
     yield begin
-    for each in started:
-        each.process.kill()
-        each.process.wait()
-        if each.process.stdout is not None:
-            each.process.stdout.close()
+    for process in started:
+        process.destroy()
 
 
 @pytest.fixture
@@ -121,6 +91,20 @@ def program(processes: None, tmp_path: Path) -> Callable[..., Path]:
         return write_program(tmp_path, name, *arguments)
 
     return make
+
+
+@pytest.fixture
+def hosted(repository: Path) -> Callable[..., Sequence[str]]:
+    """The last words of a command that hosts a scene of tests/programs, with these arguments of its class.
+
+    It gives the numbers of ``program``, without the start of a process.
+    """
+
+    def words(name: str, **arguments: object) -> Sequence[str]:
+        env = f"--env={repository}/tests/programs/{name}.py:{name.title()}"
+        return (env, "--env-args", "--env-kwargs", json.dumps(arguments)) if arguments else (env,)
+
+    return words
 
 
 @pytest.fixture

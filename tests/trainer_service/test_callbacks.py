@@ -361,8 +361,8 @@ def test_the_command_line_finds_callbacks_in_the_current_folder(start, configure
     (workplace / "own_callbacks.py").write_text(MODULE)
     configure("Basic", max_steps=100)
     run = start("learn", "config.yaml", "--env=sim:basic", "--run-id=loud", "--hooks=own_callbacks:Loud")
-    assert run.end() == 0, run.said
-    assert "I am loud" in run.said
+    assert run.end() == 0, run.output
+    assert "I am loud" in run.output
 
 
 @pytest.mark.parametrize(

@@ -401,14 +401,14 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], boo
 
 
 @posix_only
-def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, program, full_disk) -> None:
+def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, hosted, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=18)
     full_disk(
         lambda path: (
             path.name in {"Treadmill-18.safetensors", "Treadmill-36.safetensors", "Treadmill-54.safetensors"}
         )
     )
-    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
+    said = mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill"))
     assert said.code == 0, said.err
     assert (
         "[WARNING] cannot write 'results/w/Treadmill/Treadmill-18.safetensors': No space left on device"
@@ -418,25 +418,25 @@ def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, prog
 
 
 @posix_only
-def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, program, full_disk) -> None:
+def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, hosted, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=36)
     newest = Path("results/w/Treadmill/checkpoint.safetensors")
     full_disk(lambda path: path == newest and path.exists())
-    message = refused("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
+    message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
     assert f"cannot write '{newest}': No space left on device" in message
     assert read_content(newest)["step"] == 36
     assert not list(newest.parent.glob(".*"))
 
 
 @posix_only
-def test_a_limit_of_the_system_on_files_is_named(refused, configure, program) -> None:
+def test_a_limit_of_the_system_on_files_is_named(refused, configure, hosted) -> None:
     import resource
 
     configure("Treadmill", max_steps=18, network_settings={"hidden_units": 128, "num_layers": 2})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
-        message = refused("learn", "config.yaml", f"--env={program('treadmill')}", *ONCE)
+        message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "cannot write 'results/w/Treadmill/checkpoint.safetensors': File too large" in message
@@ -528,19 +528,18 @@ def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, conf
     ],
 )
 def test_a_checkpoint_of_other_networks_is_refused_by_key(
-    refused, mlagents_style, configure, program, how: str, settings: dict[str, Any], expected: str
+    refused, mlagents_style, configure, hosted, how: str, settings: dict[str, Any], expected: str
 ) -> None:
-    treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
-    assert mlagents_style("learn", "config.yaml", f"--env={treadmill}", *ONCE).code == 0
+    assert mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill")).code == 0
     configure("Treadmill", max_steps=36, network_settings=settings)
     message = refused(
         "learn",
         "config.yaml",
-        f"--env={treadmill}",
         *ONCE,
         f"--run-id={'w' if how == '--resume' else 'v'}",
         how,
+        *hosted("treadmill"),
     )
     assert expected in message
     assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 18

@@ -225,9 +225,9 @@ def test_timers_and_logs_tell_of_the_run(finished: tuple[Path, str]) -> None:
     assert any("the trainer ended the conversation" in log for log in logs)
 
 
-def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configure, program) -> None:
+def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
-    assert mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}").code == 0
+    assert mlagents_style("learn", "config.yaml", *hosted("treadmill")).code == 0
     written = yaml.safe_load(Path("results/ppo/configuration.yaml").read_text())
     assert 0 <= written["env_settings"]["seed"] <= 9999
 
@@ -256,10 +256,9 @@ def test_a_run_that_failed_before_its_first_update_is_said_to_have_learned_nothi
     assert "nothing was learned" not in mlagents_style(*line).err
 
 
-def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure, program) -> None:
-    treadmill = program("treadmill")
+def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
-    line = ("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--seed=1")
+    line = ("learn", "config.yaml", "--run-id=t", "--seed=1", *hosted("treadmill"))
     assert mlagents_style(*line).code == 0
     before = Path("results/t/Treadmill/checkpoint.safetensors").read_bytes()
     refused = mlagents_style(*line)
@@ -275,13 +274,11 @@ def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure
     assert not Path("results/t/Treadmill/Treadmill-18.safetensors").exists()
 
 
-def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, program) -> None:
+def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
-    treadmill = program("treadmill")
-    assert mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=first").code == 0
-    said = mlagents_style(
-        "learn", "config.yaml", f"--env={treadmill}", "--run-id=second", "--initialize-from=first", "--seed=9"
-    )
+    line = ("learn", "config.yaml", *hosted("treadmill"))
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    said = mlagents_style(*line, "--run-id=second", "--initialize-from=first", "--seed=9")
     assert said.code == 0, said.err
     assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
     # 18 steps are less than a rollout, so nothing was learned and the weights are those of the first run.
@@ -293,10 +290,10 @@ def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, pro
         assert torch.equal(weights, second["algorithm"]["network"][name])
 
 
-def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style, configure, program) -> None:
+def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style, configure, hosted) -> None:
     settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
     Path("config.yaml").write_text(yaml.safe_dump({"default_settings": settings}))
-    line = ("learn", "config.yaml", f"--env={program('treadmill')}")
+    line = ("learn", "config.yaml", *hosted("treadmill"))
     assert mlagents_style(*line, "--run-id=first").code == 0
     said = mlagents_style(*line, "--run-id=second", "--initialize-from=first")
     assert said.code == 0, said.err
@@ -315,10 +312,10 @@ def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style,
     ids=["path", "bare"],
 )
 def test_the_default_settings_init_path_holds_for_every_behavior(
-    mlagents_style, configure, program, init_path: str, flags: tuple[str, ...]
+    mlagents_style, configure, hosted, init_path: str, flags: tuple[str, ...]
 ) -> None:
     settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
-    line = ("learn", "config.yaml", f"--env={program('treadmill')}")
+    line = ("learn", "config.yaml", *hosted("treadmill"))
     assert mlagents_style(*line, "--run-id=first").code == 0
     Path("config.yaml").write_text(yaml.safe_dump({"default_settings": {**settings, "init_path": init_path}}))
     said = mlagents_style(*line, "--run-id=second", *flags)
@@ -350,9 +347,9 @@ def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, confi
     assert returns == {"Walker": {(3.0, 0.0, 6.0)}, "Flyer": {(-2.0, 0.0, 4.0)}}
 
 
-def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, program) -> None:
+def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, hosted) -> None:
     Path("config.yaml").write_text("default_settings: {trainer_type: ppo, max_steps: 36}\n")
-    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}")
+    said = mlagents_style("learn", "config.yaml", *hosted("treadmill"))
     assert said.code == 0, said.err
     assert read_content(Path("results/ppo/Treadmill/checkpoint.safetensors"))["step"] == 36
 
@@ -377,9 +374,9 @@ def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, prog
         assert torch.equal(weights, by_python[name])
 
 
-def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, configure, program) -> None:
+def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
-    line = ("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    line = ("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
     said = mlagents_style(*line, "--load", "--train", "--torch", "--tensorflow")
     assert said.code == 0, said.err
     for flag in ("--torch", "--tensorflow"):
@@ -389,9 +386,9 @@ def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, confi
     assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
 
 
-def test_debug_logs_time_and_source_line(mlagents_style, configure, program) -> None:
+def test_debug_logs_time_and_source_line(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
-    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--debug")
+    said = mlagents_style("learn", "config.yaml", "--debug", *hosted("treadmill"))
     assert said.code == 0, said.err
     line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO \[\w+\.py:\d+\] Connected new brain: Treadmill"
     assert re.search(line, said.out)

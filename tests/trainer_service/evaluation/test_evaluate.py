@@ -283,8 +283,8 @@ def test_a_recording_may_end_with_an_episode(mlagents_style, results: Path) -> N
     assert shown("--record-seconds=1") == 5
 
 
-def test_another_environment_may_be_played(mlagents_style, results: Path, program) -> None:
-    said = mlagents_style("evaluate", "walker_01", "--results-dir", results, f"--env={program('treadmill')}")
+def test_another_environment_may_be_played(mlagents_style, results: Path, hosted) -> None:
+    said = mlagents_style("evaluate", "walker_01", "--results-dir", results, *hosted("treadmill"))
     assert said.code == 2
     assert "the run has no policy for behavior 'Treadmill'; it has Basic" in said.err
 

@@ -141,17 +141,15 @@ def walker(make_behavior) -> Callable[..., Path]:
     return make
 
 
-def test_each_player_decides_for_its_own_side(matches, program, walker) -> None:
-    rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
+def test_each_player_decides_for_its_own_side(matches, hosted, walker) -> None:
+    rivals = hosted("rivals", ids=["Rival?team=0", "Rival?team=1"])
     memory = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
     fast, slow = walker("fast.safetensors", 0.9), walker("slow.safetensors", 0.1, network_settings=memory)
-    found = matches(fast, "--against", slow, f"--env={rivals}", "--episodes=8", "--json")
+    found = matches(fast, "--against", slow, "--episodes=8", "--json", *rivals)
     # A tie of two rivals is a draw, so nothing but the speed decides.
     assert found[0]["mean_length"] == 4.0
     assert [found[0]["sides"][side]["won"] for side in "01"] == [4, 4]
-    found = matches(
-        slow, "--against", fast, "random", f"--env={rivals}", "--episodes=8", "--cross-play", "--json"
-    )
+    found = matches(slow, "--against", fast, "random", "--episodes=8", "--cross-play", "--json", *rivals)
     pairs = {(each["player"], each["opponent"]): each["win_rate"] for each in found}
     assert pairs["slow.safetensors", "fast.safetensors"] == 0.0
     assert pairs["fast.safetensors", "random"] == 1.0
@@ -180,11 +178,11 @@ def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
         assert (games["opponent_mean_return"], games["opponent_std_return"]) == (theirs, 0.0)
 
 
-def test_a_policy_of_another_task_is_refused(mlagents_style, program, walker, make_behavior) -> None:
-    rivals = program("rivals", "--ids", "Rival?team=0", "Rival?team=1")
+def test_a_policy_of_another_task_is_refused(mlagents_style, hosted, walker, make_behavior) -> None:
+    rivals = hosted("rivals", ids=["Rival?team=0", "Rival?team=1"])
     fast = walker("fast.safetensors", 1.0)
     save_checkpoint(checkpoint_of(make_behavior(name="Rival", sizes=(5,))), Path("other.safetensors"))
-    said = mlagents_style("evaluate", fast, "--against", "other.safetensors", f"--env={rivals}")
+    said = mlagents_style("evaluate", fast, "--against", "other.safetensors", *rivals)
     assert said.code == 2
     assert (
         "player 'other.safetensors' as Rival?team=1: behavior 'Rival' is not what its policy was trained for"

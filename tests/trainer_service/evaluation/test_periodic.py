@@ -22,9 +22,8 @@ EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
 
 @pytest.fixture
-def train(mlagents_style, program, configure):
+def train(mlagents_style, hosted, configure):
     """Trains on the treadmill up to a step count; ``evaluation`` is the section of that name."""
-    treadmill = program("treadmill")
 
     def run(run_id: str, max_steps: int, *flags: str, evaluation: dict[str, Any] | None = None, **settings):
         hyperparameters = {"batch_size": 32, "buffer_size": 4 * EPISODE, "learning_rate": 0.01}
@@ -40,7 +39,7 @@ def train(mlagents_style, program, configure):
         )
         content = yaml.safe_load(path.read_text())
         path.write_text(yaml.safe_dump({**content, **({"evaluation": evaluation} if evaluation else {})}))
-        said = mlagents_style("learn", path, f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags)
+        said = mlagents_style("learn", path, f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill"))
         assert said.code == 0, said.err
         return said
 
@@ -184,11 +183,10 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     assert not Path("results/unlucky/evaluations.jsonl").exists()
 
 
-def test_an_evaluation_without_ends_does_not_hold_training_up(mlagents_style, program, configure) -> None:
+def test_an_evaluation_without_ends_does_not_hold_training_up(mlagents_style, hosted, configure) -> None:
     path = configure("Treadmill", max_steps=100, summary_freq=100)
-    treadmill = program("treadmill", "--endless")
     path.write_text(path.read_text() + "evaluation: {every_steps: 60, episodes: 3}\n")
-    said = mlagents_style("learn", path, f"--env={treadmill}", "--run-id=endless", "--seed=5")
+    said = mlagents_style("learn", path, "--run-id=endless", "--seed=5", *hosted("treadmill", endless=True))
     assert said.code == 0, said.err
     (row,) = rows("endless")
     assert (row["cut_episodes"], row["mean_length"]) == (3, 1000.0)

@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from processes import CommandProcess, wait_until
+from processes import Process, wait_until
 
 import trainer_service
 from trainer_service.analysis.run_record import find_runs
@@ -203,20 +204,8 @@ def test_a_command_of_one_run_names_the_runs_of_several_seeds(
 
 
 @pytest.fixture
-def learn(processes: None, workplace: Path) -> Iterator[Callable[..., CommandProcess]]:
-    started: list[CommandProcess] = []
-
-    def begin(*flags: str) -> CommandProcess:
-        line = [sys.executable, "-m", "trainer_service", "learn", *BASIC, *flags]
-        log = workplace / f"{len(started)}.log"
-        repository = str(Path(trainer_service.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (repository, os.environ.get("PYTHONPATH"))))
-        started.append(CommandProcess(line, workplace, log, PYTHONPATH=path))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.destroy()
+def learn(start: Callable[..., Process]) -> Callable[..., Process]:
+    return partial(start, "learn", *BASIC)
 
 
 def state(workplace: Path, run_id: str) -> bytes:
@@ -224,7 +213,7 @@ def state(workplace: Path, run_id: str) -> bytes:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the watchdog is a POSIX shell")
-def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., CommandProcess], workplace: Path) -> None:
+def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., Process], workplace: Path) -> None:
     flags = ("--run-id=b", "--seeds=1-2", "--jobs=1")
     killed = learn(*flags)
     second = workplace / "results" / "b-2"
@@ -240,7 +229,7 @@ def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., CommandProcess
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that is handled")
-def test_a_stop_request_saves_all_runs(learn: Callable[..., CommandProcess], workplace: Path) -> None:
+def test_a_stop_request_saves_all_runs(learn: Callable[..., Process], workplace: Path) -> None:
     process = learn("--run-id=b", "--seeds=1-2", "--jobs=2", "--set=behaviors.Basic.max_steps=1e8")
     for run_id in ("b-1", "b-2"):
         wait_until((workplace / "results" / run_id / "metrics.jsonl").is_file, f"a summary of {run_id}")
@@ -253,9 +242,7 @@ def test_a_stop_request_saves_all_runs(learn: Callable[..., CommandProcess], wor
     FileLock(workplace / "results" / "b-1" / ".lock").release()
 
 
-def test_a_failed_run_is_told_with_its_last_lines(
-    learn: Callable[..., CommandProcess], workplace: Path
-) -> None:
+def test_a_failed_run_is_told_with_its_last_lines(learn: Callable[..., Process], workplace: Path) -> None:
     process = learn("--run-id=b", "--seeds=1-2", "--initialize-from=nothing")
     assert process.end() == 2, process.output
     assert "b-1: exited with code 2; its last lines" in process.output

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,12 @@ def test_the_algorithm_learns_resumes_plays_and_is_exported(
     example: None,
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],
-    program: Callable[..., Path],
+    hosted: Callable[..., Sequence[str]],
 ) -> None:
-    treadmill = program("treadmill")
 
     def learn(run_id: str, steps: int, *flags: str) -> Any:
         configure("Treadmill", **{**A2C, "max_steps": steps})
-        run = (f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", "--hooks=best_return", *flags)
+        run = (f"--run-id={run_id}", "--seed=5", "--hooks=best_return", *flags, *hosted("treadmill"))
         said = mlagents_style("learn", "config.yaml", *run)
         assert said.code == 0, said.err
         return said

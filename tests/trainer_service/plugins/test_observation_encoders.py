@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +72,13 @@ def test_a_run_learns_resumes_and_is_exported(
     site: Path,
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],
-    program: Callable[..., Path],
+    hosted: Callable[..., Sequence[str]],
 ) -> None:
     install_example(site)
-    treadmill = program("treadmill")
 
     def learn(run_id: str, steps: int, *flags: str) -> None:
         configure("Treadmill", **{**PPO, "max_steps": steps})
-        run = (f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags)
+        run = (f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill"))
         said = mlagents_style("learn", "config.yaml", *run)
         assert said.code == 0, said.err
 

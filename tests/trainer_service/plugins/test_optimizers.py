@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,13 @@ def registered() -> Iterator[None]:
 
 @pytest.fixture
 def learn(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], hosted: Callable[..., Sequence[str]]
 ) -> Learn:
-    treadmill = program("treadmill")
-
     def run(run_id: str, steps: int, optimizer: str, *flags: str, **more: Any) -> Any:
         hyper = {**SMALL, "optimizer": optimizer, **more}
         configure("Treadmill", **{**PPO, "hyperparameters": hyper, "max_steps": steps})
         return mlagents_style(
-            "learn", "config.yaml", f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags
+            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
         )
 
     return run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,9 @@ def test_a_run_resumes_bit_for_bit(
     site: Path,
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],
-    program: Callable[..., Path],
+    hosted: Callable[..., Sequence[str]],
 ) -> None:
     install_example(site)
-    treadmill = program("treadmill")
     hyper = {
         "batch_size": 16, "buffer_size": 120, "buffer_init_steps": 36, "steps_per_update": 6,
         "save_replay_buffer": True, "replay": {"type": "recent", "kwargs": {"power": 3.0}},
@@ -127,7 +126,7 @@ def test_a_run_resumes_bit_for_bit(
             max_steps=steps, time_horizon=6, summary_freq=200, checkpoint_interval=10**6,
         )  # fmt: skip
         said = mlagents_style(
-            "learn", "config.yaml", f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags
+            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
         )
         assert said.code == 0, said.err
     straight, parted = (Path("results", run_id, "Treadmill") for run_id in ("straight", "parted"))

@@ -33,7 +33,7 @@ def test_simulators_come_and_go_while_the_run_goes_on(
 
     first.signal(signal.SIGTERM)
     assert "simulator 0 (" in run.until("stopped by itself (status 400)")
-    assert first.end() == 0, first.said
+    assert first.end() == 0, first.output
     run.until("Treadmill. Step: ")
 
     come(actor("introduce", "confirm", "step", "garbage"))
@@ -42,8 +42,8 @@ def test_simulators_come_and_go_while_the_run_goes_on(
     run.until("Treadmill. Step: ")
 
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
-    assert second.end() == 0, second.said
+    assert run.end() == 0, run.output
+    assert second.end() == 0, second.output
 
 
 def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_port: int) -> None:
@@ -54,7 +54,7 @@ def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_
     )
     run.until(f"Listening on port {free_port}.")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
+    assert run.end() == 0, run.output
 
 
 def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:
@@ -71,8 +71,8 @@ def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, 
     assert re.search("closed its connection|silent for 3 s", reason)
     run.until("Treadmill. Step: ")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
-    assert other.end() == 0, other.said
+    assert run.end() == 0, run.output
+    assert other.end() == 0, other.output
 
 
 def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, free_port: int) -> None:
@@ -80,14 +80,14 @@ def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, 
     run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")
     run.until("Listening on port")
     passing = start("simulate", "sim:basic", "--mlagents-port", free_port, "--episodes", 1)
-    assert passing.end() == 0, passing.said
-    assert "1 episodes are complete" in passing.said
+    assert passing.end() == 0, passing.output
+    assert "1 episodes are complete" in passing.output
     run.until("stopped by itself (status 400)")
     staying = start("simulate", "sim:basic", "--mlagents-port", free_port, "--agents", 4)
-    assert run.end() == 0, run.said
-    assert "Finished. Everything is in results/ppo" in run.said
-    assert staying.end() == 0, staying.said
-    assert "the trainer ended the conversation" in staying.said
+    assert run.end() == 0, run.output
+    assert "Finished. Everything is in results/ppo" in run.output
+    assert staying.end() == 0, staying.output
+    assert "the trainer ended the conversation" in staying.output
 
 
 def test_a_bundled_simulator_waits_for_the_next_trainer(start, configure, free_port: int) -> None:
@@ -103,6 +103,6 @@ def test_a_bundled_simulator_waits_for_the_next_trainer(start, configure, free_p
     run.until("Resuming 'Basic' from step ")
     run.until("Basic. Step: ")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
-    assert simulator.end() == 0, simulator.said
-    assert simulator.said.endswith("sim:basic: the trainer ended the conversation\n")
+    assert run.end() == 0, run.output
+    assert simulator.end() == 0, simulator.output
+    assert simulator.output.endswith("sim:basic: the trainer ended the conversation\n")

@@ -160,12 +160,12 @@ def test_where_there_is_no_choice_nothing_is_looked_at_or_said(
 
 
 def test_a_run_of_little_work_leaves_a_gpu_alone(
-    mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
+    mlagents_style, configure, hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # torch's device without numbers stands for the GPU: nothing could be learned there.
     monkeypatch.setattr("trainer_service.training.compute.choose_device", lambda name: torch.device("meta"))
     configure("Treadmill", max_steps=130)
-    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    said = mlagents_style("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
     assert said.code == 0
     assert "'Treadmill' learns and acts on 'cpu'" in said.out
 

@@ -17,13 +17,13 @@ RUN = Path("results/ppo")
 
 
 @pytest.fixture
-def learn(mlagents_style, configure, program):
+def learn(mlagents_style, configure, hosted):
     """Trains on the treadmill."""
 
     def run(*flags: str, stop: str = "", max_steps: int = 300):
         path = configure("Treadmill", max_steps=max_steps, summary_freq=100)
         path.write_text(path.read_text() + stop)
-        return mlagents_style("learn", path, f"--env={program('treadmill')}", "--seed=1", *flags)
+        return mlagents_style("learn", path, "--seed=1", *flags, *hosted("treadmill"))
 
     return run
 

@@ -19,12 +19,12 @@ CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.safetensors")
 
 
 @pytest.fixture
-def learn(mlagents_style, configure, program):
+def learn(mlagents_style, configure, hosted):
     """Trains on the treadmill, with room in each rollout for two updates before the end."""
     configure("Treadmill", max_steps=720)
 
     def run(*flags: str):
-        return mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1", *flags)
+        return mlagents_style("learn", "config.yaml", "--seed=1", *flags, *hosted("treadmill"))
 
     return run
 

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from every_trainer import settings_of
-from processes import ForkedTrainer, write_configuration
+from processes import Process, write_configuration
 
 import trainer_service
 from trainer_service.runs.checkpoint import load_checkpoint
@@ -125,23 +125,18 @@ def test_prints_leave_the_lines_on_standard_output_alone(
 
 
 @pytest.fixture
-def learn(workplace: Path, odd: str) -> Iterator[Callable[..., ForkedTrainer]]:
+def learn(workplace: Path, odd: str, start: Callable[..., Process]) -> Callable[..., Process]:
     """Starts a run in a process of its own."""
-    started: list[ForkedTrainer] = []
 
-    def start(name: str, *flags: str, **settings: Any) -> ForkedTrainer:
+    def begin(name: str, *flags: str, **settings: Any) -> Process:
         write_configuration(workplace, {"Odd": settings_of("ppo", summary_freq=100, **settings)})
-        line = ["learn", "config.yaml", f"--env={odd}", "--run-id=r", *flags, *habit(name)]
-        started.append(ForkedTrainer(line, workplace, workplace / f"{len(started)}.log"))
-        return started[-1]
+        return start("learn", "config.yaml", f"--env={odd}", "--run-id=r", *flags, *habit(name))
 
-    yield start
-    for process in started:
-        process.destroy()
+    return begin
 
 
 def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
-    learn: Callable[..., ForkedTrainer],
+    learn: Callable[..., Process],
 ) -> None:
     crashed = learn("crashes", "--autosave-interval-s=1", max_steps=2000)
     assert crashed.end() == -signal.SIGSEGV
@@ -153,7 +148,7 @@ def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
     assert "Step: 100." not in resumed.output
 
 
-def test_ctrl_c_in_a_slow_step_saves_after_it(learn: Callable[..., ForkedTrainer]) -> None:
+def test_ctrl_c_in_a_slow_step_saves_after_it(learn: Callable[..., Process]) -> None:
     slow = learn("slow", max_steps=100_000)
     slow.wait_for_output("in the slow step")
     slow.signal(signal.SIGINT)

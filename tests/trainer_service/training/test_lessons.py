@@ -204,7 +204,7 @@ def test_a_restarted_simulator_hears_of_the_lesson_in_force(start, school) -> No
     run.until("Connected to ")
     run.until("Step: ")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
+    assert run.end() == 0, run.output
     assert heard()[-2:] == ["reset", "height 2.000"]
 
 
@@ -225,8 +225,8 @@ def test_inference_stays_in_the_lesson_that_was_reached(start, mlagents_style, s
     run.until("Mean Reward: 6.000")
     run.until("Mean Reward: 6.000")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
-    assert "'third'" not in run.said
+    assert run.end() == 0, run.output
+    assert "'third'" not in run.output
     assert status() == before
 
 

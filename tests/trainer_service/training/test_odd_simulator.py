@@ -18,7 +18,7 @@ def test_every_return_is_right_and_every_agent_gets_its_actions(
 ) -> None:
     configure(*RETURNS, max_steps=200, summary_freq=50, time_horizon=8)
     run = start("learn", "config.yaml", f"--env={program('odd')}", "--seed=3", "--run-id=odd")
-    assert run.end() == 0, run.said
+    assert run.end() == 0, run.output
     lines = (workplace / "results" / "odd" / "metrics.jsonl").read_text().splitlines()
     summaries = [json.loads(line) for line in lines]
     assert {summary["behavior"] for summary in summaries} == set(RETURNS)

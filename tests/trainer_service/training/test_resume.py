@@ -23,9 +23,8 @@ AT_AN_UPDATE, IN_BETWEEN = 8 * EPISODE, 6 * EPISODE
 
 
 @pytest.fixture
-def train(mlagents_style, program, configure):
+def train(mlagents_style, hosted, configure):
     """Trains on the treadmill up to a step count."""
-    treadmill = program("treadmill")
 
     def run(run_id: str, max_steps: int, *flags: str, **settings: Any):
         hyperparameters = {
@@ -47,7 +46,7 @@ def train(mlagents_style, program, configure):
             },
         )
         said = mlagents_style(
-            "learn", "config.yaml", f"--env={treadmill}", f"--run-id={run_id}", "--seed=5", *flags
+            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
         )
         assert said.code == 0, said.err
         return said

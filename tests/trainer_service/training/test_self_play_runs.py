@@ -1,4 +1,4 @@
-"""Whole runs under self-play: on simulators that are processes, stopped and resumed."""
+"""Whole runs under self-play, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ def names(ids: tuple[str, ...]) -> list[str]:
 
 
 @pytest.fixture
-def train(mlagents_style, program, configure):
+def train(mlagents_style, hosted, configure):
     """Lets the rivals of these ids learn up to a step count."""
 
     def run(run_id: str, max_steps: int, *flags: str, ids: tuple[str, ...] = ONE_NAME, **settings: Any):
         grouped = settings.get("trainer_type", "ppo") in {"mappo", "poca"}
-        rivals = program("rivals", "--ids", *ids, *(["--groups"] if grouped else []))
         hyperparameters = {"batch_size": 16, "buffer_size": 4 * EPISODE, "learning_rate": 0.01}
         if settings.get("trainer_type") == "sac":
             hyperparameters |= {"buffer_size": 1000, "save_replay_buffer": True}
@@ -49,7 +48,12 @@ def train(mlagents_style, program, configure):
             },
         )
         said = mlagents_style(
-            "learn", "config.yaml", f"--env={rivals}", f"--run-id={run_id}", "--seed=5", *flags
+            "learn",
+            "config.yaml",
+            f"--run-id={run_id}",
+            "--seed=5",
+            *flags,
+            *hosted("rivals", ids=ids, groups=grouped),
         )
         assert said.code == 0, said.err
         return said
@@ -259,15 +263,15 @@ def test_opponents_that_are_not_there_are_refused_at_once(
     assert not Path("results/x/configuration.yaml").exists()
 
 
-def test_a_side_that_never_learns_acts_at_random(mlagents_style, program, configure) -> None:
+def test_a_side_that_never_learns_acts_at_random(mlagents_style, hosted, configure) -> None:
     chosen = yaml.safe_load(
         configure("Hunter", "Prey", max_steps=6 * EPISODE, summary_freq=EPISODE).read_text()
     )
     chosen["behaviors"]["Hunter"]["self_play"] = RULES
     chosen["behaviors"]["Prey"] |= {"max_steps": 0, "self_play": {"opponents": ["random"]}}
     Path("config.yaml").write_text(yaml.safe_dump(chosen))
-    rivals = program("rivals", "--ids", *TWO_NAMES)
-    said = mlagents_style("learn", "config.yaml", f"--env={rivals}", "--run-id=hunt", "--seed=5")
+    rivals = hosted("rivals", ids=TWO_NAMES)
+    said = mlagents_style("learn", "config.yaml", "--run-id=hunt", "--seed=5", *rivals)
     assert said.code == 0, said.err
     assert checkpoint("hunt", "Hunter")["step"] == 6 * EPISODE
     assert checkpoint("hunt", "Prey")["step"] == 0

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 import torch
 from processes import wait_until
 
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.runs.checkpoint import read_content
 from trainer_service.training import stop_signals as stopping
 from trainer_service.training.stop_signals import StopSignals
@@ -76,10 +74,10 @@ def simulator_process() -> int:
 def test_a_signal_ends_a_run_that_can_be_resumed(endless, resume, number: signal.Signals) -> None:
     run = endless()
     run.signal(number)
-    assert run.end() == 0, run.said
-    assert "Traceback" not in run.said
-    assert "Interrupted. Everything is in results/ppo" in run.said
-    assert "the same command with --resume" in run.said
+    assert run.end() == 0, run.output
+    assert "Traceback" not in run.output
+    assert "Interrupted. Everything is in results/ppo" in run.output
+    assert "the same command with --resume" in run.output
     assert saved_step() >= 180
     with pytest.raises(ProcessLookupError):
         os.kill(simulator_process(), 0)
@@ -97,8 +95,8 @@ def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> Non
     os.kill(simulator, signal.SIGUSR1)  # a scheduler sends it to every process of a job
     run.until("Step: ")
     run.signal(signal.SIGUSR2)
-    assert run.end() == 0, run.said
-    assert "was killed" not in run.said
+    assert run.end() == 0, run.output
+    assert "was killed" not in run.output
     assert saved_step() > step
     resume()
 
@@ -108,8 +106,8 @@ def test_an_interruption_before_any_simulator_came(start, configure, free_port: 
     run = start("learn", "config.yaml", f"--port={free_port}")
     run.until("Listening on port")
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
-    assert "Traceback" not in run.said
+    assert run.end() == 0, run.output
+    assert "Traceback" not in run.output
 
 
 @needs_pidfd
@@ -137,7 +135,7 @@ def test_a_killed_simulator_is_started_again(endless) -> None:
     run.until("Step: ")
     assert simulator_process() != killed
     run.signal(signal.SIGINT)
-    assert run.end() == 0, run.said
+    assert run.end() == 0, run.output
 
 
 def test_a_simulator_without_restarts_left_ends_a_saved_run(endless) -> None:
@@ -145,8 +143,8 @@ def test_a_simulator_without_restarts_left_ends_a_saved_run(endless) -> None:
     killed = simulator_process()
     os.kill(killed, signal.SIGKILL)
     assert run.end() == 1
-    assert "Traceback" not in run.said
-    (message,) = [line for line in run.said.splitlines() if "error: " in line]
+    assert "Traceback" not in run.output
+    (message,) = [line for line in run.output.splitlines() if "error: " in line]
     assert f"pid {killed}): was killed by SIGKILL; it was already started again 0 of at most 0" in message
     assert saved_step() >= 180
 
@@ -160,7 +158,7 @@ def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, 
     run.until("Resuming 'Treadmill' from step 18.")
     assert run.until("Step: ").rstrip().endswith("Not Training.")
     run.signal(signal.SIGTERM)
-    assert run.end() == 0, run.said
+    assert run.end() == 0, run.output
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
 
 
@@ -287,13 +285,15 @@ def test_a_long_update_is_interrupted_and_its_steps_are_saved(
 ) -> None:
     tuning = {"batch_size": 32, "buffer_size": 128, "num_epoch": 10**6}
     configure("Treadmill", hyperparameters=tuning)
-    update = Behavior.update
+    look, looks = StopSignals.raise_if_overdue, []
 
-    def interrupted(self: Behavior) -> Mapping[str, float]:
-        os.kill(os.getpid(), signal.SIGINT)
-        return update(self)
+    def interrupted(self: StopSignals) -> None:
+        looks.append(self)
+        if len(looks) == 3:  # after some gradient steps
+            os.kill(os.getpid(), signal.SIGINT)
+        look(self)
 
-    monkeypatch.setattr(Behavior, "update", interrupted)
+    monkeypatch.setattr(StopSignals, "raise_if_overdue", interrupted)
     monkeypatch.setattr(stopping, "_UPDATE_GRACE_S", 0.05)
     said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
     assert said.code == 0

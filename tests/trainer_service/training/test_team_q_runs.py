@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,25 @@ FLOCK: dict[str, Any] = {
 
 
 def test_a_resumed_run_knows_larger_groups_than_it_meets(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], hosted: Callable[..., Sequence[str]]
 ) -> None:
-    three, two = (f"--env={program('flock', '--size', str(size))}" for size in (3, 2))
-    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), three, "--run-id=f").code == 0
+    three, two = (hosted("flock", size=size) for size in (3, 2))
+    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), "--run-id=f", *three).code == 0
     longer = configure("Flock", **FLOCK, max_steps=50)
-    said = mlagents_style("learn", longer, two, "--run-id=f", "--resume")
+    said = mlagents_style("learn", longer, "--run-id=f", "--resume", *two)
     assert said.code == 0, said.err
     assert load_policy("results/f").num_agents == 3
     assert load_policy("results/f").step >= 50
-    said = mlagents_style("learn", longer, two, "--run-id=heir", "--initialize-from=f")
+    said = mlagents_style("learn", longer, "--run-id=heir", "--initialize-from=f", *two)
     assert said.code == 0, said.err
     assert load_policy("results/heir").num_agents == 3
 
 
 def test_a_larger_group_than_trained_for_is_refused_by_name(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], program: Callable[..., Path]
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], hosted: Callable[..., Sequence[str]]
 ) -> None:
-    two, three = (f"--env={program('flock', '--size', str(size))}" for size in (2, 3))
-    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), two, "--run-id=f").code == 0
-    said = mlagents_style("evaluate", "f", three, "--episodes=2")
+    two, three = (hosted("flock", size=size) for size in (2, 3))
+    assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), "--run-id=f", *two).code == 0
+    said = mlagents_style("evaluate", "f", "--episodes=2", *three)
     assert said.code == 2
     assert "behavior 'Flock': a group of at least 3 agents came, its policy was trained for 2" in said.err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from trainer_service import load_policy
 from trainer_service.runs.checkpoint import read_content
 
 SPEAKER, LISTENER = (f"simple_speaker_listener_v4_{role}" for role in ("speaker", "listener"))
-ENV = "--env=pettingzoo:mpe2.simple_speaker_listener_v4"
+ENV = ("--env=pettingzoo:mpe2.simple_speaker_listener_v4",)
 PURSUIT = {"Pursuit": {"Leader": 1, "Runner": 2}}
 SMALL: dict[str, dict[str, Any]] = {
     "mappo": {"batch_size": 18, "buffer_size": 72, "num_epoch": 1},
@@ -30,7 +30,7 @@ EPISODE = 36
 def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
     def run(
         trainer_type: str,
-        env: str,
+        env: Sequence[str],
         run_id: str,
         max_steps: int,
         *flags: str,
@@ -48,7 +48,7 @@ def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
         }
         content = {"teams": teams, "default_settings": settings, **sections}
         Path("config.yaml").write_text(yaml.safe_dump(content))
-        return mlagents_style("learn", "config.yaml", f"--run-id={run_id}", env, "--seed=3", *flags)
+        return mlagents_style("learn", "config.yaml", f"--run-id={run_id}", "--seed=3", *flags, *env)
 
     return run
 
@@ -59,9 +59,9 @@ def algorithm_of(run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("trainer_type", ["mappo", pytest.param("maddpg", marks=pytest.mark.thorough)])
 def test_a_team_that_is_resumed_goes_on_bit_for_bit(
-    learn: Callable[..., Any], program: Callable[..., Path], trainer_type: str
+    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]], trainer_type: str
 ) -> None:
-    env = f"--env={program('pursuit')}"
+    env = hosted("pursuit")
     assert learn(trainer_type, env, "straight", 6 * EPISODE, teams=PURSUIT).code == 0
     assert learn(trainer_type, env, "parted", 2 * EPISODE, teams=PURSUIT).code == 0
     said = learn(trainer_type, env, "parted", 6 * EPISODE, "--resume", teams=PURSUIT)
@@ -98,13 +98,15 @@ def test_a_team_is_scored_listed_and_exported_by_member(
     assert score["mean_group_return"] == pytest.approx(2 * score["mean_return"])
 
 
-def test_what_does_not_fit_a_team_is_said(learn: Callable[..., Any], program: Callable[..., Path]) -> None:
+def test_what_does_not_fit_a_team_is_said(
+    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]]
+) -> None:
     def refused(run_id: str, teams: dict[str, Any], *flags: str) -> str:
         said = learn("mappo", env, run_id, 4 * EPISODE, *flags, teams=teams)
         assert said.code == 2
         return str(said.err)
 
-    env = f"--env={program('pursuit')}"
+    env = hosted("pursuit")
     assert learn("mappo", env, "run", 2 * EPISODE, teams=PURSUIT).code == 0
     twisted = refused("run", {"Pursuit": ["Runner", "Leader"]}, "--resume")
     assert "'Pursuit' was the team {Pursuit: [Leader, Runner]} under 'teams', and is the team" in twisted
