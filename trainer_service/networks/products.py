@@ -94,7 +94,7 @@ def is_faster(features: Tensor, weight: Tensor, outputs: int) -> bool:
         and features.is_cpu
         and weight.is_cpu
         and not torch.is_autocast_enabled("cpu")
-        and _onednn() is not None
+        and onednn() is not None
     )
 
 
@@ -153,7 +153,7 @@ class _Product(Function):
 
 
 def _multiplied(left: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None) -> Tensor:
-    multiply = cast("Callable[..., Tensor]", _onednn())
+    multiply = cast("Callable[..., Tensor]", onednn())
     # oneDNN's tanh takes a tenth of the time of torch's (MKL). Other activations gain nothing, and its ReLU hides NaN.
     fused = "tanh" if activation == "tanh" else "none"
     if left.dim() == 2:
@@ -175,7 +175,7 @@ def _dense(matrix: Tensor) -> Tensor:
 
 
 @cache
-def _onednn() -> Callable[..., Tensor] | None:
+def onednn() -> Callable[..., Tensor] | None:
     """oneDNN's x Wᵀ + b; None if it is slower, missing or wrong."""
     # torch does not guarantee this operator for later releases, so it is looked up and tried once.
     operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)

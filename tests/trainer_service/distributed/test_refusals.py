@@ -135,7 +135,7 @@ overrides = {
     "env_settings": {"env_path": "sim:basic"}, "checkpoint_settings": {"run_id": "run"},
     "evaluation": {"every_steps": 200, "episodes": 1},
 }
-for number, section in enumerate(("", "distributed: {num_workers: 0}\\n")):
+for number, section in enumerate(("", "distributed: {num_workers: 0, num_learners: 1}\\n")):
     Path("sectioned.yaml").write_text(section + Path("config.yaml").read_text())
     overrides["checkpoint_settings"]["run_id"] = f"run{number}"
     trainer_service.train(load_run_options("sectioned.yaml", overrides).options)
@@ -147,7 +147,7 @@ assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.process
-def test_a_run_without_workers_loads_nothing_of_them_nor_torchs_compiler(
+def test_a_run_without_workers_and_ranks_loads_nothing_of_them_nor_torchs_compiler(
     configure: Callable[..., Path],
 ) -> None:
     """The compiler takes a second to load, which a short run would notice."""

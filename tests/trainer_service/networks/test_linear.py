@@ -22,16 +22,16 @@ SHAPES = [(256, 23, 256), (256, 256, 256), (96, 256, 64), (1224, 128, 128), (120
 
 @pytest.fixture(autouse=True)
 def chosen_anew() -> Iterator[None]:
-    products._onednn.cache_clear()
+    products.onednn.cache_clear()
     yield
-    products._onednn.cache_clear()
+    products.onednn.cache_clear()
 
 
 @pytest.fixture
 def onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes oneDNN's product whatever the processor is."""
     monkeypatch.setattr(products, "_mkl_is_slow", lambda: True)
-    if products._onednn() is None:
+    if products.onednn() is None:
         pytest.skip("this torch has no product by oneDNN")
 
 
@@ -80,13 +80,13 @@ def test_outputs_and_gradients_are_torchs(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("columns", [slice(128), slice(1, None), slice(None, None, 2)])
 def test_slices_of_weights_reach_onednn_without_gaps(columns: slice, monkeypatch: pytest.MonkeyPatch) -> None:
     """With gaps oneDNN takes its reference implementation, which is hundreds of times slower."""
-    multiply, given = products._onednn(), []
+    multiply, given = products.onednn(), []
 
     def recorded(rows: Tensor, weight: Tensor, *rest: object) -> Tensor:
         given.append(weight)
         return multiply(rows, weight, *rest)
 
-    monkeypatch.setattr(products, "_onednn", lambda: recorded)
+    monkeypatch.setattr(products, "onednn", lambda: recorded)
     whole = drawn(96, 131)
     features = drawn(256, whole[:, columns].shape[1]).requires_grad_()
     weight = whole[:, columns].requires_grad_()
@@ -185,7 +185,7 @@ def test_bodies_learn_what_they_learn_by_torch(activation: object, monkeypatch: 
         return [loss.detach(), *torch.autograd.grad(loss, list(body.parameters()))]
 
     found = gradients()
-    monkeypatch.setattr(products, "_onednn", lambda: None)
+    monkeypatch.setattr(products, "onednn", lambda: None)
     for mine, theirs in zip(found, gradients(), strict=True):
         close(mine, theirs)
 
@@ -217,7 +217,7 @@ def test_small_products_other_types_and_traces_are_left_to_torch(monkeypatch: py
 def test_the_switch_of_fast_paths_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_mkl_is_slow", lambda: True)
     monkeypatch.setenv(SLOW, "1")
-    assert products._onednn() is None
+    assert products.onednn() is None
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_a_wrong_product_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(products, "_mkl_is_slow", lambda: True)
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", Wrong, raising=False)
-    assert products._onednn() is None
+    assert products.onednn() is None
     monkeypatch.delattr(torch.ops.mkldnn, "_linear_pointwise")
     monkeypatch.setattr(torch.ops, "mkldnn", object())
-    products._onednn.cache_clear()
-    assert products._onednn() is None
+    products.onednn.cache_clear()
+    assert products.onednn() is None
 
 
 @pytest.mark.usefixtures("onednn")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,17 +93,3 @@ def test_ranks_without_a_gpu_each_are_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match="3 learner ranks of this machine need a GPU each, it has 2"):
         learner_ranks(options(distributed={"num_learners": 3}), torch.device("cuda")).__enter__()
-
-
-@pytest.mark.process
-def test_a_run_of_one_learner_loads_nothing_of_several(configure) -> None:
-    file = configure("Basic", max_steps=300)
-    program = (
-        "import sys; from trainer_service.cli import main\n"
-        f"code = main(['learn', {str(file)!r}, '--env=sim:basic', '--run-id=a', '--num-learners=1'])\n"
-        "loaded = [name for name in sys.modules if name.startswith(('trainer_service.distributed', 'ray'))]\n"
-        "import torch.distributed\n"
-        "assert not torch.distributed.is_initialized()\n"
-        "sys.exit(code or len(loaded))"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
