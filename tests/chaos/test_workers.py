@@ -96,7 +96,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 @pytest.mark.parametrize("collection", ["sync", pytest.param("async", marks=pytest.mark.chaos)])
-@fault_counts(2, 20, minutes=20)
+@fault_counts(1, 20, minutes=20)
 def test_workers_that_are_killed(scene, note, collection: str, count: int) -> None:
     """One of two, at any moment: also while it starts, and again right after."""
     dice, budget = random.Random(count), AGENTS * (400 + 500 * count)

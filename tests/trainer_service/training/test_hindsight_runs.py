@@ -21,7 +21,7 @@ QUICK = {"batch_size": 16, "buffer_init_steps": 20, "steps_per_update": 4, "save
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=() if case.trainer_type in ("dqn", "td3") else pytest.mark.thorough)
+        pytest.param(case, marks=() if case.trainer_type == "td3" else pytest.mark.thorough)
         for case in CASES
     ],
     ids=lambda case: case.trainer_type,

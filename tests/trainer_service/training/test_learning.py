@@ -121,7 +121,7 @@ def test_pendulum(learn, bundled) -> None:
 
 
 def test_3dball(learn, bundled) -> None:
-    assert learn(bundled("3dball", max_steps=150_000), "sim:3dball") >= 95
+    assert learn(bundled("3dball", max_steps=100_000), "sim:3dball") >= 95
 
 
 @thorough
