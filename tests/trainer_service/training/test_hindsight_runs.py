@@ -20,10 +20,7 @@ QUICK = {"batch_size": 16, "buffer_init_steps": 20, "steps_per_update": 4, "save
 @seeds(1, 2, 3)
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=() if case.trainer_type == "td3" else pytest.mark.thorough)
-        for case in CASES
-    ],
+    [pytest.param(case, marks=() if case.trainer_type == "td3" else pytest.mark.thorough) for case in CASES],
     ids=lambda case: case.trainer_type,
 )
 def test_a_sparse_goal_is_learned_with_hindsight_and_not_without(
