@@ -287,7 +287,7 @@ def _write_build(path: Path) -> None:
         "parser = argparse.ArgumentParser()\n"
         'parser.add_argument("--mlagents-port", type=int)\n'
         "port = parser.parse_known_args()[0].mlagents_port\n"
-        'scene = treadmill.Treadmill()\n'
+        "scene = treadmill.Treadmill()\n"
         "run(scene, port, connect_timeout_s=30.0)\n"
     )
     path.chmod(0o755)
