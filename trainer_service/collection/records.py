@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,7 @@ from unity_bridge.side_channels import SideChannelRecord
 from unity_bridge.steps import StepBatch
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BehaviorTick:
+class BehaviorTick(NamedTuple):
     """One tick of one simulator, for the agents of one behavior id: a name and a team id."""
 
     simulator: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -134,9 +135,10 @@ class MlpActor:
         scores = known - noise.log_().numpy()
         for branch, span in enumerate(self._spans):
             scores[:, span].argmax(axis=1, out=choices[:, branch])
-        chosen = known[np.arange(len(known))[:, None], choices + self._offsets]
         if len(self._spans) == 1:
-            return choices, chosen[:, 0]
+            chosen = known[_counted(len(known)), choices[:, 0]]
+            return choices, chosen
+        chosen = known[_counted(len(known))[:, None], choices + self._offsets]
         log_probs: NDArray[np.float32] = torch.from_numpy(chosen).sum(dim=-1).numpy()
         return choices, log_probs
 
@@ -159,6 +161,12 @@ class _Spread:
             self._sigma = self._log_sigma.exp()
             self._volume = np.float32(dist.gaussian_log_volume(self._log_sigma).item())
         return self._sigma, self._volume
+
+
+@lru_cache(maxsize=64)
+def _counted(rows: int) -> NDArray[np.int64]:
+    """The numbers of rows, not to be changed."""
+    return np.arange(rows)
 
 
 def _normalized(observation: Observation, normalizer: VectorNormalizer) -> NDArray[np.float32]:

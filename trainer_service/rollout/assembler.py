@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +64,7 @@ class Episodes:
     """Positions of their terminal rows in the tick. Shape [E]."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Observed:
+class Observed(NamedTuple):
     """The results of one tick."""
 
     waiting: Rows
@@ -83,8 +82,7 @@ class Observed:
     """Agents that count as vanished since they were silent too long, as ``agent_keys``. Not in ``episodes``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _FinalState:
+class _FinalState(NamedTuple):
     """The final state of P segments, after their last step."""
 
     observations: tuple[Observation, ...]

@@ -8,7 +8,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator, Mapping
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -122,10 +121,11 @@ class HostedSimulator:
         if self._messages is None:
             return
         self._thread = threading.get_ident()
+        output = sys.stdout
         self._notice.begin()
         try:
-            with redirect_stdout(sys.stderr):  # standard output is the run's, whose lines programs read
-                message = next(self._messages) if reply is None else self._messages.send(reply)
+            sys.stdout = sys.stderr  # standard output is the run's, whose lines programs read
+            message = next(self._messages) if reply is None else self._messages.send(reply)
         except StopIteration:
             self.close()
             return
@@ -133,6 +133,7 @@ class HostedSimulator:
             self.close()
             raise self._failure(error) from error
         finally:
+            sys.stdout = output
             self._notice.end()
         self._may_respond = True
         self._inbox.put(Call(self, self.peer, message, self._respond))

@@ -16,9 +16,10 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from unity_bridge.codec.envelope import Envelope, open_envelope, parse
 from unity_bridge.codec.messages import (
@@ -75,8 +76,7 @@ class Reply:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """A message that waits for actions."""
 
     new_specs: Mapping[str, BehaviorSpec]
@@ -88,7 +88,7 @@ class Step:
     messages: tuple[SideChannelRecord, ...] = ()
     """Its side channel messages, in order."""
 
-    replaced: Mapping[str, int] = field(default_factory=dict)
+    replaced: Mapping[str, int] = NOTHING_REPLACED
     """Values that could not be used and became 0, of behaviors with any, by full behavior id."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
@@ -30,8 +30,7 @@ from unity_bridge.steps import Observation
 _SQUASH_LIMIT, _ONE = np.float32(SQUASH_LIMIT), np.float32(1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ActRequest:
+class ActRequest(NamedTuple):
     """M agents that wait for an action."""
 
     observations: Sequence[Observation]
@@ -186,7 +185,8 @@ class Actor:
 
     def update_normalizer(self, trajectories: Trajectories) -> None:
         """Adds the observations of trajectories to the normalizer's statistics."""
-        self.normalizer.update([to_tensor(sensor, self.device) for sensor in trajectories.observations])
+        if self.normalizer.normalizes:
+            self.normalizer.update([to_tensor(sensor, self.device) for sensor in trajectories.observations])
 
     def state_dict(self) -> dict[str, Any]:
         """The state of decisions without the random stream: tensors and plain Python values only, not copied."""

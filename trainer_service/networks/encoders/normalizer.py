@@ -83,6 +83,8 @@ class ObservationNormalizer(nn.Module):
             else nn.Identity()
             for sensor in sensors
         )
+        self.normalizes = any(map(self._is_normalized, range(len(sensors))))
+        """Whether any sensor is normalized."""
 
     def forward(self, observations: Sequence[Tensor]) -> list[Tensor]:
         """Normalizes one tensor per sensor. Shapes kept."""
