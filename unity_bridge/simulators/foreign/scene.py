@@ -162,8 +162,7 @@ class ForeignScene:
 
     def _batch(self, role: Role, rows: Rows, *, deciding: bool) -> StepBatch:
         steps = [row.step for row in rows]
-        copies = np.array([row.copy for row in rows], np.int64)
-        index = np.array([self._index[step.agent] for step in steps], np.int64)
+        index, width = self._index, len(self._index)
         observations = [step.observation for step in steps]
         seen = [sensor.read_all(observations) for sensor in role.interface.sensors]
         if self._state is not None:
@@ -171,11 +170,11 @@ class ForeignScene:
         groups: dict[str, Any] = {}
         if self._copies.description.has_groups:
             paid = float32(np.array([step.group_reward for step in steps]))
-            groups = {"group_ids": copies + 1, "group_rewards": paid}
+            groups = {"group_ids": np.array([row.copy + 1 for row in rows], np.int64), "group_rewards": paid}
         return step_batch(
             seen,
             float32(np.array([step.reward for step in steps])),
-            agent_ids=copies * len(self._index) + index,
+            agent_ids=np.array([row.copy * width + index[row.step.agent] for row in rows], np.int64),
             allowed_actions=role.masks.read(steps, deciding=deciding),
             terminated=None if deciding else np.array([step.terminated for step in steps]),
             truncated=None if deciding else np.array([step.truncated for step in steps]),
