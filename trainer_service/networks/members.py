@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.hyperparameters.common import Sharing
+from trainer_service.config.network import NetworkSettings
 from trainer_service.rollout.agent_padding import member_choices, member_sensors
 from unity_bridge.specs import ActionSpec, BehaviorSpec
+
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,20 @@ class PaddedColumns(nn.Module):
         if like is None:
             return own.new_zeros((*own.shape[:-1], self.scatter.shape[1]))
         return (like[..., :1] * 0.0) @ self.scatter.new_zeros(1, self.scatter.shape[1])
+
+
+def each_made_by(
+    make: Callable[..., NetworkT], settings: NetworkSettings, share: Sharing, *, ids: bool
+) -> Callable[[MemberView], NetworkT]:
+    """Returns a function that makes the network of a member as ``make`` makes that of a single behavior.
+
+    share: of the whole group; with ``group`` the agents of each member share a network. ids: whether a network of
+    several agents gets their ids.
+    """
+    return lambda view: make(
+        view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
+        share="none" if share == "none" else "full", ids=ids,
+    )  # fmt: skip
 
 
 class MemberNetworks(nn.Module):

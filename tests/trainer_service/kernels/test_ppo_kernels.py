@@ -13,8 +13,8 @@ from ppo_cases import Case, KernelKind, Learner, compiled, compiled_libraries
 from torch import Tensor
 
 from trainer_service.kernels.compiled import ppo
-from trainer_service.kernels.compiled.ppo import Minibatch
 from trainer_service.kernels.mlp_layout import layout_of
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.networks.shard import Part, Shard
 
 KERNELS = [pytest.param(compiled(library), id=library.name) for library in compiled_libraries()] or [

@@ -22,7 +22,7 @@ from trainer_service.algorithms.common.on_policy.rollout import Rollout, decoupl
 from trainer_service.algorithms.common.schedules import scheduled_at
 from trainer_service.config import PPOSettings, TrainerSettings
 from trainer_service.kernels.choice import KernelChoice
-from trainer_service.kernels.compiled.ppo import CompiledPPO, Minibatch, PPOEpoch
+from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.policies.actor_critic import ActorCritic
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
@@ -65,7 +65,7 @@ class PPO(OnPolicyLearner):
         Rewards are computed once. Reward models and cloning learn last, in ``finish_update``. ``record`` has already
         updated the normalizer with the rollout.
         """
-        hyper, kernel = self._hyper, self._kernel.chosen
+        hyper, epochs = self._hyper, self._kernel.chosen or self
         scheduled = scheduled_at(hyper, step, self._settings.max_steps)
         trajectories = self.buffer.drain()
         sampler = self.sampler(trajectories)
@@ -74,13 +74,13 @@ class PPO(OnPolicyLearner):
             rollout = decouple(rollout, self._policy)
         losses, minibatch_count = torch.zeros(5, device=self._device), 0
         control, rate = self._kl_control, scheduled.learning_rate
-        targets = self.estimate_advantages(rollout, kernel or self._policy)
+        targets = self.estimate_advantages(rollout)
         values = targets.old_value.cpu().numpy()
         if control is not None:
             control.begin(rollout, sampler)
         for epoch in range(hyper.num_epoch):
             if epoch and not self._estimates_once:
-                targets = self.estimate_advantages(rollout, kernel or self._policy)
+                targets = self.estimate_advantages(rollout)
             order, minibatches = sampler.shuffle(self._shuffling)
             steps = PPOSteps(
                 learning_rate=rate if control is None else control.learning_rate(rate),
@@ -90,9 +90,11 @@ class PPO(OnPolicyLearner):
                 entropy_coefficient=scheduled.beta,
                 max_grad_norm=hyper.max_grad_norm,
             )
-            of = hyper.num_epoch * len(minibatches)
-            inputs = PPOEpoch(rollout.observations, targets, order, minibatches, steps, minibatch_count, of)
-            minibatch_count += (kernel or self).epoch(inputs, losses, self._progress)
+            total = hyper.num_epoch * len(minibatches)
+            inputs = PPOEpoch(
+                rollout.observations, targets, order, minibatches, steps, minibatch_count, total
+            )
+            minibatch_count += epochs.epoch(inputs, losses, self._progress)
             if control is not None:
                 control.end_epoch()
                 if control.ended:
@@ -113,11 +115,12 @@ class PPO(OnPolicyLearner):
             **self.finish_update(rollout, scheduled, step),
         }
 
-    def estimate_advantages(self, rollout: Rollout, critic: CompiledPPO | ActorCritic) -> PPOBatch:
+    def estimate_advantages(self, rollout: Rollout) -> PPOBatch:
         """Returns advantages and returns of all steps, by the present critic.
 
         Learner ranks without memory compute the values of a part of the steps each.
         """
+        critic = self._kernel.chosen or self._policy
         sequences, observations = rollout.sampler.sequences, rollout.observations
         if self._shard.world == 1 or sequences is not None:
             values = critic.values(observations, sequences).cpu().numpy()
@@ -159,7 +162,7 @@ class PPO(OnPolicyLearner):
         """
         count = 0
         for inputs, batch, sequences, share in self._minibatches(*epoch[:4]):
-            progress(epoch.completed + count, epoch.of)
+            progress(epoch.completed + count, epoch.total)
             losses += self._step(inputs, batch, sequences, share, epoch.steps)
             count += 1
         return count

@@ -20,6 +20,7 @@ from trainer_service.kernels.compiled.library import (
 )
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
+from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.networks.encoders.layers import observations_as_floats
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
@@ -38,41 +39,6 @@ and each call starts the thread."""
 
 _ROWS_AT_ONCE = 512
 """Rows of a block of values with memory. The layers' outputs for so many rows fit into the processor's cache."""
-
-
-class Minibatch(NamedTuple):
-    """A part of an epoch's rows, as places in its order. With several learner ranks, this rank's part of it."""
-
-    rows: slice
-    """Contiguous, except that learner ranks sharing a minibatch use a step."""
-
-    share: float
-    """Weight of these rows' mean in the mean of the whole minibatch; 1 without other ranks."""
-
-    sequences: Sequences | None = None
-    """The rows' order in time, for networks with memory."""
-
-
-class PPOEpoch(NamedTuple):
-    """An epoch of a rollout: S rows, and the rows of each gradient step."""
-
-    observations: Sequence[Tensor]
-    """Normalized observations, one per sensor. Shapes [S, …]."""
-
-    targets: PPOBatch
-    """Columns of S rows."""
-
-    order: Tensor
-    """The row at each place. Minibatches are slices of it. int64"""
-
-    minibatches: Sequence[Minibatch]
-    steps: PPOSteps
-
-    completed: int = 0
-    """Minibatches of earlier epochs of the update, for the display of progress."""
-
-    of: int = 0
-    """Minibatches of all epochs of the update."""
 
 
 class CompiledPPO:
@@ -114,7 +80,7 @@ class CompiledPPO:
         largest = max(rows.stop - rows.start for rows, *_ in minibatches)
         most = 1 if self._layout.lstms else 1 + int(_PRODUCTS_PER_CALL / (3 * self._layout.size * largest))
         for run in _runs(minibatches, most):
-            progress(epoch.completed + run.number, epoch.of)
+            progress(epoch.completed + run.number, epoch.total)
             rows, sequences = epoch.order[run.first : run.last], minibatches[run.number].sequences
             learned = Learned(
                 parameters=self._parameters.vector.data_ptr(),
@@ -132,7 +98,7 @@ class CompiledPPO:
         """An epoch whose gradients are summed over learner ranks, minibatch by minibatch."""
         lost, steps, observations = torch.zeros(5), epoch.steps, [_side_by_side(epoch.observations)]
         for number, (own, share, sequences) in enumerate(epoch.minibatches):
-            progress(epoch.completed + number, epoch.of)
+            progress(epoch.completed + number, epoch.total)
             lost += share * self.gradient(observations, epoch.targets, epoch.order[own], steps, sequences)
             self._parameters.reduce_gradient(share, steps.max_grad_norm)
             self._adam.step(steps.learning_rate)

@@ -17,7 +17,7 @@ from trainer_service.networks.encoders.layers import kaiming_linear, observation
 from trainer_service.networks.encoders.memory import EncoderInput
 from trainer_service.networks.groups.histories import Histories, StackedMemory
 from trainer_service.networks.groups.stacked import StackedLinear, make_stacked_body
-from trainer_service.networks.members import MemberNetworks, MemberView, discrete_of_agents
+from trainer_service.networks.members import MemberNetworks, MemberView, discrete_of_agents, each_made_by
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.imitator import Imitator
 from trainer_service.networks.policies.q_network import GreedyNetwork, as_parameters
@@ -245,13 +245,7 @@ def make_q_network(
     agent_spec, agent_sensors: as in SharedQNetwork. ids: whether a network of several agents gets their ids.
     """
     if agent_spec.members and share != "full":
-
-        def of_member(view: MemberView) -> GroupQNetwork:
-            return make_q_network(
-                view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
-                share="none" if share == "none" else "full", ids=ids,
-            )  # fmt: skip
-
+        of_member = each_made_by(make_q_network, settings, share, ids=ids)
         return MemberQNetworks(agent_spec, agent_sensors, of_member)
     if share == "none":
         return SeparateQNetworks(agent_spec, settings, agent_sensors=agent_sensors, num_agents=num_agents)

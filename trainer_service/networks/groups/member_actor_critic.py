@@ -19,7 +19,13 @@ from trainer_service.networks.groups.stacked_actor_critic import (
     StackedActors,
     StackedCritics,
 )
-from trainer_service.networks.members import MemberNetworks, MemberView, action_columns, member_views
+from trainer_service.networks.members import (
+    MemberNetworks,
+    MemberView,
+    action_columns,
+    each_made_by,
+    member_views,
+)
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.policies.deterministic_actor import DirectActions
 from trainer_service.networks.policies.imitator import Imitator
@@ -106,13 +112,7 @@ def make_actors(
     Raises ValueError if a sensor is not a vector.
     """
     if agent_spec.members and share != "full":
-
-        def of_member(view: MemberView) -> DecentralizedActors:
-            return make_actors(
-                view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
-                share="none" if share == "none" else "full", ids=ids,
-            )  # fmt: skip
-
+        of_member = each_made_by(make_actors, settings, share, ids=ids)
         return MemberActors(agent_spec, agent_sensors, of_member)
     return StackedActors(
         agent_spec,

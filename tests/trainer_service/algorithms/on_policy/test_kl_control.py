@@ -176,9 +176,7 @@ def test_the_divergence_is_that_of_the_distributions(monkeypatch, live, memory: 
     before, rollouts = copy.deepcopy(learner.networks["network"]), []
     estimate = learner.estimate_advantages
     monkeypatch.setattr(
-        learner,
-        "estimate_advantages",
-        lambda rollout, critic: rollouts.append(rollout) or estimate(rollout, critic),
+        learner, "estimate_advantages", lambda rollout: rollouts.append(rollout) or estimate(rollout)
     )
     live(behavior, world_of(behavior), 1)
     rollout, after = rollouts[0], learner.networks["network"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_service.kernels.compiled import ppo
 from trainer_service.kernels.compiled.library import CompiledLibrary
-from trainer_service.kernels.compiled.ppo import Minibatch
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.ops.ppo_loss import ppo_loss
 
 

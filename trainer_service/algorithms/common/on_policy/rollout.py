@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.kernels.compiled.ppo import Minibatch
+from trainer_service.kernels.ppo_epoch import Minibatch
 from trainer_service.networks.encoders.layers import in_chunks, rows_at_once
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.encoders.normalizer import ObservationNormalizer
