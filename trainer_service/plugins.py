@@ -21,9 +21,6 @@ PLUGIN_API = 2
 """Version of the interfaces that plugins are written for: ``Learner``, ``RewardSource``, encoders of pictures,
 openers of scenes, ``Callback`` and ``SummaryWriter``. It counts up when plugins have to change."""
 
-OLDEST_PLUGIN_API = 1
-"""The oldest version that is taken still: learners that decide themselves (``algorithms.common.algorithm_base``)."""
-
 CALLBACK_PLUGINS = PluginGroup("callback", "trainer_service.callbacks")
 """Callbacks of other distributions, which ``--hooks NAME`` takes."""
 
@@ -137,11 +134,11 @@ def _load(
     found = plugin.load()
     if not isinstance(found, kind):
         raise PluginError(f"{plugin}: expected an object of class {kind.__name__}, got {found!r}")
-    if not OLDEST_PLUGIN_API <= found.api <= PLUGIN_API:
-        newer = "upgrade trainer-service" if found.api > PLUGIN_API else f"upgrade {plugin.distribution}"
+    if found.api != PLUGIN_API:
+        is_newer = isinstance(found.api, int) and found.api > PLUGIN_API
         raise PluginError(
-            f"{plugin} was written for version {found.api} of the plugin interfaces, this trainer has version "
-            f"{PLUGIN_API}: {newer}"
+            f"{plugin} was written for version {found.api!r} of the plugin interfaces, this trainer has version "
+            f"{PLUGIN_API}: upgrade {'trainer-service' if is_newer else plugin.distribution}"
         )
     if not isinstance(found.settings, type) or not issubclass(found.settings, base):
         raise PluginError(f"{plugin}: expected settings derived from {base.__name__}, got {found.settings!r}")

@@ -39,9 +39,7 @@ def make_learner(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute
     with pictures_in(compute.precision):
         learner = ALGORITHMS[name](spec, settings, compute)
     if not isinstance(learner, Learner):
-        from trainer_service.algorithms.common.algorithm_base import AlgorithmLearner  # for old plugins only
-
-        return AlgorithmLearner(learner, compute.device)
+        raise PluginError(f"trainer type '{name}': expected a Learner, got {learner!r}")
     return learner
 
 

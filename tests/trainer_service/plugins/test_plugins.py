@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 import torch
 from installed_plugins import install, install_example, uninstall
 
 from trainer_service.algorithms import Compute, make_learner
-from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.callbacks import load_callback
 from trainer_service.config import (
@@ -52,7 +50,7 @@ def offer(site: Path, text: str, name: str = "mine", distribution: str = "my-plu
 GOOD = """
 from trainer_service.config import PPOSettings
 from trainer_service.plugins import AlgorithmPlugin
-PLUGIN = AlgorithmPlugin(PPOSettings, "trainer_service.algorithms:PPO", api=1)
+PLUGIN = AlgorithmPlugin(PPOSettings, "trainer_service.algorithms:PPO", api=2)
 """
 
 
@@ -84,8 +82,11 @@ def test_names_of_plugins_are_suggested_without_loading_them(site: Path) -> None
         ("", "cannot be loaded: AttributeError: "),
         ("PLUGIN = 5", "expected an object of class AlgorithmPlugin, got 5"),
         (GOOD.replace("PPOSettings,", "int,"), "expected settings derived from Hyperparameters, got <class 'int'>"),
-        (GOOD.replace("api=1", "api=3"), "written for version 3 of the plugin interfaces, this trainer has version 2: "
+        (GOOD.replace("api=2", "api=3"), "written for version 3 of the plugin interfaces, this trainer has version 2: "
          "upgrade trainer-service"),
+        (GOOD.replace("api=2", "api=1"), "written for version 1 of the plugin interfaces, this trainer has version 2: "
+         "upgrade my-plugins"),
+        (GOOD.replace("api=2", "api='two'"), "written for version 'two' of the plugin interfaces"),
     ],
 )  # fmt: skip
 def test_a_plugin_that_is_needed_and_broken_is_named(site: Path, text: str, said: str) -> None:
@@ -93,76 +94,6 @@ def test_a_plugin_that_is_needed_and_broken_is_named(site: Path, text: str, said
     (problem,) = mistakes({"trainer_type": "mine"})
     assert "behaviors.Ball.trainer_type: trainer type 'mine' of my-plugins 0.1.0" in problem
     assert said in problem
-
-
-INTERFACE_1 = """
-import numpy as np
-from trainer_service.algorithms import RandomPolicy
-from trainer_service.algorithms.common.algorithm import Compute
-from trainer_service.algorithms.common.algorithm_base import AlgorithmBase
-from trainer_service.config import PPOSettings
-from trainer_service.plugins import AlgorithmPlugin
-from trainer_service.rollout.assembler import Decisions
-
-class Still(AlgorithmBase):
-    def __init__(self, spec, settings, compute):
-        self.horizon, self.recorded = 5, 0
-        self._learner = RandomPolicy(spec, settings, compute)
-    def act(self, observations, allowed_actions, memories, *, deterministic):
-        rows = len(observations[0])
-        numbers = np.full((rows, 1), 6.0 if deterministic else 1.5, np.float32)
-        return Decisions(numbers, np.zeros((rows, 1), np.int64), np.zeros(rows, np.float32), memories)
-    def record(self, trajectories):
-        self.recorded += len(trajectories)
-    def ready(self):
-        return True
-    def update(self, step):
-        return {"Losses/Policy Loss": 1.0 + step}
-    def state_dict(self):
-        return {"recorded": self.recorded}
-    def load_state_dict(self, state):
-        self.recorded = state["recorded"]
-    def load_weights(self, state):
-        pass
-    def policy_network(self):
-        return self._learner.actor.policy_network()
-
-PLUGIN = AlgorithmPlugin(PPOSettings, Still, api=1)
-"""
-
-
-def test_a_learner_of_interface_1_acts_and_learns_with_a_warning(
-    site: Path, spec_and_compute: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    offer(site, INTERFACE_1)
-    spec, compute = spec_and_compute
-    learner = make_learner(spec, TrainerSettings.model_validate({"trainer_type": "mine"}), compute)
-    again = make_learner(spec, TrainerSettings.model_validate({"trainer_type": "mine"}), compute)
-    assert again.actor is not learner.actor
-    assert caplog.text.count("Still has the plugin interface 1, which the next version does not take") == 1
-    rows = [np.zeros((3, *sensor.shape), np.float32) for sensor in spec.observation_specs]
-    allowed = np.ones((3, 2), np.bool_)
-    for deterministic, sent in ((False, 0.5), (True, 1.0)):
-        request = ActRequest(rows, allowed, np.zeros((3, 0), np.float32), deterministic)
-        decisions = learner.actor.act(request)
-        np.testing.assert_array_equal(learner.actor.env_actions(decisions), np.full((3, 1), sent))
-    learner.prepare(0)
-    assert (learner.ready(), learner.collected(), learner.horizon) == (True, None, 5)
-    assert learner.update(2) == {"Losses/Policy Loss": 3.0}
-    learner.load_state_dict({"recorded": 7})
-    assert learner.state_dict() == learner.actor.state_dict() == {"recorded": 7}
-    frozen = learner.actor.frozen(compute_stream())
-    frozen.load_weights(learner.actor.weights())
-    decided = frozen.env_actions(frozen.act(request))
-    assert decided.shape == (3, 1)
-    assert np.abs(decided).max() <= 1 / 3, "numbers in [-1, 1] go through the learner's own mapping"
-    assert learner.replay_state() is None
-    with pytest.raises(ValueError, match="Still keeps no experience"):
-        learner.load_replay_state({})
-
-
-def compute_stream() -> torch.Generator:
-    return torch.Generator().manual_seed(1)
 
 
 def test_the_place_of_an_error_in_a_plugin_is_shown(site: Path) -> None:
@@ -184,6 +115,13 @@ def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: A
         PluginError, match=r"^trainer type 'mine' of my-plugins 0.1.0 cannot be loaded: Mod.*no_such"
     ):
         make_learner(spec, settings, compute)
+
+
+def test_a_factory_that_makes_no_learner_is_refused(site: Path, spec_and_compute: Any) -> None:
+    offer(site, GOOD.replace('"trainer_service.algorithms:PPO"', "lambda spec, settings, compute: 5"))
+    settings = TrainerSettings.model_validate({"trainer_type": "mine"})
+    with pytest.raises(PluginError, match=r"^trainer type 'mine': expected a Learner, got 5"):
+        make_learner(spec_and_compute[0], settings, spec_and_compute[1])
 
 
 def test_an_error_in_a_plugins_learner_is_named(site: Path, spec_and_compute: Any) -> None:

@@ -54,7 +54,7 @@ class ActingNetwork(DecidingNetwork, Protocol):
     def actions(self) -> ActionHeads: ...
 
 
-def clipped_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
+def _clipped_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
     """Continuous actions for the simulator, clip(a, −3, 3)/3: most of a unit Gaussian covers [−1, 1].
 
     Exported models compute the same (``PolicyNetwork.squash``). Shape kept.
@@ -86,7 +86,7 @@ class Actor:
         device: torch.device,
         *,
         exploration: Exploration | None = None,
-        env_actions: Callable[[NDArray[np.float32]], NDArray[np.float32]] = clipped_actions,
+        env_actions: Callable[[NDArray[np.float32]], NDArray[np.float32]] = _clipped_actions,
         model: Callable[[ObservationNormalizer, Any], PolicyNetwork] = PolicyNetwork,
         exported: ActorNetwork | None = None,
         parameters: FlatParameters | None = None,
