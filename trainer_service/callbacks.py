@@ -30,9 +30,6 @@ from unity_bridge.names import did_you_mean
 from unity_bridge.side_channels import Aggregation, StatMessage
 from unity_bridge.steps import ActionBatch, StepBatch
 
-_MOVED = "trainer_service.published_names:PublishedNames"
-"""A callback that is the plugin ``published_names`` now."""
-
 _logger = logging.getLogger(__name__)
 
 
@@ -114,11 +111,6 @@ class EndedEpisodes:
                 for field in fields(EndedEpisodes)
             )
         )
-
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """The earlier name of ``agent_indices``."""
-        return self.agent_indices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,13 +278,6 @@ def load_callback(name: str) -> Callback:
     Raises:
         UserError: there is none, it is none, or it cannot be made.
     """
-    if name == _MOVED:
-        if "published_names" not in CALLBACK_PLUGINS.offered():
-            raise UserError(
-                f"--hooks {name}: moved. Install examples/stats_writers and write --hooks published_names"
-            )
-        _logger.warning("--hooks %s: deprecated, write --hooks published_names.", name)
-        name = "published_names"
     module_name, _, class_name = name.partition(":")
     if plugin := CALLBACK_PLUGINS.offered().get(name):
         module_name, class_name = plugin.entry_point.module, plugin.entry_point.attr

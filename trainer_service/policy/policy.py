@@ -93,11 +93,6 @@ class Policy:
         return self._selector.num_agents if self._member is None else self._member.num_agents
 
     @property
-    def places(self) -> int:
-        """The earlier name of ``num_agents``."""
-        return self.num_agents
-
-    @property
     def communicates(self) -> bool:
         """Whether its agents decide from the observations of all agents in their group."""
         return self._selector.shows_group
@@ -119,7 +114,6 @@ class Policy:
         agent_indices: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         deterministic: bool = True,
-        places: ArrayLike | None = None,
     ) -> ActionBatch:
         """Decides for M agents, by a policy without memory; ``predict`` takes any policy.
 
@@ -135,7 +129,6 @@ class Policy:
                 observations (``communicates``): those of the same call, and zeros for members that are not in it. [M]
                 None: all are of one group.
             deterministic: the likeliest action instead of a sampled one.
-            places: the earlier name of ``agent_indices``.
 
         Returns:
             Actions as a simulator takes them: continuous in [−1, 1], one index per discrete branch.
@@ -151,7 +144,7 @@ class Policy:
             observations,
             None,
             allowed_actions,
-            agent_indices=places if agent_indices is None else agent_indices,
+            agent_indices=agent_indices,
             groups=groups,
             deterministic=deterministic,
         )
@@ -167,12 +160,11 @@ class Policy:
         agent_indices: ArrayLike | None = None,
         groups: ArrayLike | None = None,
         deterministic: bool = True,
-        places: ArrayLike | None = None,
     ) -> tuple[ActionBatch, NDArray[np.float32]]:
         """Decides for M agents with memories, and returns their new memories.
 
         Args:
-            observations, allowed_actions, agent_indices, groups, deterministic, places: as for ``act``.
+            observations, allowed_actions, agent_indices, groups, deterministic: as for ``act``.
             memories: the memory that the step before returned, [M, memory_size]; None if all episodes begin.
             episode_starts: True for agents at the first step of an episode; their memories start from zero,
                 whatever ``memories`` holds. bool [M]
@@ -193,10 +185,10 @@ class Policy:
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
         memories_in = self._previous_memories(memories, episode_starts, rows)
-        agent_indices = self._indices(places if agent_indices is None else agent_indices, rows)
+        indices = self._indices(agent_indices, rows)
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)
-        selected = self._selected(sensors, agent_indices, groups)
+        selected = self._selected(sensors, indices, groups)
         decisions = self._actor.act(ActRequest(selected, allowed, memories_in, deterministic))
         own = self.spec.action_spec
         actions = ActionBatch(

@@ -55,11 +55,6 @@ class Score(EpisodeMeans):
         return f"Score({', '.join(f'{key}={value:.6g}' for key, value in numbers.items())})"
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """The earlier name of ``agent_indices``."""
-        return self.agent_indices
-
-    @property
     def num_cut(self) -> int:
         """Number of episodes that were cut at a limit of steps."""
         return sum(self.cut)

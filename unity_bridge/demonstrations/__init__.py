@@ -10,6 +10,3 @@ from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 
 DemonstrationMeta = DemonstrationMetaProto
 """The header of a recording."""
-
-DemonstratedPiece = DemonstratedSegment
-"""The name of earlier releases."""

@@ -2,7 +2,7 @@
 
 A simulator writes a row when an agent requests its next decision. The row holds the observation and the *previous*
 action: the action for row t is in row t + 1, and the last action is in the row of the final state. In recordings of
-the first writers, which did not repeat the head at the end, each row holds its observation and the action for it.
+Unity's first recorders, which did not repeat the head at the end, each row holds its observation and the action for it.
 """
 
 from __future__ import annotations
@@ -91,9 +91,6 @@ class DemonstrationFile:
                 remaining, begun = remaining.part(longest, len(remaining)), True
         if remaining is not None:
             yield from self._episode(remaining, longest, begun=begun)
-
-    pieces = segments
-    """The name of earlier releases."""
 
     def _episode(self, rows: RecordedRows, longest: int, *, begun: bool) -> Iterator[DemonstratedSegment]:
         """The segments of an episode of which all rows are there."""

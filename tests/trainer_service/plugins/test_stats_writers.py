@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -13,11 +12,8 @@ from typing import Any
 import pytest
 from installed_plugins import STATS_WRITERS, install, install_example
 
-from trainer_service.callbacks import load_callback
 from trainer_service.config import parse_run_options, refused_plugins
-from trainer_service.errors import UserError
 
-MOVED = "trainer_service.published_names:PublishedNames"
 WRITER = {"mlagents.stats_writer": {"board": "board:make"}}
 
 
@@ -48,19 +44,3 @@ def test_a_run_that_needs_no_hint_gets_none(site: Path, section: dict[str, Any])
     install_example(site, STATS_WRITERS)
     install(site, "boards", WRITER)
     assert refused_plugins(parse_run_options(section).options) == []
-
-
-def test_a_run_that_used_a_writer_before_goes_on_without_the_plugin() -> None:
-    options = parse_run_options({"plugins": {"stats_writer.board": "boards 0.1.0"}}).options
-    assert refused_plugins(options) == []
-
-
-def test_the_earlier_name_of_published_names_leads_to_the_plugin(
-    site: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(UserError, match="Install examples/stats_writers and write --hooks published_names"):
-        load_callback(MOVED)
-    install_example(site, STATS_WRITERS)
-    with caplog.at_level(logging.WARNING):
-        assert type(load_callback(MOVED)).__name__ == "PublishedNames"
-    assert "deprecated, write --hooks published_names" in caplog.text

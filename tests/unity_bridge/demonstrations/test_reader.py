@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from unity_bridge.demonstrations import (
-    DemonstratedPiece,
     DemonstrationError,
     DemonstrationFile,
     DemonstrationWriter,
@@ -371,8 +370,3 @@ def test_rows_without_observations_are_refused(tmp_path: Path, row: bytes) -> No
     path.write_bytes(head + brain + 1000 * delimited(row))
     with pytest.raises(DemonstrationError, match=f"expected an observation in row 0, got {len(row)} bytes"):
         DemonstrationFile(path)
-
-
-def test_the_names_of_earlier_releases_still_work(hand: Any) -> None:
-    segment, _ = DemonstrationFile(hand.file(episode_by_hand(hand))).pieces(10**6)
-    assert isinstance(segment, DemonstratedPiece)

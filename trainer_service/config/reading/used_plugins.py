@@ -33,9 +33,6 @@ PLUGIN_GROUPS = (
 )
 """All that other distributions may offer."""
 
-_OBSERVERS = "stats_writer."
-"""The beginning of keys that earlier versions wrote for ML-Agents' stats writers, without which a run goes on."""
-
 
 def plugins_of(settings: TrainerSettings) -> dict[str, str]:
     """The plugins that a behavior needs, by ``algorithms.NAME`` and the like: their distributions and versions."""
@@ -70,7 +67,7 @@ def missing_plugins(remembered: Mapping[str, str]) -> dict[str, str]:
     return {
         key: f"is of {source}, {unregistered if source.startswith('module ') else why}"
         for key, source in remembered.items()
-        if _offered(key) is None and not key.startswith(_OBSERVERS)
+        if _offered(key) is None
     }
 
 
