@@ -55,7 +55,7 @@ COMMANDS = (
     "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
     "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "push", "load",
     "schema", "doctor", "configs", "alias",
-    "sweep", "population", "relay", "suggest",
+    "sweep", "relay", "suggest",
 )  # fmt: skip
 GROUPS = {group.group for group in PLUGIN_GROUPS}
 """Groups of entry points, which are no modules."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from trainer_service.api.configuration import suggest
     from trainer_service.api.environments import EnvironmentLike
     from trainer_service.api.evaluate import evaluate
-    from trainer_service.api.experiments.population import train_population
     from trainer_service.api.experiments.seeds import train_seeds
     from trainer_service.api.experiments.sweep import sweep
     from trainer_service.api.export import export
@@ -78,7 +77,6 @@ __all__ = [
     "suggest",
     "sweep",
     "train",
-    "train_population",
     "train_seeds",
     "watch",
 ]
@@ -114,7 +112,6 @@ _HOME = {
     "sweep": "api.experiments.sweep",
     "suggest": "api.configuration",
     "train": "api.train",
-    "train_population": "api.experiments.population",
     "train_seeds": "api.experiments.seeds",
     "watch": "api.watch",
 }

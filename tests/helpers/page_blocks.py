@@ -197,15 +197,13 @@ def _run_command(line: str, folder: Path) -> None:
 def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
     text = re.sub(r'\b(train|sweep)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
-    text = text.replace('train_population(\n    "basic"', f"train_population(\n    {_FEW_STEPS_OF_BASIC}")
     text = re.sub(r"\btrain\((?=env=)(?!.*max_env_steps)", f"train(max_env_steps={STEPS}, ", text)
-    text = re.sub(r"\btrials=\d+", "trials=2", re.sub(r"\bmembers=\d+", "members=2", text))
+    text = re.sub(r"\btrials=\d+", "trials=2", text)
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
-    text = re.sub(r"\binterval=\d+", f"interval={STEPS // 2}", re.sub(r"\b\d+_000\b", str(STEPS), text))
+    text = re.sub(r"\b\d+_000\b", str(STEPS), text)
     return re.sub(r"\bepisodes=\d+", "episodes=1", re.sub(r'"--episodes", "\d+"', '"--episodes", "1"', text))
 
 
-_FEW_STEPS_OF_BASIC = f'{{"behaviors": {{"Basic": {{"max_steps": {STEPS}, "summary_freq": 40}}}}}}'
 _FEW_STEPS = f'{{"trainer_type": "ppo", "max_steps": {STEPS}, "summary_freq": 40}}'
 
 
@@ -230,8 +228,6 @@ def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
             own += ["--record-seconds", "1"]
     elif command == "sweep":
         own += ["--trials", "2", "--jobs", "1", *_few_steps(Path(own[0]))]
-    elif command == "population":
-        own += ["--members", "2", "--jobs", "1", "--interval", str(STEPS // 2), *_few_steps(Path(own[0]))]
     elif command == "suggest" and not any(word.startswith("--env") for word in own):
         own += [f"--env={BUILD}"]
     elif command == "push":

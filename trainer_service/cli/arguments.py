@@ -107,7 +107,6 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo_convert(commands)
     _add_clone(commands)
     _add_sweep(commands)
-    _add_population(commands)
     _add_simulate(commands)
     _add_relay(commands)
     _add_export(commands)
@@ -165,10 +164,6 @@ def _add_run(run: Any) -> None:
     add(
         "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
         help="any setting of the file: behaviors.Walker.hyperparameters.batch_size=512; can be repeated",
-    )  # fmt: skip
-    add(
-        "--schedule", type=Path, metavar="FILE",
-        help="train in segments with settings of their own, such as a population writes (docs/population.md)",
     )  # fmt: skip
     add(
         "--seeds", metavar="SEEDS",
@@ -538,11 +533,31 @@ def _add_sweep(commands: Any) -> None:
         description="Searches hyperparameters with Optuna: trials of sampled values, each a run of its own.",
     )  # fmt: skip
     add = sweep.add_argument
-    sweep.set_defaults(dry_run=False)
-    _add_search(
-        sweep, "sweep", "trials", "trials at a time",
-        "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+    sweep.set_defaults(dry_run=False, resume=False)
+    add(
+        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
+        help="the configuration of all trials: a file, or the name of a bundled configuration",
     )  # fmt: skip
+    add("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
+    _add_settings(sweep, "env_path")
+    add("--jobs", type=int, metavar="K", help="trials at a time (default 1)")
+    add(
+        "--objective", metavar="NAME",
+        help="a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+    )  # fmt: skip
+    add("--run-id", metavar="ID", help="name of the sweep's folder (default sweep)")
+    add("--resume", action="store_true", help="continue the sweep in that folder")
+    _add(sweep, "--json")
+    add(
+        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
+        help="any setting of the file, for all trials; can be repeated",
+    )  # fmt: skip
+    add(
+        "--ray-address", metavar="ADDRESS",
+        help="run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
+        "local starts one",
+    )  # fmt: skip
+    add("--insecure-ray", action="store_true", help="the cluster may accept everyone")
     add("--trials", type=int, metavar="N", help="number of trials (default 20)")
     add("--seeds", type=int, metavar="M", help="runs of each trial, averaged (default 1)")
     add("--behavior", metavar="NAME", help="whose score counts (default: the mean of all)")
@@ -552,64 +567,10 @@ def _add_sweep(commands: Any) -> None:
     add("--total-steps", type=int, metavar="N", help="agent steps after which no trial begins")
     add("--wall-clock", metavar="TIME", help="save and end after this time: 2h, 90min")
     add("--dry-run", action="store_true", help="print the values of the first trials only")
-    _add_settings(sweep, "max_env_steps", *_OF_SEARCHES)
-
-
-def _add_population(commands: Any) -> None:
-    population = _command(
-        commands, "population", help="train runs that take over the best ones, with changed hyperparameters",
-        argument_default=argparse.SUPPRESS,
-        description="Population based training: after every interval the worst members take over the runs of the best, "
-        "with perturbed values.",
+    _add_settings(
+        sweep, "max_env_steps", "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics",
+        "timeout_wait", "device", "env_args",
     )  # fmt: skip
-    add = population.add_argument
-    _add_search(
-        population, "population", "members", "members that train at a time",
-        "a key of metrics.jsonl or a tag of TensorBoard (default: ratings by games under self-play, else the return)",
-    )  # fmt: skip
-    add("--interval", type=int, required=True, metavar="STEPS", help="agent steps of a generation")
-    add("--members", type=int, metavar="N", help="number of members (default 8)")
-    add("--games", type=int, metavar="N", help="games of each pair of members for these ratings (default 20)")
-    _add_settings(population, *_OF_SEARCHES)
-
-
-_OF_SEARCHES = (
-    "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale", "no_graphics", "timeout_wait", "device",
-    "env_args",
-)  # fmt: skip
-
-
-def _add_search(command: Any, name: str, runs: str, jobs: str, objective: str) -> None:
-    """Adds the flags of a search.
-
-    Args:
-        command: the parser.
-        name: of the command, and of its folder.
-        runs: what the runs are called.
-        jobs, objective: texts on these flags.
-    """
-    command.set_defaults(resume=False)
-    command.add_argument(
-        "trainer_config_path", type=Path, metavar="CONFIG.yaml",
-        help=f"the configuration of all {runs}: a file, or the name of a bundled configuration",
-    )  # fmt: skip
-    command.add_argument("--space", required=True, type=Path, metavar="SPACE.yaml", help="the parameters")
-    _add_settings(command, "env_path")
-    command.add_argument("--jobs", type=int, metavar="K", help=f"{jobs} (default 1)")
-    command.add_argument("--objective", metavar="NAME", help=objective)
-    command.add_argument("--run-id", metavar="ID", help=f"name of the {name}'s folder (default {name})")
-    command.add_argument("--resume", action="store_true", help=f"continue the {name} in that folder")
-    _add(command, "--json")
-    command.add_argument(
-        "--set", dest="settings", action="append", metavar="KEY.KEY=VALUE",
-        help=f"any setting of the file, for all {runs}; can be repeated",
-    )  # fmt: skip
-    command.add_argument(
-        "--ray-address", metavar="ADDRESS",
-        help=f"run {runs} on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; "
-        "local starts one",
-    )  # fmt: skip
-    command.add_argument("--insecure-ray", action="store_true", help="the cluster may accept everyone")
 
 
 def _add_simulate(commands: Any) -> None:

@@ -11,7 +11,6 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +114,6 @@ def _learn(parsed: argparse.Namespace) -> int:
         end_rank(serve_launched())
     given = vars(parsed)
     if "seeds" in given:
-        if "schedule" in given:
-            raise UserError("--schedule: expected no --seeds beside it, as a schedule has seeds of its own")
         from trainer_service.cli.experiments.seeds import learn_seeds
 
         return learn_seeds(given, _overrides(given))
@@ -133,12 +130,7 @@ def _learn(parsed: argparse.Namespace) -> int:
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
-        segments = [load_run_options(given.get("trainer_config_path"), each) for each in _segments(given)]
-        if "schedule" in given:
-            from trainer_service.experiments.schedule import segments_left
-
-            segments = segments_left(segments)
-        loaded = segments[0]
+        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with (
@@ -146,20 +138,16 @@ def _learn(parsed: argparse.Namespace) -> int:
             Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
         ):
             _log_warnings(loaded)
-            if "schedule" not in given and given.get("trainer_config_path") is None:
+            if given.get("trainer_config_path") is None:
                 options, recorders = _without_configuration(options, given)
-                segments = [replace(loaded, options=options)]
                 callbacks = [*callbacks, *recorders]
-            for segment in segments:
-                outcome = train(
-                    segment.options,
-                    console=console,
-                    **{name: given[name] for name in ATTACH_PORT if name in given},
-                    callbacks=callbacks,
-                    stop=stop,
-                )
-                if outcome.interrupted:
-                    break
+            outcome = train(
+                options,
+                console=console,
+                **{name: given[name] for name in ATTACH_PORT if name in given},
+                callbacks=callbacks,
+                stop=stop,
+            )
             results = (options, outcome.folder, list(outcome.steps), outcome.interrupted)
             writes = not options.checkpoint_settings.inference
             is_json = options.log_format == "json"
@@ -170,19 +158,10 @@ def _learn(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _segments(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The overrides of each segment of a run with ``--schedule``; those of the flags alone without it."""
-    if "schedule" not in given:
-        return [_overrides(given)]
-    from trainer_service.experiments.schedule import read_schedule, segment_overrides
+def _sweep(parsed: argparse.Namespace) -> int:
+    from trainer_service.cli.experiments.sweep import search_hyperparameters
 
-    return segment_overrides(read_schedule(given["schedule"]), _overrides(given))
-
-
-def _search(parsed: argparse.Namespace) -> int:
-    from trainer_service.cli.experiments.search import search
-
-    return search(parsed, _overrides)
+    return search_hyperparameters(parsed, _overrides)
 
 
 def _watched(options: RunOptions, given: Mapping[str, Any]) -> AbstractContextManager[None]:
@@ -429,7 +408,6 @@ def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:
 _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "learn": _learn,
     "suggest": _elsewhere("configs:print_suggestion"),
-    "population": _search,
     "check": _check,
     "configs": _elsewhere("configs:list_or_copy"),
     "evaluate": _evaluate,
@@ -445,7 +423,7 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "demo-convert": _elsewhere("demonstrations:demo_convert"),
     "clone": _elsewhere("demonstrations:clone_demo"),
     "simulate": _simulate,
-    "sweep": _search,
+    "sweep": _sweep,
     "export": _export,
     "import-checkpoint": _import_checkpoint,
     "push": _elsewhere("hub:push"),

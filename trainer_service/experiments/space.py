@@ -1,4 +1,4 @@
-"""The search space of a sweep or a population: a YAML file of parameters by their paths in the configuration.
+"""The search space of a sweep: a YAML file of parameters by their paths in the configuration.
 
 behaviors.Walker.hyperparameters.learning_rate: {low: 1e-5, high: 1e-3, log: true}
 behaviors.Walker.hyperparameters.batch_size: {choices: [256, 512, 1024]}
@@ -10,7 +10,6 @@ import itertools
 import json
 import math
 import os
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -38,7 +37,7 @@ Values = dict[str, Any]
 """A value for each parameter that has one, by path."""
 
 _OWN = ("checkpoint_settings", "env_settings.seed")
-"""Settings that an experiment sets itself, for each run."""
+"""Settings that a sweep sets itself, for each run."""
 
 
 class Parameter(Section):
@@ -132,18 +131,6 @@ class Parameter(Section):
         value = min(max(value, low), high)
         return round(value) if self.int else float(f"{value:.12g}")  # no 0.30000000000000004
 
-    def random(self, rng: random.Random) -> Any:
-        """A random value: uniform, on a logarithmic scale if ``log`` is set."""
-        if not self.is_range:
-            return rng.choice(self.options)
-        low, high = self._ends
-        if self.log:
-            return self.number(math.exp(rng.uniform(math.log(low), math.log(high))))
-        spacing = self.step or (1 if self.int else None)
-        if spacing is None:
-            return self.number(rng.uniform(low, high))
-        return self.number(low + spacing * rng.randint(0, math.floor((high - low) / spacing + 1e-9)))
-
     def extremes(self) -> tuple[Any, ...]:
         """The values that a check tries: both ends of the range, or every choice."""
         return tuple(map(self.number, self._ends)) if self.is_range else self.options
@@ -174,10 +161,6 @@ class Space:
             if is_met(parameter, values):
                 values[path] = choose(path, parameter)
         return values
-
-    def sample(self, rng: random.Random) -> Values:
-        """Random values."""
-        return self.draw(lambda _, parameter: parameter.random(rng))
 
     def corners(self) -> Iterator[Values]:
         """Yields combinations that hold all pairs of extreme values of every two parameters.

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from trainer_service.config import parse_run_options
+from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.run.stop import Duration
 from trainer_service.config.section import Section
 from trainer_service.config.values import Count, PositiveCount, Text
 from trainer_service.errors import UserError
-from trainer_service.experiments.folder import held_folder, require_own_simulators
 from trainer_service.experiments.jobs import JobEnd, JobPool, Place
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.space import Space, Values, require_valid, short_text, with_values
@@ -152,13 +151,10 @@ def run_sweep(
     require_optuna()
     require_valid(space, configuration, name)
     options = parse_run_options(with_values(configuration, next(space.corners()))).options
-    require_own_simulators(options, settings.jobs, "trial")
+    _require_own_simulators(options, settings.jobs)
     objective = objective_of(options, settings.objective, settings.behavior)
     files = SweepFolder(folder)
-    with (
-        held_folder(files.path, files.settings, "sweep", resume=resume),
-        JobPool(settings.jobs, place) as pool,
-    ):
+    with files.held(resume=resume), JobPool(settings.jobs, place) as pool:
         settings = _with_seed(files, settings)
         _keep(
             files,
@@ -334,6 +330,15 @@ class _Sweep:
         than = f" (best {best.score:.6g} of trial {best.number})" if best is not None else ""
         reason = f": {trial.message}" if trial.message else ""
         _logger.info("Trial %d %s%s%s%s. %s", number, trial.state, score, than, reason, values)
+
+
+def _require_own_simulators(options: RunOptions, jobs: int) -> None:
+    """Raises UserError where trials would share a simulator or a port."""
+    if options.env_settings.env_path is None:
+        raise UserError("env_settings.env_path: each trial needs simulators of its own: set it (--env)")
+    ports = {"env_settings.base_port": options.env_settings.base_port, "metrics_port": options.metrics_port}
+    if taken := [key for key, port in ports.items() if port is not None and jobs > 1]:
+        raise UserError(f"{taken[0]}: expected none, as {jobs} trials at a time cannot share a port")
 
 
 def _with_seed(files: SweepFolder, settings: SweepSettings) -> SweepSettings:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,13 +14,14 @@ from trainer_service.analysis.run_record import RunRecord, read_run
 from trainer_service.analysis.run_status import Ending, run_status
 from trainer_service.config.reading.document import dump_document, read_document
 from trainer_service.config.reading.settings import split_path
+from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import Job
 from trainer_service.experiments.objective import Objective
 from trainer_service.experiments.space import with_values
 from trainer_service.experiments.study import TrialRecord
-from trainer_service.runs.files import write_atomic
-from trainer_service.runs.layout import RunLayout
-from trainer_service.runs.lock import is_locked
+from trainer_service.runs.files import SaveError, write_atomic
+from trainer_service.runs.layout import LOCK, RunLayout
+from trainer_service.runs.lock import AlreadyLockedError, FileLock, is_locked
 
 _BY_SIGNAL = "SIG"
 """The beginning of the reason why a run was interrupted: the name of a signal."""
@@ -60,6 +62,35 @@ class SweepFolder:
     def journal(self) -> Path:
         """Optuna's study."""
         return self.path / "journal.log"
+
+    @contextmanager
+    def held(self, *, resume: bool) -> Iterator[None]:
+        """A context in which no other process may use the folder, which is made if it is missing.
+
+        resume: whether a sweep in it is to be resumed.
+
+        Raises:
+            UserError: it is taken, holds no sweep to resume, or another process writes there.
+        """
+        if resume and not self.settings.is_file():
+            raise UserError(f"no sweep in '{self.path}'. Remove --resume to begin a new one.")
+        if not resume and self.path.is_dir() and any(entry.name != LOCK for entry in self.path.iterdir()):
+            raise UserError(
+                f"'{self.path}' is taken. Use --resume to continue the sweep there, or choose a new --run-id."
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path / LOCK)
+        except OSError as error:
+            raise SaveError(self.path, error) from error
+        except AlreadyLockedError as error:
+            raise UserError(
+                f"'{self.path}' is in use: process {error.holder} runs this sweep. Stop it first."
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def write_base(self, configuration: Mapping[str, Any]) -> None:
         """Replaces ``base.yaml``. Raises SaveError."""

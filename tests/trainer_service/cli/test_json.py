@@ -62,8 +62,8 @@ def commands() -> Mapping[str, argparse.ArgumentParser]:
     return action.choices
 
 
-ELSEWHERE = {"population", "load"}
-"""Commands that need a population or the Hub: their own tests read their reports."""
+ELSEWHERE = {"load"}
+"""Commands that need the Hub: their own tests read their reports."""
 
 
 def test_every_command_reports_in_json_or_has_a_reason() -> None:
@@ -137,13 +137,3 @@ def test_mistakes_in_a_file_are_part_of_the_report(
     bad, basic = report["files"]
     assert (bad["file"], bad["ok"], basic["ok"]) == ("bad.yaml", False, True)
     assert "max_step" in bad["errors"][0]
-
-
-def test_a_population_reports_its_scores_and_its_best_run() -> None:
-    from trainer_service.api.experiments.population import PopulationResult
-    from trainer_service.cli.experiments.search import population_as_json
-
-    trained = population_as_json(PopulationResult(Path("results/population"), (1.5, None), interrupted=False))
-    assert json.loads(json.dumps(trained))["scores"] == [1.5, None]
-    assert Path(trained["best"]).name == "best"
-    assert population_as_json(PopulationResult(Path("p"), (), interrupted=True))["best"] is None

@@ -63,16 +63,3 @@ def test_sweep_on_a_cluster(mlagents_style: Callable[..., Any], workplace: Path)
     )  # fmt: skip
     assert said.code == 0, said.err
     assert "Trials: 3 complete, 0 pruned, 0 failed" in said.out
-
-
-@pytest.mark.thorough
-def test_population_on_a_cluster(mlagents_style: Callable[..., Any], workplace: Path) -> None:
-    (workplace / "space.yaml").write_text(
-        "behaviors.Basic.hyperparameters.learning_rate: {low: 1.0e-4, high: 1.0e-2, log: true}"
-    )
-    said = mlagents_style(
-        "population", "basic", "--space=space.yaml", "--env=sim:basic", "--members=2", "--interval=400", "--jobs=2",
-        "--ray-address=local", "--set=behaviors.Basic.max_steps=800", "--set=behaviors.Basic.summary_freq=200",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    assert (workplace / "results" / "population" / "best" / "Basic" / "checkpoint.safetensors").is_file()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,25 +38,12 @@ def test_file_with_every_kind_of_parameter(tmp_path: Path) -> None:
         "behaviors.Basic.max_steps: {fixed: 1000}\n"
     )
     space = read_space(file)
-    draws = [space.sample(random.Random(seed)) for seed in range(50)]
-    assert all(1e-5 <= draw[RATE] <= 1e-2 for draw in draws)
-    assert {draw[BATCH] for draw in draws} == {32, 64, 96, 128}
+    draws = list(space.corners())
+    assert {draw[RATE] for draw in draws} == {1e-5, 1e-2}
+    assert {draw[BATCH] for draw in draws} == {32, 128}
     assert {draw[TYPE] for draw in draws} == {"ppo", "sac"}
     assert all((TAU in draw) == (draw[TYPE] == "sac") for draw in draws)
     assert {draw["behaviors.Basic.max_steps"] for draw in draws} == {1000}
-
-
-def test_logarithmic_values_are_spread_over_the_decades() -> None:
-    parameter = Parameter.model_validate({"low": 1e-4, "high": 1.0, "log": True})
-    rng = random.Random(0)
-    drawn = [parameter.random(rng) for _ in range(400)]
-    assert 150 < sum(value < 1e-2 for value in drawn) < 250
-
-
-def test_uniform_values_are_not() -> None:
-    parameter = Parameter.model_validate({"low": 1e-4, "high": 1.0})
-    rng = random.Random(0)
-    assert sum(parameter.random(rng) < 1e-2 for _ in range(400)) < 20
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,14 @@ def test_draws_are_of_the_space(tmp_path: Path) -> None:
     assert {values["budget"] for values in drawn} == {100}
 
 
+def test_only_logarithmic_values_are_spread_over_the_decades(tmp_path: Path) -> None:
+    ends = {"low": 1e-4, "high": 1.0}
+    study = study_in(tmp_path, read_space({"plain": ends, "log": {**ends, "log": True}}), sampler="random")
+    drawn = [study.ask().values for _ in range(100)]
+    assert sum(values["plain"] < 1e-2 for values in drawn) < 10
+    assert 30 < sum(values["log"] < 1e-2 for values in drawn) < 70
+
+
 def test_study_that_is_opened_again_draws_what_one_would_have_drawn(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "broken").mkdir()

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Unpack
 
-from trainer_service.api.arguments import named
-from trainer_service.api.configuration import Configuration
-from trainer_service.api.environments import EnvironmentLike
-from trainer_service.api.experiments.runs import Search, SpaceLike, valid
-from trainer_service.api.run_arguments import RunArguments
+from pydantic import ValidationError
+
+from trainer_service.api.arguments import named, nested, require_known
+from trainer_service.api.configuration import Configuration, configuration_values
+from trainer_service.api.environments import Environment, EnvironmentLike, environment_for
+from trainer_service.api.run_arguments import SETTINGS, RunArguments
+from trainer_service.api.train import stop_signals
+from trainer_service.config import validate_run_id
+from trainer_service.config.reading.document import dotted
+from trainer_service.config.section import plain_message, root_errors
+from trainer_service.errors import ConfigError, UserError
+from trainer_service.experiments.space import read_space
 from trainer_service.experiments.sweep import SweepResult, SweepSettings, run_sweep, sample_trials
+from trainer_service.metrics.console import Console
 from trainer_service.training.stop_signals import StopSignals
+
+SpaceLike = str | os.PathLike[str] | Mapping[str, Any]
+"""The types of ``space``: the path of a file, or a mapping with the structure of one."""
+
+_OF_ONE_RUN = {"force", "inference", "initialize_from"}
+"""Arguments of ``train`` that a sweep does not have."""
 
 
 def sweep(
@@ -67,23 +84,69 @@ def sweep(
     Raises:
         UserError: something in the space, the configuration or the folder cannot be used, or trials fail.
     """
-    search = Search(
-        "sweep", "sweep", config, space, env, env_args=env_args, env_kwargs=env_kwargs, settings=settings
-    )
-    options = valid(
-        SweepSettings, trials=trials, jobs=jobs, seeds=seeds, seed=search.seed, objective=objective,
-        behavior=behavior, direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps,
-        wall_clock=wall_clock,
+    known = {name: kind for name, kind in RunArguments.__annotations__.items() if name not in _OF_ONE_RUN}
+    require_known(settings, known, "sweep")
+    results_dir, run_id = settings.pop("results_dir", None), settings.pop("run_id", None)
+    resume, seed = bool(settings.pop("resume", None)), settings.pop("seed", None)
+    ray_address, insecure = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
+    run_id = "sweep" if run_id is None else run_id
+    validate_run_id(run_id)
+    folder = Path("results" if results_dir is None else results_dir) / run_id
+    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
+    configuration = _configuration_of_trials(config, settings, environment)
+    parameters = read_space(space)
+    options = _sweep_settings(
+        trials=trials, jobs=jobs, seeds=seeds, seed=seed, objective=objective, behavior=behavior,
+        direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps, wall_clock=wall_clock,
     )  # fmt: skip
     name = "space" if isinstance(space, Mapping) else os.fspath(space)
     if dry_run:
-        sampled = sample_trials(search.space, search.configuration, options, name)
-        return SweepResult(folder=search.folder, objective="", trials=tuple(sampled))
-    with search.running(options.jobs, verbose, stop) as (signals, place):
+        sampled = sample_trials(parameters, configuration, options, name)
+        return SweepResult(folder=folder, objective="", trials=tuple(sampled))
+    with ExitStack() as stack:
+        stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
+        stop = stop or stack.enter_context(stop_signals())
+        place = None
+        if ray_address is not None:
+            from trainer_service.experiments.ray_jobs import ray_place
+
+            place = stack.enter_context(ray_place(ray_address, options.jobs, insecure=insecure))
         return run_sweep(
-            search.space, search.configuration, options, search.folder,
-            name=name, resume=search.resume, stop=signals, place=place,
-        )  # fmt: skip
+            parameters, configuration, options, folder, name=name, resume=resume, stop=stop, place=place
+        )
 
 
 sweep = named(sweep, RunArguments)
+
+
+def _sweep_settings(**given: Any) -> SweepSettings:
+    """Returns the settings of a sweep. Raises ConfigError with all mistakes."""
+    try:
+        return SweepSettings(**given)
+    except ValidationError as error:
+        mistakes = [f"{dotted(each['loc'])}: {plain_message(each)}" for each in root_errors(error)]
+        raise ConfigError(*mistakes) from None
+
+
+def _configuration_of_trials(
+    config: Configuration, settings: Mapping[str, Any], environment: Environment
+) -> dict[str, Any]:
+    """The configuration of all trials, nested as in a file: with the environment, and without what names one run.
+
+    Raises:
+        UserError: it cannot be used, or the environment is an object of this process.
+    """
+    if environment.given is not None:
+        raise UserError(
+            f"env: runs are trained in other processes, and '{environment.given.env}' is an object of this one: give "
+            "it a name (gym:MODULE:FUNCTION)"
+        )
+    overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
+    configuration = configuration_values(config, overrides)
+    saved = configuration.get("checkpoint_settings") or {}
+    simulators = dict(configuration.get("env_settings") or {})
+    if environment.env_args is not None or environment.env_kwargs is not None:
+        simulators["env_args"] = [*environment.arguments(simulators.get("env_args"))]
+    others = {key: value for key, value in configuration.items() if key != "checkpoint_settings"}
+    kept = {key: value for key, value in saved.items() if key == "autosave_interval_s"}
+    return {**others, "env_settings": simulators, **({"checkpoint_settings": kept} if kept else {})}

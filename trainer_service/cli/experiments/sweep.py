@@ -1,4 +1,4 @@
-"""The commands ``sweep`` and ``population``: searches of hyperparameters."""
+"""The command ``sweep``: a search of hyperparameters."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from trainer_service.cli.output import say_result
 from trainer_service.errors import suggested_command
 
 if TYPE_CHECKING:
-    from trainer_service.api.experiments.population import PopulationResult
     from trainer_service.experiments.sweep import SweepResult
 
 _SHOWN_TRIALS = 10
-_FLAGS = {"jobs", "objective", "run_id", "results_dir", "resume", "seed", "ray_address", "insecure_ray"}
-_FLAGS_OF = {
-    "sweep": _FLAGS | {
-        "trials", "seeds", "behavior", "direction", "sampler", "pruner", "total_steps", "wall_clock", "dry_run",
-    },
-    "population": _FLAGS | {"interval", "members", "games"},
+_FLAGS = {
+    "trials", "jobs", "seeds", "seed", "objective", "behavior", "direction", "sampler", "pruner", "total_steps",
+    "wall_clock", "dry_run", "run_id", "results_dir", "resume", "ray_address", "insecure_ray",
 }  # fmt: skip
-"""Flags that are no settings of the runs, by command."""
+"""Flags that are no settings of the trials."""
 
 
-def search(parsed: argparse.Namespace, overrides_of: Callable[[Mapping[str, Any]], dict[str, Any]]) -> int:
-    """Runs a sweep or a population and prints its result. Returns the exit code.
+def search_hyperparameters(
+    parsed: argparse.Namespace, overrides_of: Callable[[Mapping[str, Any]], dict[str, Any]]
+) -> int:
+    """Runs a sweep and prints its result. Returns the exit code.
 
     overrides_of: returns the flags that are settings of the configuration, nested as in a file.
     """
@@ -34,22 +32,13 @@ def search(parsed: argparse.Namespace, overrides_of: Callable[[Mapping[str, Any]
 
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.api.configuration import configuration_values
+        from trainer_service.api.experiments.sweep import sweep
 
-        flags = _FLAGS_OF[parsed.command]
-        own = {name: value for name, value in vars(parsed).items() if name in flags}
-        others = {name: value for name, value in vars(parsed).items() if name not in flags}
+        own = {name: value for name, value in vars(parsed).items() if name in _FLAGS}
+        others = {name: value for name, value in vars(parsed).items() if name not in _FLAGS}
         configuration = configuration_values(parsed.trainer_config_path, overrides_of(others))
-        if parsed.command == "sweep":
-            from trainer_service.api.experiments.sweep import sweep
-
-            swept = sweep(configuration, parsed.space, stop=stop, **own)
-            shown = sweep_as_json(swept), _trials(swept) if parsed.dry_run else _sweep_lines(swept)
-        else:
-            from trainer_service.api.experiments.population import train_population
-
-            trained = train_population(configuration, parsed.space, stop=stop, **own)
-            shown = population_as_json(trained), _population_lines(trained)
-    say_result(parsed, *shown)
+        result = sweep(configuration, parsed.space, stop=stop, **own)
+    say_result(parsed, sweep_as_json(result), _trials(result) if parsed.dry_run else _sweep_lines(result))
     return 0
 
 
@@ -62,16 +51,6 @@ def sweep_as_json(result: SweepResult) -> dict[str, Any]:
         "best": None if result.best is None else asdict(result.best),
         "best_file": None if result.best_file is None else str(result.best_file),
         "importances": dict(result.importances),
-        "interrupted": result.interrupted,
-    }
-
-
-def population_as_json(result: PopulationResult) -> dict[str, Any]:
-    """The object that ``population --json`` prints."""
-    return {
-        "folder": str(result.folder),
-        "scores": list(result.scores),
-        "best": None if result.best is None else str(result.best),
         "interrupted": result.interrupted,
     }
 
@@ -103,20 +82,3 @@ def _sweep_lines(result: SweepResult) -> Iterator[str]:
         yield f"  {suggested_command('learn', str(result.best_file), f'--run-id={run_id}')}"
     if result.interrupted:
         yield "\nThe sweep was interrupted: the same command with --resume continues it."
-
-
-def _population_lines(result: PopulationResult) -> Iterator[str]:
-    """Yields the result of a population in words."""
-    if result.interrupted:
-        yield "\nThe population was interrupted: the same command with --resume continues it."
-        return
-    yield "\nScores of the members:"
-    for number, score in enumerate(result.scores, start=1):
-        yield f"  member-{number}  {'failed' if score is None else f'{score:.6g}'}"
-    folder = result.folder
-    yield f"\nThe best policy is in {result.best}. Score it:"
-    yield f"  {suggested_command('evaluate', 'best', '--results-dir', str(folder))}"
-    yield "Train with the same values, step by step:"
-    configuration, schedule = folder / "configuration.yaml", folder / "schedule.yaml"
-    again = f"{folder.name}-again"
-    yield f"  {suggested_command('learn', str(configuration), '--schedule', str(schedule), '--run-id', again)}"
