@@ -222,16 +222,14 @@ def run_jobs(
     limit: int,
     *,
     stop: StopSignals,
-    place: Place | None = None,
-    on_look: Callable[[Sequence[str], Sequence[JobEnd]], None] = lambda running, ends: None,
+    on_look: Callable[[Sequence[str], Sequence[JobEnd]], None],
 ) -> list[JobEnd]:
-    """Runs jobs, in their order and at most ``limit`` at a time, until all have ended or a stop is requested.
+    """Runs jobs here, in their order and at most ``limit`` at a time, until all have ended or a stop is requested.
 
     Args:
         jobs: the jobs. After a stop request no other is started, and the running ones are asked to save and end.
         limit: jobs at a time.
         stop: the stop request.
-        place: where they run; None is this machine.
         on_look: called a few times a second with the names of running jobs and all ends so far.
 
     Returns:
@@ -239,7 +237,7 @@ def run_jobs(
     """
     ends: list[JobEnd] = []
     waiting = list(jobs)
-    with JobPool(limit, place) as pool:
+    with JobPool(limit) as pool:
         while pool.running or (waiting and not stop.requested):
             if stop.requested:
                 pool.stop_all()

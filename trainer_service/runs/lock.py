@@ -91,11 +91,8 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def await_release(path: Path, timeout_s: float, is_stopped: Callable[[], bool] = lambda: False) -> bool:
-    """Waits until no process holds the lock of a file; False if the time was not enough, or the wait is stopped."""
+def await_release(path: Path, timeout_s: float, is_stopped: Callable[[], bool]) -> None:
+    """Waits until no process holds the lock of a file, the time is over, or the wait is stopped."""
     deadline = time.monotonic() + timeout_s
-    while is_locked(path):
-        if is_stopped() or time.monotonic() >= deadline:
-            return False
+    while is_locked(path) and not is_stopped() and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
-    return True

@@ -45,6 +45,18 @@ class Scripts:
         self.closed = True
 
 
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Scripts:
+    """Scripts in place of the processes of this machine."""
+    place = Scripts()
+    monkeypatch.setattr("trainer_service.experiments.jobs.LocalProcesses", lambda: place)
+    return place
+
+
+def ignore(running: Sequence[str], ends: Sequence[JobEnd]) -> None:
+    pass
+
+
 def job(tmp_path: Path, name: str, program: str) -> Job:
     return Job(name, (program,), tmp_path / name / "output.log")
 
@@ -56,12 +68,12 @@ def ends_of(pool: JobPool, number: int = 1) -> list[JobEnd]:
     return ends
 
 
-def test_so_many_jobs_run_at_a_time_in_their_order(tmp_path: Path, stop: StopSignals) -> None:
+def test_so_many_jobs_run_at_a_time_in_their_order(
+    tmp_path: Path, stop: StopSignals, scripts: Scripts
+) -> None:
     seen: list[list[str]] = []
     jobs = [job(tmp_path, name, "print('done')") for name in "abcd"]
-    ends = run_jobs(
-        jobs, 2, stop=stop, place=Scripts(), on_look=lambda running, ends: seen.append([*running])
-    )
+    ends = run_jobs(jobs, 2, stop=stop, on_look=lambda running, ends: seen.append([*running]))
     assert sorted(end.job.name for end in ends) == ["a", "b", "c", "d"]
     assert max(map(len, seen)) == 2
     assert seen[0] == ["a", "b"]
@@ -70,21 +82,22 @@ def test_so_many_jobs_run_at_a_time_in_their_order(tmp_path: Path, stop: StopSig
     assert (tmp_path / "c" / "output.log").read_text() == "done\n"
 
 
-def test_jobs_share_the_cores(tmp_path: Path, stop: StopSignals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_share_the_cores(
+    tmp_path: Path, stop: StopSignals, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("unity_bridge.programs.cores.usable_cores", lambda: 8)
-    place = Scripts()
-    run_jobs([job(tmp_path, "a", "")], 3, stop=stop, place=place)
-    assert place.threads == [2]
-    assert place.closed
+    run_jobs([job(tmp_path, "a", "")], 3, stop=stop, on_look=ignore)
+    assert scripts.threads == [2]
+    assert scripts.closed
 
 
 def test_a_failed_job_is_told_with_its_last_lines_and_the_others_go_on(
-    tmp_path: Path, stop: StopSignals
+    tmp_path: Path, stop: StopSignals, scripts: Scripts
 ) -> None:
     failing = "print('looking'); print('no such file'); raise SystemExit(2)"
     jobs = [job(tmp_path, "a", failing), job(tmp_path, "b", "print('done')")]
-    first, second = run_jobs(jobs, 1, stop=stop, place=Scripts())
+    first, second = run_jobs(jobs, 1, stop=stop, on_look=ignore)
     assert (first.exit_code, second.exit_code, second.message) == (2, 0, "")
     assert first.message.splitlines() == [
         f"a: exited with code 2; its last lines ({tmp_path / 'a' / 'output.log'}):",
@@ -108,7 +121,9 @@ def wait_for_text(path: Path, text: str) -> None:
     wait_until(lambda: path.is_file() and text in path.read_text(), f"'{text}' in {path}")
 
 
-def test_a_stop_lets_running_jobs_save_and_starts_no_other(tmp_path: Path, stop: StopSignals) -> None:
+def test_a_stop_lets_running_jobs_save_and_starts_no_other(
+    tmp_path: Path, stop: StopSignals, scripts: Scripts
+) -> None:
     jobs = [job(tmp_path, "a", WAITS), job(tmp_path, "b", WAITS)]
 
     def ask(running: Sequence[str], ends: Sequence[JobEnd]) -> None:
@@ -116,7 +131,7 @@ def test_a_stop_lets_running_jobs_save_and_starts_no_other(tmp_path: Path, stop:
             wait_for_text(jobs[0].log, "ready")
             stop.request()
 
-    (end,) = run_jobs(jobs, 1, stop=stop, place=Scripts(), on_look=ask)
+    (end,) = run_jobs(jobs, 1, stop=stop, on_look=ask)
     assert (end.job.name, end.exit_code, end.stopped, end.message) == ("a", 0, True, "")
     assert jobs[0].log.read_text() == "ready\nsaved\n"
     assert not jobs[1].log.exists()
