@@ -25,6 +25,7 @@ from unity_bridge.server.session import (
 from unity_bridge.server.settings import BridgeSettings
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.endpoint import Call, HangUp, readable
+from unity_bridge.transport.limits import most_connections
 from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, RelayedCall, RelayedCalls
 from unity_bridge.untrusted_text import harmless, quoted, version_text
 
@@ -66,7 +67,7 @@ class EventHandler:
         self._connections = connections
         self._listeners = listeners
         self._callers = CallerCheck()
-        self._relayed_calls = RelayedCalls()
+        self._relayed_calls = RelayedCalls(most_connections(settings.max_attached))
         self._throttled = ThrottledLogger(LOGGER)
         self.last_departure = ""
         """The reason of the latest departure."""
@@ -139,13 +140,19 @@ class EventHandler:
         """Reads an exchange of a relay once, however often it comes, and logs the report that came with it."""
         if call.report:
             self._throttled.log("relayed report", harmless(f"Relay: {call.report}"), most=MAX_LOGGED_REPORTS)
-        if not self._relayed_calls.admit(call):
+        if not self._relayed_calls.is_new(call):
             return []
         connection = self._connections.by_source(call.peer)
         if connection is None and not is_introduction(call.data):
             call.refuse(UNKNOWN_SESSION)
             return []
-        return self._on_message(connection or self._accept(call.peer), call)
+        happened = self._on_message(connection or self._accept(call.peer), call)
+        connection = self._connections.by_source(call.peer)
+        if connection is None:
+            self._relayed_calls.keep_last(call)
+        elif connection.last_call is call:  # else it was refused, and another waits
+            self._relayed_calls.keep(call)
+        return happened
 
     def _on_new_caller(self, connection: Connection, call: Call) -> list[Tick | Departure]:
         """Takes or refuses a new connection at a launched program's port: the program's, or a stranger's.
@@ -196,10 +203,9 @@ class EventHandler:
             return self._refuse(
                 connection, call, self.internal_error(connection, "reading its message", error)
             )
-        if isinstance(message, Step | Reply):
-            call.data = b""  # which may be large, and stays with the connection until its next call
         match message:
             case Step(new_specs, batches, messages, replaced):
+                call.data = b""
                 connection.owed_actions = True
                 self._note_first_step(connection)
                 connection.deadline = None
@@ -239,7 +245,6 @@ class EventHandler:
 
     def _refuse(self, connection: Connection, call: Call, why: str) -> list[Tick | Departure]:
         call.refuse(f"{connection.name}: {why}")
-        call.data = b""
         connection.session.close()
         return [self.end(connection, why)] if connection in self._connections else []
 
@@ -275,6 +280,7 @@ class EventHandler:
 
     def _depart(self, connection: Connection, why: str, *, restarted: bool = False) -> Departure:
         self._connections.remove(connection)
+        self._relayed_calls.end(connection.peer)
         self.last_departure = f"{connection.name}: {why}"
         return Departure(connection.number, self.last_departure, restarted)
 

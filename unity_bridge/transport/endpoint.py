@@ -51,15 +51,18 @@ class Call:
         self.peer = peer
         """The caller as gRPC names it: stable for one connection."""
         self.data = data
-        """The message; steps as they are where it comes from this process."""
+        """The message; steps as they are where it comes from this process. Empty once it is read or answered: it may
+        be large, and the call stays with its simulator until the next one."""
         self._respond = respond
 
     def answer(self, data: bytes | Actions) -> None:
         """Sends a message back, or actions for steps as they are. Whatever follows, the first response counts."""
+        self.data = b""
         self._respond(data)
 
     def refuse(self, text: str) -> None:
         """Fails the call with status INVALID_ARGUMENT and this text."""
+        self.data = b""
         self._respond(text[:_REFUSAL_CHARACTERS])
 
 

@@ -7,6 +7,7 @@ lost the line before the reply came; the trainer then answers with the same repl
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -37,13 +38,20 @@ _NUMBER = re.compile(r"[1-9]\d{0,17}")
 _READABLE = " /:;,.()[]=+'\""
 """Characters of a report that stay as they are, beside letters and digits."""
 
-_MOST_SESSIONS = 4096
+_MOST_KEPT = 256 * 2**20
+"""Bytes of all replies that are kept together."""
+
+_MOST_ENDED = 4096
+"""Ended conversations whose latest exchange is kept."""
+
+_SHORT_REPLY = 1024
+"""Bytes of the longest reply that is kept after its conversation: a refusal, or the end."""
 
 
 class RelayedCall(Call):
     """One exchange of a relayed simulator. It keeps its reply, for the case that the relay sends the exchange again."""
 
-    __slots__ = ("_reply", "number", "report")
+    __slots__ = ("note_size", "number", "reply", "report")
 
     def __init__(
         self, endpoint: Source, session: str, number: int, data: bytes, respond: Respond, report: str
@@ -51,53 +59,111 @@ class RelayedCall(Call):
         super().__init__(endpoint, _PREFIX + session, data, respond)
         self.number = number
         self.report = report
-        self._reply: bytes | str | None = None
+        self.reply: bytes | str = b""
+        """The reply or the refusal; empty while the exchange waits."""
+        self.note_size: Callable[[int], None] = _ignore
+        """A function to call with the size of the reply."""
 
     def answer(self, data: Any) -> None:
         """Sends a message back, on the line that the exchange was last sent on."""
-        self._reply = data
-        self._respond(data)
+        self.reply = data
+        super().answer(data)
+        self.note_size(len(data))
 
     def refuse(self, text: str) -> None:
         """Fails the call with status INVALID_ARGUMENT and this text."""
-        self._reply = text
+        self.reply = text
         super().refuse(text)
+        self.note_size(len(text))
 
     def repeat(self, again: RelayedCall) -> None:
         """Moves to the line of the same exchange, sent again; answers there if this one is answered."""
         self._respond(None)
         self._respond = again._respond
-        if isinstance(self._reply, str):
-            super().refuse(self._reply)
-        elif self._reply is not None:
-            self._respond(self._reply)
+        if isinstance(self.reply, str):
+            super().refuse(self.reply)
+        elif self.reply:
+            super().answer(self.reply)
+
+    def forget_reply(self) -> None:
+        """Keeps the reply no longer. A relay that has not got it introduces its simulator again."""
+        self.reply = UNKNOWN_SESSION
 
 
 class RelayedCalls:
-    """The latest exchange of each relayed conversation."""
+    """The latest exchange of each relayed conversation, with its reply.
 
-    def __init__(self) -> None:
+    Any visitor may name a conversation. So nothing is kept of one before its introduction is accepted, nothing but a
+    short reply after its end, and what is kept of all has a limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        """most: conversations at once."""
+        self._most = most
         self._latest: dict[str, RelayedCall] = {}
+        self._ended: dict[str, RelayedCall] = {}
+        self._size = 0
+        """Bytes of the replies in ``_latest``."""
 
-    def admit(self, call: RelayedCall) -> bool:
-        """Whether an exchange is the next of its conversation. Any other is answered here: again, or with a refusal."""
-        latest = self._latest.pop(call.peer, None)
+    def is_new(self, call: RelayedCall) -> bool:
+        """Whether an exchange may be the next of its conversation. Any other is answered here."""
+        latest = self._latest.get(call.peer) or self._ended.get(call.peer)
         if latest is None and call.number > 1:
             call.refuse(UNKNOWN_SESSION)
-            return False
-        if latest is not None and call.number != latest.number + 1:
-            self._latest[call.peer] = latest
-            if call.number == latest.number:
-                latest.repeat(call)
-            else:
-                call.refuse(
-                    f"exchange {call.number}: expected {latest.number + 1}, or {latest.number} once more"
-                )
-            return False
-        self._latest[call.peer] = call  # the last of the dictionary
-        if len(self._latest) > _MOST_SESSIONS:
-            del self._latest[next(iter(self._latest))]
-        return True
+        elif latest is None and len(self._latest) >= self._most:
+            call.refuse(f"expected at most {self._most} relayed simulators at once, got another")
+        elif latest is not None and call.number == latest.number:
+            latest.repeat(call)
+        elif latest is not None and call.number != latest.number + 1:
+            call.refuse(f"exchange {call.number}: expected {latest.number + 1}, or {latest.number} once more")
+        else:
+            return True
+        return False
+
+    def keep(self, call: RelayedCall) -> None:
+        """Keeps an exchange that was read as the latest of its conversation, which goes on."""
+        self._take(call.peer)
+        self._ended.pop(call.peer, None)
+        self._latest[call.peer] = call
+        call.note_size = self._note_size
+        self._note_size(len(call.reply))
+
+    def keep_last(self, call: RelayedCall) -> None:
+        """Keeps an exchange that ended its conversation; one whose introduction was refused is not known here."""
+        if call.peer in self._ended:
+            self._ended[call.peer] = call
+
+    def end(self, peer: str) -> None:
+        """Keeps no more of a conversation that is over than a short reply to its latest exchange."""
+        latest = self._take(peer)
+        if latest is None:
+            return
+        if len(latest.reply) > _SHORT_REPLY:
+            latest.forget_reply()
+        self._ended[peer] = latest
+        if len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def _take(self, peer: str) -> RelayedCall | None:
+        latest = self._latest.pop(peer, None)
+        if latest is not None:
+            latest.note_size = _ignore
+            self._size -= len(latest.reply)
+        return latest
+
+    def _note_size(self, size: int) -> None:
+        """Adds the size of a reply, and forgets the largest replies while there is too much of them."""
+        self._size += size
+        while self._size > _MOST_KEPT:
+            largest = max(self._latest.values(), key=lambda call: len(call.reply))
+            if len(largest.reply) <= _SHORT_REPLY:
+                return
+            self._size -= len(largest.reply) - len(UNKNOWN_SESSION)
+            largest.forget_reply()
+
+
+def _ignore(size: int) -> None:
+    pass
 
 
 def relayed_call(endpoint: Source, data: bytes, respond: Respond, metadata: Metadata) -> RelayedCall | None:

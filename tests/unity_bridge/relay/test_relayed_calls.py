@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import psutil
 import pytest
 from bridge_replies import actions_in
 
+from unity_bridge.transport import relayed_calls
 from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, exchange_metadata
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
@@ -25,8 +28,10 @@ class Relayed:
         self.client = connect(self.port)
 
     def send(self, number: int, message: UnityMessageProto, report: str = "") -> Future[bytes]:
-        metadata = exchange_metadata(SESSION, number, report)
-        data = message.SerializeToString()
+        return self.send_bytes(SESSION, number, message.SerializeToString(), report)
+
+    def send_bytes(self, session: str, number: int, data: bytes, report: str = "") -> Future[bytes]:
+        metadata = exchange_metadata(session, number, report)
         return self.client.later(lambda: self.client.exchange_bytes(data, metadata=metadata, timeout=LONG_S))
 
     def reconnect(self) -> None:
@@ -100,6 +105,95 @@ def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(
         assert refusal_of(relayed, call) == f"exchange {number}: expected 3, or 2 once more"
     relayed.send(3, relayed.messages.first_step())
     assert relayed.bridge.next_tick().simulator == 0
+
+
+def test_the_end_of_a_conversation_is_told_again(relayed: Relayed) -> None:
+    relayed.introduce()
+    goodbye = relayed.send(3, relayed.messages.goodbye())
+    relayed.bridge.next_departure()
+    assert relayed.bridge.answered(relayed.send(3, relayed.messages.goodbye())) == goodbye.result(LONG_S)
+
+
+def test_a_refused_introduction_leaves_nothing_behind(relayed: Relayed) -> None:
+    bad = relayed.send(1, relayed.messages.introduction("9.0.0"))
+    relayed.bridge.next_departure()
+    assert "speaks" in str(relayed.client.refusal(bad))
+    relayed.introduce()  # the same numbers in the same conversation
+    relayed.send(3, relayed.messages.first_step())
+    assert relayed.bridge.next_tick().simulator == 1
+
+
+def others() -> Iterator[str]:
+    """Names of further conversations."""
+    return (f"office-pc/{number}-0123456789abcdef" for number in range(1, 1000))
+
+
+def test_conversations_beyond_the_most_are_refused_until_one_ends(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unity_bridge.server.event_handler.most_connections", lambda capacity: 1)
+    relayed = Relayed(make_bridge(), connect, messages)
+    relayed.introduce()
+    introduction = messages.introduction().SerializeToString()
+    other = next(others())
+    refusal = refusal_of(relayed, relayed.send_bytes(other, 1, introduction))
+    assert refusal == "expected at most 1 relayed simulators at once, got another"
+    relayed.send(3, messages.goodbye())
+    relayed.bridge.next_departure()
+    relayed.bridge.answered(relayed.send_bytes(other, 1, introduction))
+
+
+def test_beyond_the_limit_of_all_replies_the_largest_is_forgotten(
+    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relayed.introduce()
+    first_step = relayed.messages.first_step([(1.0, 2.0, 3.0)] * 300)
+    first = relayed.send(3, first_step)
+    relayed.bridge.act(relayed.bridge.next_tick(), 0.25)
+    assert len(first.result(LONG_S)) > 2000
+    monkeypatch.setattr(relayed_calls, "_MOST_KEPT", 2000)
+    other = next(others())
+    introduction = relayed.messages.introduction().SerializeToString()
+    relayed.bridge.answered(relayed.send_bytes(other, 1, introduction))
+    assert refusal_of(relayed, relayed.send(3, first_step)) == UNKNOWN_SESSION
+    relayed.send(4, relayed.messages.step())  # had the reply come, the conversation would go on
+    assert relayed.bridge.next_tick().simulator == 0
+
+
+LARGE = 40 * 2**20
+
+
+def grown_by(relayed: Relayed, sent: Iterator[tuple[str, int]]) -> int:
+    """Bytes of memory that this process has more after a large message for each of these exchanges was refused."""
+    process, data = psutil.Process(), bytes(LARGE)
+    before = process.memory_info().rss
+    for session, number in sent:
+        call = relayed.send_bytes(session, number, data)
+        while not call.done():
+            relayed.bridge.receive(0.02)
+        assert relayed.client.refusal(call)
+    relayed.reconnect()
+    relayed.bridge.receive(0.1)
+    return int(process.memory_info().rss - before)
+
+
+def test_a_gigabyte_of_new_conversations_leaves_nothing_behind(relayed: Relayed) -> None:
+    sessions = zip(others(), [1] * 25, strict=False)
+    assert grown_by(relayed, sessions) < 8 * LARGE  # those in gRPC's hands, and free memory
+
+
+def test_large_messages_beside_a_waiting_exchange_leave_nothing_behind(relayed: Relayed) -> None:
+    names = [name for name, _ in zip(others(), range(12), strict=False)]
+    messages = [relayed.messages.introduction(), relayed.messages.confirmation()]
+    exchange = relayed.client._channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+    step = relayed.messages.first_step().SerializeToString()
+    waiting = []
+    for session in names:
+        for number, message in enumerate(messages, start=1):
+            relayed.bridge.answered(relayed.send_bytes(session, number, message.SerializeToString()))
+        waiting.append(exchange.future(step, metadata=exchange_metadata(session, 3)))
+        relayed.bridge.next_tick()  # never answered
+    assert grown_by(relayed, zip(names, [4] * 12, strict=True)) < 8 * LARGE
 
 
 def test_a_report_is_logged_as_harmless_text(relayed: Relayed, caplog: pytest.LogCaptureFixture) -> None:
