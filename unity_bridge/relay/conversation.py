@@ -150,7 +150,7 @@ class Conversation:
         lost_at: float | None = None
         pause_s = FIRST_PAUSE_S
         while True:
-            began, had_line = time.monotonic(), False
+            began, had_line, wait_s = time.monotonic(), False, 0.0
             try:
                 reply = self._connection.exchange(
                     data, metadata=exchange_metadata(self._session, self._count)
@@ -158,6 +158,7 @@ class Conversation:
             except (grpc.RpcError, TrainerUnreachable, ValueError) as error:
                 reason = self._reason_of(error)
                 had_line = isinstance(error, grpc.RpcError) and time.monotonic() - began > LONGEST_DIAL_S
+                wait_s = getattr(error, "wait_s", 0.0)
             else:
                 if lost_at is not None:
                     _logger.info("simulator %d: the trainer answers again", self._number)
@@ -173,7 +174,7 @@ class Conversation:
                     f"the trainer at {self._connection.address} was not reached within {self._patience_s:g} s "
                     f"(timeout_wait): {reason}"
                 )
-            if self._left.wait(pause_s):
+            if self._left.wait(min(max(pause_s, wait_s), lost_at + self._patience_s - now)):
                 raise Left
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 

@@ -17,6 +17,7 @@ from unity_bridge.remote.join_code import JoinCode
 from unity_bridge.remote.key_pair import GivenKeyPair, KeyPair, KeyPairSource, OwnKeyPair
 from unity_bridge.remote.private_files import user_folder
 from unity_bridge.remote.tokens import TokenFile
+from unity_bridge.transport.service import Refusal
 
 LOGGER = logging.getLogger(__name__)
 
@@ -65,8 +66,8 @@ class RemoteAccess:
             return cls(GivenKeyPair(tls_cert, tls_key), tokens)
         return cls(OwnKeyPair(folder / "trainer.pem"), tokens)
 
-    def refusal(self, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> str:
-        """Returns why a call is refused; empty if it is admitted. See ``Admission``."""
+    def refusal(self, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> Refusal | None:
+        """Returns the answer to a call that is refused; None if it is admitted. See ``Admission``."""
         return self._admission.refusal(peer, metadata)
 
     def watch(self, now: float) -> None:

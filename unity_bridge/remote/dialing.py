@@ -5,6 +5,8 @@ from __future__ import annotations
 import hmac
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -15,6 +17,7 @@ from unity_bridge.errors import RemoteError
 from unity_bridge.remote.certificate import Certificate
 from unity_bridge.remote.join_code import JoinCode, split_address
 from unity_bridge.transport.endpoint import METHOD, SERVICE
+from unity_bridge.transport.service import WAIT
 from unity_bridge.untrusted_text import first_line
 
 Metadata = tuple[tuple[str, str], ...]
@@ -23,6 +26,9 @@ EXCHANGE = f"/{SERVICE}/{METHOD}"
 
 DIAL_S = 5.0
 """How long each address may take to answer."""
+
+READMISSION_S, _READMISSION_PAUSE_S = 10.0, 0.5
+"""How long a token that was accepted before is sent again when it is refused: its file may just be rewritten."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -46,7 +52,12 @@ KEEPALIVE = (
 
 
 class TrainerUnreachable(RemoteError):
-    """None of the trainer's addresses answers; it may later."""
+    """None of the trainer's addresses answers, or it asks to wait; it may answer later."""
+
+    def __init__(self, text: str, wait_s: float = 0.0) -> None:
+        """wait_s: how long the trainer asks to wait."""
+        super().__init__(text)
+        self.wait_s = wait_s
 
 
 class CertificateMismatch(RemoteError):
@@ -106,9 +117,23 @@ class TrainerConnection:
     Opening it anew reads the certificate again: the trainer may have renewed it, for the same key.
     """
 
-    def __init__(self, code: JoinCode, address: str | None = None, *, timeout_s: float = DIAL_S) -> None:
-        """Prepares; the first exchange dials. The arguments are those of ``find_trainer``."""
+    def __init__(
+        self,
+        code: JoinCode,
+        address: str | None = None,
+        *,
+        timeout_s: float = DIAL_S,
+        admitted: threading.Event | None = None,
+    ) -> None:
+        """Prepares; the first exchange dials.
+
+        Args:
+            code, address, timeout_s: as for ``find_trainer``.
+            admitted: set once the trainer has accepted the token; several connections may share it.
+        """
         self.code = code
+        self._admitted = admitted or threading.Event()
+        self._closed = threading.Event()
         self._given = address
         self._timeout_s = timeout_s
         self._channel: grpc.Channel | None = None
@@ -125,6 +150,7 @@ class TrainerConnection:
 
     def close(self) -> None:
         """Closes the channel; the next exchange would open another one."""
+        self._closed.set()
         if self._channel is not None:
             self._channel.close()
             self._channel = self._call = None
@@ -140,20 +166,33 @@ class TrainerConnection:
             metadata: sent beside the token.
 
         Raises:
-            TrainerUnreachable, CertificateMismatch: as ``find_trainer``; the message has not been sent.
+            TrainerUnreachable: as ``find_trainer``, or the trainer asks to wait; it has not read the message.
+            CertificateMismatch: as ``find_trainer``.
             grpc.RpcError: the call failed. UNAUTHENTICATED is a refused token, UNAVAILABLE a broken connection.
         """
-        call = self._call or self._open()
-        try:
-            return call(data, timeout=timeout, metadata=(*self._authorization, *metadata))
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                self.close()
-            raise
+        until = time.monotonic() + (READMISSION_S if timeout is None else 0.0)
+        while True:
+            call = self._call or self._open()
+            try:
+                reply = call(data, timeout=timeout, metadata=(*self._authorization, *metadata))
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNAVAILABLE:
+                    self.close()
+                asked_s = next((each.value for each in error.trailing_metadata() if each.key == WAIT), None)
+                is_refused = asked_s is not None or error.code() is grpc.StatusCode.UNAUTHENTICATED
+                may_again = is_refused and self._admitted.is_set() and time.monotonic() < until
+                if may_again and not self._closed.wait(_READMISSION_PAUSE_S):
+                    continue
+                if asked_s is not None:
+                    raise TrainerUnreachable(f"{self.address}: {error.details()}", float(asked_s)) from None
+                raise
+            self._admitted.set()
+            return reply
 
     __call__ = exchange
 
     def _open(self) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+        self._closed.clear()
         found = find_trainer(self.code, self._given, timeout_s=self._timeout_s)
         self.address = found.address
         self._channel = found.open_channel()

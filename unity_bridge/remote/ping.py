@@ -44,7 +44,8 @@ class Pinger:
         try:
             answer = self._call(b"", timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            kind = PingRefused if error.code() is grpc.StatusCode.UNAUTHENTICATED else RemoteError
+            is_refused = error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+            kind = PingRefused if is_refused else RemoteError
             raise kind(f"{self._address}: {error.code().name}: {error.details()}") from None
         took_s = time.perf_counter() - began
         try:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import MINYEAR, UTC, datetime, timedelta
 from pathlib import Path
 
 from unity_bridge.errors import RemoteError
 from unity_bridge.remote.join_code import LEAST_TOKEN, MOST_TOKEN
 from unity_bridge.remote.private_files import read_private, version_of, write_private
+from unity_bridge.untrusted_text import quoted
 
 LOGGER = logging.getLogger(__name__)
 
@@ -21,6 +23,9 @@ LIFETIME = timedelta(days=365)
 
 RENEWAL = timedelta(days=60)
 """How long before its end the next one is made; until then both hold."""
+
+PATIENCE_S = 2.0
+"""How long a file that is absent, empty or unreadable may be one that is just being written."""
 
 _HEADER = """\
 # Tokens that the trainer accepts, one a line: TOKEN [END]. The first one goes into the join code.
@@ -46,18 +51,26 @@ class Token:
 class TokenFile:
     """A file of tokens. Made with a new token if there is none; one about to end is followed by another in time."""
 
-    def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Reads the file, or makes it.
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Reads the file, or makes it. ``monotonic`` measures ``PATIENCE_S``.
 
         Raises:
             RemoteError: it cannot be read or made, or holds no valid token.
         """
         self.path = path
         self._clock = clock
+        self._monotonic = monotonic
         self._version = (0, 0, 0)
         self._tokens: tuple[Token, ...] = ()
         self._renews_at: datetime | None = None
-        self._load()
+        self._missing_since: float | None = None
+        """When the file was written without tokens, while the last ones still count."""
+        self._load(makes=True)
 
     @property
     def newest(self) -> Token | None:
@@ -75,30 +88,54 @@ class TokenFile:
         return found
 
     def refresh(self) -> None:
-        """Reads the file again if it changed. What cannot be read holds no tokens, and is logged."""
+        """Reads the file again if it changed.
+
+        A program that writes it may empty or remove it for a moment. So the last tokens count until it has stood there
+        without any for ``PATIENCE_S``; an absent one is then made anew.
+        """
+        version, now = version_of(self.path), self._monotonic()
+        has_changed = version != self._version
+        is_patient = has_changed or self._missing_since is None or now < self._missing_since + PATIENCE_S
         due = self._renews_at is not None and self._clock() >= self._renews_at
-        if not due and version_of(self.path) == self._version:
+        if is_patient and not has_changed and not due:
             return
         try:
-            self._load()
-        except RemoteError as error:
-            self._tokens, self._renews_at, self._version = (), None, version_of(self.path)
+            self._load(makes=not is_patient)
+        except (RemoteError, FileNotFoundError) as error:
+            self._version, self._renews_at = version, None
+            if is_patient:
+                self._missing_since = now
+                return
+            self._tokens = ()
             LOGGER.warning("No token is accepted from now on: %s", error)
+        self._missing_since = None
 
-    def _load(self) -> None:
-        """Reads the file; writes it with a new token if it has none that holds long enough."""
+    def _load(self, *, makes: bool) -> None:
+        """Reads the file; writes it with a new token if it has none that holds long enough.
+
+        makes: whether an absent file is made. If not, it raises FileNotFoundError.
+        """
         now = self._clock()
         version = version_of(self.path)
         try:
             tokens = parse_tokens(read_private(self.path).decode(errors="replace"), str(self.path))
         except FileNotFoundError:
+            if not makes:
+                raise
             tokens = ()
         due = _renewal(tokens)
         if due is not None and now >= due:
             new = Token(secrets.token_urlsafe(16), (now + LIFETIME).replace(microsecond=0))
-            tokens = (new, *(token for token in tokens if token.holds(now)))
-            write_private(self.path, (_HEADER + _text(tokens)).encode(), replace=True)
-            version, due = version_of(self.path), _renewal(tokens)
+            valid = tuple(token for token in tokens if token.holds(now))
+            try:
+                write_private(self.path, (_HEADER + _text((new, *valid))).encode(), replace=True)
+                tokens = (new, *valid)
+                version, due = version_of(self.path), _renewal(tokens)
+            except RemoteError as error:
+                if not valid:
+                    raise
+                due = now + timedelta(days=1)
+                LOGGER.warning("The tokens are not renewed, which is tried again in a day: %s", error)
         self._version, self._tokens, self._renews_at = version, tokens, due
 
 
@@ -124,8 +161,10 @@ def parse_tokens(text: str, source: str) -> tuple[Token, ...]:
 def _end(word: str, where: str) -> datetime:
     try:
         end = datetime.fromisoformat(word)
+        if end.year == MINYEAR:  # the time of its renewal would lie before all years
+            raise ValueError
     except ValueError:
-        raise RemoteError(f"{where}: expected an end such as 2030-01-31, got '{word[:40]}'") from None
+        raise RemoteError(f"{where}: expected an end such as 2030-01-31, got {quoted(word)}") from None
     return end if end.tzinfo else end.replace(tzinfo=UTC)
 
 

@@ -97,20 +97,22 @@ class DirectServer:
         if self._is_stopping:  # it waited in the queue when we began to stop
             _close(rpc, cygrpc.StatusCode.unavailable, "the trainer has stopped")
             return
+        self._request_call()
         security = self._service.security
         if security is None or not self._ends_at_the_edge(event, security):
             if event.call_details.method != self._path:
                 _close(rpc, cygrpc.StatusCode.unimplemented, "only Exchange is implemented")
             else:
                 self._admit(rpc, event.invocation_metadata)
-        self._request_call()
 
     def _ends_at_the_edge(self, event: Any, security: PortSecurity) -> bool:
         """Whether a call is over before its message is read: refused, or a ping."""
         peer = event.call.peer()
-        why = security.refusal(peer.decode() if isinstance(peer, bytes) else peer, event.invocation_metadata)
-        if why:
-            _close(event.call, cygrpc.StatusCode.unauthenticated, why)
+        refused = security.refusal(
+            peer.decode() if isinstance(peer, bytes) else peer, event.invocation_metadata
+        )
+        if refused is not None:
+            _close(event.call, refused.code.value[0], refused.why, refused.metadata)
         elif event.call_details.method == _PING:
             _tell_time(event.call)
         else:
@@ -275,12 +277,12 @@ def _tell_time(rpc: Any) -> None:
     )
 
 
-def _close(rpc: Any, code: Any, text: str) -> None:
+def _close(rpc: Any, code: Any, text: str, metadata: Metadata = ()) -> None:
     """Ends a call with a status instead of a message."""
     rpc.start_server_batch(
         (
             cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
-            cygrpc.SendStatusFromServerOperation((), code, text.encode(), _NO_FLAGS),
+            cygrpc.SendStatusFromServerOperation(metadata, code, text.encode(), _NO_FLAGS),
         ),
         _ignore,
     )

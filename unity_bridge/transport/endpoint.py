@@ -168,5 +168,9 @@ def is_loopback(host: str) -> bool:
 
 
 def readable(peer: str) -> str:
-    """Returns a peer, as gRPC names it, for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``."""
-    return unquote(peer).partition(":")[2]
+    """Returns a peer, as gRPC names it, for people: ``ipv6:%5B::1%5D:50123`` as ``[::1]:50123``.
+
+    Of a relayed one its host and number: the digits behind them are its secret, and this goes into logs.
+    """
+    family, _, address = unquote(peer).partition(":")
+    return address.rpartition("-")[0] if family == "relay" else address

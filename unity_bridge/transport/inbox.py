@@ -8,12 +8,14 @@ the public interface besides.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.transport.spinner import Spinner
 
 try:
@@ -93,6 +95,7 @@ class Inbox:
         self._when_handled: deque[Callable[[], None]] = deque()
         self._watchers: list[Callable[[float], None]] = []
         self._watched_at = self.clock.now()
+        self._throttled = ThrottledLogger(logging.getLogger(__name__))
         self.serves_directly = can_serve_directly() if direct is None else direct
         """Whether ports are served by gRPC's completion queue."""
         self._completion_queue: Any = None
@@ -168,7 +171,7 @@ class Inbox:
             event = self._look(time.time() + timeout)
         if event is None:
             return False
-        event.tag(event)
+        self._do_beside(event.tag, event)
         return True
 
     def _look(self, deadline: float = 0.0) -> Any:
@@ -201,4 +204,12 @@ class Inbox:
         if now >= self._watched_at + interval_s:
             self._watched_at = now
             for watcher in list(self._watchers):
-                watcher(now)
+                self._do_beside(watcher, now)
+
+    def _do_beside(self, task: Callable[[Any], object], argument: Any) -> None:
+        """Does a task of a port. One that fails is logged once: the reader's own work goes on."""
+        try:
+            task(argument)
+        except Exception as error:
+            what = f"A task beside the simulators failed: {type(error).__name__}: {error}"
+            self._throttled.log(what, what, most=1, error=error)

@@ -23,14 +23,29 @@ PING_SERVICE, PING_METHOD = "unity_bridge.Remote", "Ping"
 """Of a secured port: admitted callers are told the time there, and nothing of the run is touched."""
 
 
+WAIT = "x-wait-s"
+"""Key of the seconds that a refused caller is to wait, in the metadata after the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The answer to a call that is not admitted."""
+
+    why: str
+    code: grpc.StatusCode = grpc.StatusCode.UNAUTHENTICATED
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Sent after the call."""
+
+
 class PortSecurity(Protocol):
     """TLS of a port, and who may call there."""
 
     @property
     def credentials(self) -> grpc.ServerCredentials: ...
 
-    def refusal(self, peer: str, metadata: Metadata) -> str:
-        """Returns why a call is refused before its message is read; empty if it is admitted. From any thread."""
+    def refusal(self, peer: str, metadata: Metadata) -> Refusal | None:
+        """Returns the answer to a call that is refused before its message is read; None if it is admitted. From any
+        thread."""
         ...
 
     def watch(self, now: float) -> None:

@@ -108,8 +108,9 @@ class ThreadedServer:
         security = self._service.security
         if security is None:
             return
-        if why := security.refusal(context.peer(), context.invocation_metadata()):
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
+        if refused := security.refusal(context.peer(), context.invocation_metadata()):
+            context.set_trailing_metadata(refused.metadata)
+            context.abort(refused.code, refused.why)
 
     def _wait_for_answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         # A queue, since an answer and a hang-up may race: the first wins, the other is never read.

@@ -18,6 +18,7 @@ from network_lines import Proxy
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command
 from unity_bridge.relay.conversation import TrainerLost
+from unity_bridge.remote import admission
 from unity_bridge.remote.access import RemoteAccess
 from unity_bridge.remote.dialing import TrainerConnection
 from unity_bridge.remote.join_code import JoinCode
@@ -199,6 +200,31 @@ class TestSecured:
             while not played.done():
                 assert bridge.receive(0.02) == []
         assert played.result() == [0, 1, 2, 3]
+
+    def test_it_waits_where_others_of_its_address_are_wrong_too_often(
+        self,
+        make_bridge: Any,
+        make_relay: Any,
+        connect: Any,
+        messages: Any,
+        access: RemoteAccess,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(admission, "WINDOW_S", 1.0)
+        bridge = make_bridge()
+        port = bridge.listen("127.0.0.1", 0, access)
+        wrong = self.code_of(access, port, token="x" * 24)
+        for _ in range(2 * admission.MOST_FAILURES):
+            assert access.refusal("ipv4:127.0.0.1:1", ())
+        relay = make_relay(lambda: TrainerConnection(wrong))
+        call = connect(relay.port).later(connect(relay.port).exchange, messages.introduction())
+        honest = connect(make_relay(lambda: TrainerConnection(self.code_of(access, port))).port)
+        honest.later(honest.start, messages.first_step())
+        bridge.act(bridge.next_tick())
+        while relay._thread.is_alive():
+            bridge.receive(0.02)
+        assert "answered UNAUTHENTICATED" in str(relay.error), "as soon as it is told"
+        assert call.exception(LONG_S) is not None
 
     @pytest.mark.parametrize(
         ("changes", "message"),

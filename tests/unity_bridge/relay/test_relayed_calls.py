@@ -206,6 +206,18 @@ def test_a_report_is_logged_as_harmless_text(relayed: Relayed, caplog: pytest.Lo
     assert "Relay: exited with code 3:\n  out of petrol é\n  [INFO] forged\\x1b[2J" in caplog.messages
 
 
+def test_the_secret_of_a_conversation_is_in_no_name(
+    relayed: Relayed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    relayed.introduce()
+    relayed.send(3, relayed.messages.first_step())
+    relayed.bridge.act(relayed.bridge.next_tick())
+    relayed.send(4, relayed.messages.goodbye())
+    assert relayed.bridge.next_departure().reason.startswith("simulator 0 (office-pc/0): ")
+    assert "0123456789abcdef" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "metadata",
     [

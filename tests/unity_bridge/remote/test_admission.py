@@ -3,10 +3,12 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import grpc
 import pytest
 
 from unity_bridge.remote.admission import MOST_FAILURES, WINDOW_S, Admission
 from unity_bridge.remote.tokens import TokenFile
+from unity_bridge.transport.service import Refusal
 
 TOKEN = "a-token-of-the-user"
 RIGHT = (("user-agent", "x"), ("authorization", f"Bearer {TOKEN}"))
@@ -33,6 +35,12 @@ def admission(tmp_path: Path, clock: Clock) -> Admission:
     return Admission(TokenFile(path), clock)
 
 
+def answer(admission: Admission, peer: str, metadata: tuple[tuple[str, str | bytes], ...]) -> Refusal:
+    refused = admission.refusal(peer, metadata)
+    assert refused is not None
+    return refused
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -51,28 +59,32 @@ def test_calls_that_are_refused(admission: Admission, metadata: tuple[tuple[str,
     assert not admission.refusal("ipv4:10.0.0.7:2", RIGHT)
 
 
-def test_an_address_that_failed_too_often_waits(admission: Admission, clock: Clock) -> None:
+def test_an_address_that_failed_too_often_is_told_to_wait(admission: Admission, clock: Clock) -> None:
     for port in range(MOST_FAILURES):
-        assert "wrong, has ended or was revoked" in admission.refusal(f"ipv4:10.0.0.7:{port}", WRONG)
-    assert admission.refusal("ipv4:10.0.0.7:99", RIGHT) == "too many calls without a valid token; wait 60 s"
-    assert not admission.refusal("ipv4:10.0.0.8:99", RIGHT), "another address does not"
+        refused = answer(admission, f"ipv4:10.0.0.7:{port}", WRONG)
+        assert "wrong, has ended or was revoked" in refused.why
+        assert (refused.code, refused.metadata) == (grpc.StatusCode.UNAUTHENTICATED, ())
+    clock.now = 20.0
+    refused = answer(admission, "ipv4:10.0.0.7:99", WRONG)
+    assert refused.why == "too many calls without a valid token; wait 40 s"
+    assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert refused.metadata == (("x-wait-s", "40.0"),)
+    assert "too many" not in answer(admission, "ipv4:10.0.0.8:99", WRONG).why, "another address is not"
     clock.now = WINDOW_S
-    assert not admission.refusal("ipv4:10.0.0.7:99", RIGHT)
+    assert "too many" not in answer(admission, "ipv4:10.0.0.7:99", WRONG).why
+
+
+def test_wrong_tokens_of_its_address_keep_no_right_one_out(admission: Admission) -> None:
+    for port in range(100):
+        assert admission.refusal("ipv4:10.0.0.7:2", WRONG)
+        assert not admission.refusal(f"ipv4:10.0.0.7:{port}", RIGHT), "on a connection of its own"
+        assert not admission.refusal("ipv4:10.0.0.7:2", RIGHT), "and on the same"
 
 
 def test_failures_count_a_minute_long(admission: Admission, clock: Clock) -> None:
     for second in range(MOST_FAILURES * 3):
         clock.now = second * WINDOW_S / (MOST_FAILURES - 1)
-        assert "too many" not in admission.refusal("ipv6:%5B::1%5D:5", WRONG)
-
-
-def test_a_connection_that_was_admitted_does_not_wait_for_others(admission: Admission) -> None:
-    assert not admission.refusal("ipv4:10.0.0.7:1", RIGHT)
-    for _ in range(100):
-        admission.refusal("ipv4:10.0.0.7:2", WRONG)
-    assert not admission.refusal("ipv4:10.0.0.7:1", RIGHT)
-    assert admission.refusal("ipv4:10.0.0.7:1", WRONG), "its token is looked at all the same"
-    assert "too many" in admission.refusal("ipv4:10.0.0.7:1", RIGHT), "and it has lost its place"
+        assert "too many" not in answer(admission, "ipv6:%5B::1%5D:5", WRONG).why
 
 
 def test_refused_calls_are_reported_once_a_minute(
@@ -109,8 +121,6 @@ def test_addresses_without_end_take_no_memory_without_end(
     admission: Admission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("unity_bridge.remote.admission._MOST_ADDRESSES", 10)
-    monkeypatch.setattr("unity_bridge.remote.admission._MOST_PEERS", 10)
     for number in range(100):
         assert admission.refusal(f"ipv4:10.0.1.{number}:1", WRONG)
-        assert not admission.refusal(f"ipv4:10.0.2.{number}:1", RIGHT)
-    assert len(admission._failures) == len(admission._admitted) == len(admission._unreported) == 10
+    assert len(admission._failures) == len(admission._unreported) == 10

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from unity_bridge.errors import RemoteError
-from unity_bridge.remote.tokens import LIFETIME, RENEWAL, TokenFile
+from unity_bridge.remote import tokens
+from unity_bridge.remote.tokens import LIFETIME, PATIENCE_S, RENEWAL, TokenFile
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -20,6 +21,13 @@ class Clock:
         self.now = NOW
 
     def __call__(self) -> datetime:
+        return self.now
+
+
+class Seconds:
+    now = 0.0
+
+    def __call__(self) -> float:
         return self.now
 
 
@@ -70,20 +78,78 @@ def test_a_removed_token_is_revoked_at_once(path: Path) -> None:
 
 
 def test_a_deleted_file_is_made_anew_with_another_token(path: Path) -> None:
-    file = TokenFile(path)
+    seconds = Seconds()
+    file = TokenFile(path, monotonic=seconds)
     before = token_of(file)
     path.unlink()
+    assert file.accepts(before), "an editor may be about to put it back"
+    assert not path.exists()
+    seconds.now = PATIENCE_S
     assert not file.accepts(before)
     assert token_of(file) != before
     assert file.accepts(token_of(file))
     assert path.exists()
 
 
+def test_a_file_in_the_making_keeps_its_last_tokens(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seconds = Seconds()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
+    for number, between in enumerate(["", "# Tokens\n", "a-token-", None] * 10):
+        if between is None:
+            path.unlink()
+        else:
+            write(path, between)
+        assert file.accepts(b"a-token-of-the-user")
+        seconds.now += PATIENCE_S * 0.9
+        assert file.accepts(b"a-token-of-the-user")
+        write(path, f"a-token-of-the-user\n# {number}\n")
+        assert file.accepts(b"a-token-of-the-user")
+    write(path, "another-token-of-the-user\n")
+    assert not file.accepts(b"a-token-of-the-user"), "a line that is gone is revoked at once"
+    assert caplog.messages == []
+
+
+def test_a_file_that_stays_empty_revokes_its_tokens(path: Path) -> None:
+    seconds = Seconds()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
+    for number in range(10):
+        write(path, "#" * number)  # somebody writes it
+        seconds.now += PATIENCE_S * 0.9
+        assert file.accepts(b"a-token-of-the-user")
+    seconds.now += PATIENCE_S
+    assert not file.accepts(b"a-token-of-the-user")
+
+
+def test_a_renewal_that_cannot_be_written_throws_nobody_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    file = TokenFile(path, clock)
+    token, write_private = token_of(file), tokens.write_private
+
+    def full(path: Path, content: bytes, *, replace: bool) -> None:
+        raise RemoteError(f"'{path}': cannot write it: No space left on device")
+
+    monkeypatch.setattr(tokens, "write_private", full)
+    clock.now = NOW + LIFETIME - RENEWAL
+    assert file.accepts(token)
+    assert file.accepts(token)
+    (said,) = caplog.messages
+    assert said.startswith("The tokens are not renewed, which is tried again in a day: ")
+    monkeypatch.setattr(tokens, "write_private", write_private)
+    clock.now += timedelta(days=1)
+    assert file.accepts(token)
+    assert token_of(file) != token
+
+
 def test_a_file_that_is_spoilt_accepts_nothing_until_it_is_mended(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = TokenFile(write(path, "a-token-of-the-user\n"))
+    seconds = Seconds()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
     write(path, "short\n")
+    file.refresh()
+    seconds.now = PATIENCE_S
     with caplog.at_level(logging.WARNING):
         assert not file.accepts(b"a-token-of-the-user")
         assert not file.accepts(b"short")
@@ -123,6 +189,12 @@ def test_the_next_token_is_made_in_time_and_both_hold_until_the_first_ends(path:
     assert file.accepts(second)
 
 
+@pytest.mark.parametrize("end", ["0002-01-01T00:00+14:00", "9999-12-31", "9999-12-31T23:59-14:00"])
+def test_the_first_and_the_last_end_are_understood(path: Path, end: str) -> None:
+    file = TokenFile(write(path, f"a-token-with-an-end {end}\n"))
+    assert file.accepts(b"a-token-with-an-end") == end.startswith("9999")
+
+
 def test_tokens_of_a_user_are_left_as_they_are(path: Path) -> None:
     text = "a-token-of-the-user\n# a comment\nan-ended-token-of-ours 2020-01-01T00:00:00+00:00\n"
     file = TokenFile(write(path, text), Clock())
@@ -147,6 +219,11 @@ def test_a_file_that_others_may_read_is_warned_of(path: Path, caplog: pytest.Log
         ("ä" * 20, "expected a token of 16 to 200 ASCII characters"),
         ("three words-in-a-line-of-it here", "got 3 words"),
         ("a-token-with-an-end tomorrow", "expected an end such as 2030-01-31, got 'tomorrow'"),
+        ("a-token-with-an-end 0001-01-01", "line 1: expected an end such as 2030-01-31, got '0001-01-01'"),
+        (
+            "a-token-with-an-end 0001-02-28T23:59+14:00",
+            "expected an end such as 2030-01-31, got '0001-02-28T",
+        ),
     ],
 )
 def test_files_that_cannot_be_used(path: Path, text: str, expected: str) -> None:

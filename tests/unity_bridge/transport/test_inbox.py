@@ -122,3 +122,23 @@ def test_a_stream_without_an_end_keeps_nobody_from_being_judged(hand: Hand) -> N
         hand.at += 0.5
         inbox.get(timeout=0.0)
     assert judged
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_watcher_that_fails_is_told_once_and_ends_nothing(
+    hand: Hand, direct: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if direct and not can_serve_directly():
+        pytest.skip("the installed grpcio has another core interface")
+    inbox = Inbox(direct=direct, clock=hand)
+    watched: list[float] = []
+
+    def fails(now: float) -> None:
+        raise OverflowError("date value out of range")
+
+    inbox.watch(fails)
+    inbox.watch(watched.append)
+    read_for(inbox, hand, 10.0)
+    assert len(watched) > 5
+    (said,) = caplog.messages
+    assert said.startswith("A task beside the simulators failed: OverflowError: date value out of range")

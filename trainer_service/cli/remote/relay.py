@@ -6,7 +6,9 @@ import argparse
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainer_service.api.arguments import nested
@@ -62,7 +64,9 @@ def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], C
 
     if join is not None or address is None:
         code = JoinCode.given(join or "")
-        return address or ", ".join(code.addresses), lambda: TrainerConnection(code, address)
+        admitted = threading.Event()
+        connect = partial(TrainerConnection, code, address, admitted=admitted)
+        return address or ", ".join(code.addresses), connect
     if not is_loopback(split_address(address)[0]):
         raise UserError(
             f"--address {address}: expected --join beside an address of another machine; without a code nothing is "
