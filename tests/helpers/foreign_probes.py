@@ -257,6 +257,15 @@ class Script:
         return sum((i + 1) * number for i, number in enumerate(numbers)) + time + 10 * agent
 
 
+def is_as_sampled(action: Any, sample: Any) -> bool:
+    """Whether an action is made of the same types as a sample of its space."""
+    if isinstance(sample, dict):
+        return all(is_as_sampled(action[key], sample[key]) for key in sample)
+    if isinstance(sample, tuple):
+        return all(map(is_as_sampled, action, sample))
+    return type(action) is type(sample) and action.dtype == sample.dtype
+
+
 class Spoiler:
     """The part of a probe environment that remembers arrays which it returned, and spoils them."""
 
@@ -304,7 +313,9 @@ class Spoiler:
         return {}
 
     def act(self, action: Any, agent: int = 0) -> float:
-        assert self.script.action.space.contains(action), f"{action!r} is not in {self.script.action.space}"
+        space = self.script.action.space
+        assert space.contains(action), f"{action!r} is not in {space}"
+        assert is_as_sampled(action, space.sample()), f"{action!r} is not made as by {space}"
         return self.script.reward(self.script.action.numbers(action), self.time + 1, agent)
 
     def ends(self) -> tuple[bool, bool]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +16,9 @@ from gymnasium import spaces
 from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.errors import UserError
 from trainer_service.policy import Policy
+from unity_bridge.simulators.foreign.roles import interface_of
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import ForeignCode
 
 
 def world(observation_space: Any, action_space: Any) -> Any:
@@ -115,3 +121,112 @@ def test_another_environment_is_refused(policy) -> None:
         policy().wrap("CartPole-v1")
     with pytest.raises(UserError, match="agents: expected an environment of PettingZoo, got "):
         policy().wrap(world(SEEN, ACTS), agents=["agent_0"])
+
+
+class OnlyTwo(gymnasium.Env[Any, Any]):
+    """Allows one of three choices, which its method tells."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, allowed: int = 2) -> None:
+        self.allowed = allowed
+
+    def action_masks(self) -> Any:
+        return np.arange(3) == self.allowed
+
+
+ZEROS = np.zeros(2, np.float32)
+
+
+@pytest.fixture
+def of_three(make_behavior) -> Policy:
+    return Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
+
+
+def test_the_environments_own_method_masks(of_three: Policy) -> None:
+    env = OnlyTwo()
+    agent = of_three.wrap(env)
+    for allowed in (2, 0, 1):
+        env.allowed = allowed
+        assert agent.predict(ZEROS, deterministic=False)[0] == allowed
+        assert agent.predict(ZEROS[None], deterministic=False)[0].tolist() == [allowed]
+
+
+def test_the_methods_of_a_vector_environments_copies_mask(of_three: Policy) -> None:
+    env = gymnasium.vector.SyncVectorEnv([lambda i=i: OnlyTwo(i) for i in (1, 0)])
+    chosen, _ = of_three.wrap(env).predict(np.zeros((2, 2), np.float32), deterministic=False)
+    assert chosen.tolist() == [1, 0]
+
+
+@pytest.mark.process
+def test_the_methods_of_copies_in_processes_mask(of_three: Policy) -> None:
+    env = gymnasium.vector.AsyncVectorEnv([lambda i=i: OnlyTwo(i) for i in (1, 0)])
+    chosen, _ = of_three.wrap(env).predict(np.zeros((2, 2), np.float32), deterministic=False)
+    env.close()
+    assert chosen.tolist() == [1, 0]
+
+
+def test_a_method_that_cannot_be_asked_is_mentioned(of_three: Policy, caplog: Any) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    agent.predict(np.zeros((5, 2), np.float32))  # of five environments, one of which is known
+    assert "has a method for action masks, which cannot be asked here: pass action_masks" in caplog.text
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_acts_alike_and_asks_no_environment(
+    of_three: Policy, caplog: Any, copied: Callable[[Any], Any]
+) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    agent.predict(ZEROS)
+    twin = copied(agent)
+    seen = np.random.default_rng(1).uniform(-1, 1, (9, 2)).astype(np.float32)
+    everything = np.ones((9, 3))
+    assert (
+        twin.predict(seen, action_masks=everything)[0].tolist()
+        == agent.predict(seen, action_masks=everything)[0].tolist()
+    )
+    assert not caplog.records
+    twin.predict(ZEROS)
+    assert "cannot be asked here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space"),
+    [
+        (SEEN, ACTS),
+        (spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2))), spaces.Dict(a=spaces.MultiBinary(2))),
+        (spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.MultiDiscrete([2, 2])),
+        (spaces.Box(0, 9, (24, 20), np.uint8), spaces.Box(-1, 1, (1, 2))),
+        (spaces.Box(0, 1, (20, 20, 3)), spaces.Discrete(2)),
+    ],
+)  # fmt: skip
+def test_every_space_can_be_copied(observation_space: Any, action_space: Any) -> None:
+    code = ForeignCode("it")
+    interface = interface_of(observation_space, action_space, code)
+    twin = pickle.loads(pickle.dumps(interface))
+    observation_space.seed(1)
+    seen = [observation_space.sample()]
+    for one, other in zip(interface.sensors, twin.sensors, strict=True):
+        np.testing.assert_array_equal(one.read_all(seen), other.read_all(seen))
+    assert copy.deepcopy(twin).actuator.idle() in action_space
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_an_observation_that_is_not_finite_is_refused(of_three: Policy, odd: float) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    with pytest.raises(ValueError, match=f"sensor 'sensor_0': expected finite numbers, got {odd}"):
+        agent.predict(np.array([0, odd], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("mask", "complaint"),
+    [
+        (np.ones(2), "action mask: expected 3 values, one for each choice of .*, got 2"),
+        (np.zeros(3), "action mask: no choice is left in branch 0"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(of_three: Policy, mask: Any, complaint: str) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    with pytest.raises(SceneError, match=complaint):
+        agent.predict(ZEROS, action_masks=mask)

@@ -7,17 +7,19 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainer_service.errors import UserError
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile, DemonstrationWriter
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.steps import Observation, join_observations
+from unity_bridge.steps import join_observations
+
+if TYPE_CHECKING:
+    from unity_bridge.simulators.foreign.roles import Interface
 
 PREFIX = "minari:"
 """The beginning of a data set's name, where a recording may stand as well."""
@@ -40,58 +42,74 @@ def dataset_to_recording(dataset_id: str, path: Path, behavior: str | None = Non
         The behavior's name, the number of episodes and of their steps.
 
     Raises:
-        UserError: Minari is missing, there is no such data set, it has no episodes, a space is no vector, picture or
-            choice, or an observation is outside its space.
+        UserError: Minari is missing, there is no such data set, it cannot be read, it has no episodes, a space is no
+            vector, picture or choice, or an episode does not fit the spaces.
         DemonstrationError: the file cannot be written.
     """
     minari = _require_minari()
+    code = ForeignCode(f"'{PREFIX}{dataset_id}'")
     try:
-        dataset = minari.load_dataset(dataset_id)
-    except FileNotFoundError:
-        raise UserError(
-            f"'{PREFIX}{dataset_id}': no such data set on this machine; 'minari download {dataset_id}' loads it"
-        ) from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"'{PREFIX}{dataset_id}': {' '.join(str(error).split())[:300]}") from None
-    if not dataset.total_episodes:
-        raise UserError(f"'{PREFIX}{dataset_id}': expected episodes, found none")
-    try:
-        return _record(dataset, ForeignCode(f"{PREFIX}{dataset_id}"), path, behavior)
+        dataset = code.call("loading it", minari.load_dataset, dataset_id)
+        if not dataset.total_episodes:
+            raise code.error("expected episodes, found none")
+        return _record(dataset, code, path, behavior)
     except SceneError as error:
-        raise UserError(f"'{PREFIX}{dataset_id}': {error}") from None
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise UserError(
+                f"'{PREFIX}{dataset_id}': no such data set on this machine; 'minari download {dataset_id}' loads it"
+            ) from None
+        raise UserError(str(error)) from None
 
 
 def _record(dataset: Any, code: ForeignCode, path: Path, behavior: str | None) -> tuple[str, int, int]:
     """Writes a data set's episodes. All but ``code`` as for ``dataset_to_recording``. Raises SceneError."""
-    from unity_bridge.simulators.foreign.actions import actuator
-    from unity_bridge.simulators.foreign.spaces import sensors
+    from unity_bridge.simulators.foreign.roles import interface_of
 
-    readers, acts = sensors(dataset.observation_space, code), actuator(dataset.action_space)
-    spec = BehaviorSpec(tuple(reader.spec for reader in readers), acts.spec)
+    interface = code.call("spaces", interface_of, dataset.observation_space, dataset.action_space, code)
+    spec = BehaviorSpec(tuple(sensor.spec for sensor in interface.sensors), interface.actuator.spec)
     environment = None if dataset.env_spec is None else dataset.env_spec.id
     name = behavior or environment or str(dataset.id).rpartition("/")[2].rpartition("-v")[0]
-    episodes = steps = 0
+    episodes, steps = dataset.iterate_episodes(), 0
     with DemonstrationWriter(path, name, spec, name=path.stem) as writer:
-        for episode in dataset.iterate_episodes():
-            seen = [reader.read_batch(episode.observations) for reader in readers]
-            continuous, discrete = acts.read(episode.actions)
-            writer.write(_segment(episode, seen, continuous.astype(np.float32), discrete))
-            episodes, steps = episodes + 1, steps + len(episode)
-    return name, episodes, steps
+        for number in range(dataset.total_episodes):
+            of_episode = ForeignCode(f"{code.name}, episode {number}")
+            segment = of_episode.call("reading it", lambda: _segment(next(episodes), interface))
+            writer.write(segment)
+            steps += len(segment)
+    return name, dataset.total_episodes, steps
 
 
-def _segment(
-    episode: Any, seen: list[Observation], continuous: NDArray[np.float32], discrete: NDArray[np.int64]
-) -> DemonstratedSegment:
-    steps = len(episode)
+def _segment(episode: Any, interface: Interface) -> DemonstratedSegment:
+    """Raises SceneError where its arrays do not fit each other or the spaces, or hold values that are not finite."""
+    steps = len(episode.rewards)
+    if not steps:
+        raise SceneError("expected steps, found none")
+    spec = interface.actuator.spec
+    seen = [sensor.read_batch(episode.observations) for sensor in interface.sensors]
+    continuous, discrete = interface.actuator.read(episode.actions)
+    for what, values, shape in (
+        *((f"observations of '{each.spec.name}'", values, (steps + 1, *each.spec.shape))
+          for each, values in zip(interface.sensors, seen, strict=True)),
+        ("continuous actions", continuous, (steps, spec.continuous_size)),
+        ("discrete actions", discrete, (steps, spec.discrete_size)),
+        ("rewards", episode.rewards, (steps,)),
+        ("terminations", episode.terminations, (steps,)),
+        ("truncations", episode.truncations, (steps,)),
+    ):  # fmt: skip
+        if np.shape(values) != shape:
+            raise SceneError(f"{what}: expected shape {shape} for {steps} steps, got {np.shape(values)}")
+        if not np.isfinite(values).all():
+            raise SceneError(f"{what}: expected finite numbers, got {values[~np.isfinite(values)][0]}")
+    if ((discrete < 0) | (discrete >= spec.discrete_branches)).any():
+        raise SceneError(f"an action is outside its space {interface.actuator.space!s:.80}")
     terminated = bool(episode.terminations[-1])
     return DemonstratedSegment(
         observations=tuple(values[:steps] for values in seen),
-        continuous_actions=continuous,
+        continuous_actions=continuous.astype(np.float32),
         discrete_actions=discrete,
         rewards=np.asarray(episode.rewards, np.float32),
         group_rewards=np.zeros(steps, np.float32),
-        final_observations=tuple(values[steps : steps + 1] for values in seen),
+        final_observations=tuple(values[steps:] for values in seen),
         terminated=terminated,
         truncated=bool(episode.truncations[-1]) and not terminated,
         starts_episode=True,
@@ -137,10 +155,13 @@ def recordings_to_dataset(files: list[DemonstrationFile], dataset_id: str) -> tu
                 infos={},
             )
         )
+    code = ForeignCode(f"'{PREFIX}{dataset_id}'")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of metadata that nobody has: an author, a repository
-            minari.create_dataset_from_buffers(
+            code.call(
+                "making it",
+                minari.create_dataset_from_buffers,
                 dataset_id,
                 buffers,
                 observation_space=_observation_space(files[0].spec, pictures),
@@ -149,8 +170,8 @@ def recordings_to_dataset(files: list[DemonstrationFile], dataset_id: str) -> tu
                 description=f"Recordings of {files[0].behavior_name}",
                 jpeg_encoding=False,
             )
-    except (ValueError, OSError) as error:
-        raise UserError(f"'{PREFIX}{dataset_id}': {' '.join(str(error).split())[:300]}") from None
+    except SceneError as error:
+        raise UserError(str(error)) from None
     return len(buffers), sum(len(buffer) for buffer in buffers)
 
 

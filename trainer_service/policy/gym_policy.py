@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.simulators.foreign.environment import AgentStep
-from unity_bridge.simulators.foreign.masks import MaskReader
+from unity_bridge.simulators.foreign.masks import MaskReader, mask_method, masks_by_copy
 from unity_bridge.simulators.foreign.roles import interface_of
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import ActionBatch, Observation
+from unity_bridge.steps import ActionBatch
+
+NO_METHOD = "the environment has a method for action masks, which cannot be asked here: pass {}"
+"""A warning; what to pass is filled in."""
 
 
 class ArrayPolicy(Protocol):
@@ -46,7 +49,7 @@ class GymPolicy:
     """A policy on one environment's own spaces, as ``Policy.wrap`` makes it.
 
     It keeps no state. ``predict`` has the arguments and results of Stable-Baselines3's, so code for
-    such policies accepts it.
+    such policies accepts it. A copy, also in another process, does not know the environment, which others may step.
     """
 
     def __init__(self, policy: ArrayPolicy, env: Any) -> None:
@@ -59,10 +62,15 @@ class GymPolicy:
         self.observation_space: Any = _space_of(env, "observation_space")
         self.action_space: Any = _space_of(env, "action_space")
         self._policy = policy
-        code = ForeignCode(f"policy of behavior '{policy.behavior}'")
+        self._code = code = ForeignCode(f"policy of behavior '{policy.behavior}'")
         interface = interface_of(self.observation_space, self.action_space, code)
         self._sensors, self._actuator = interface.sensors, interface.actuator
         self._masks = MaskReader(policy.behavior, interface.actuator, interface.mask, code)
+        self._method = (
+            mask_method(env) if interface.mask is None and interface.actuator.spec.mask_size else None
+        )
+        self._has_method = self._method is not None
+        self._copies = env.num_envs if hasattr(env, "single_action_space") else None
         spec = BehaviorSpec(tuple(sensor.spec for sensor in self._sensors), self._actuator.spec)
         if changed := spec_mismatch(policy.spec, spec):
             raise UserError(
@@ -86,16 +94,16 @@ class GymPolicy:
             episode_start: True where an episode begins, which resets the memory. bool or [N]
             deterministic: the likeliest action instead of one that is drawn.
             action_masks: ``info["action_mask"]`` of the environment, 1 where a choice is allowed: one array, or one for
-                each branch; N of them for a batch. None takes the mask that is a member of the observation, and allows
-                everything where there is none.
+                each branch; N of them for a batch. None takes the mask that is a member of the observation, else that
+                of the environment's own method, and allows everything where there is none.
 
         Returns:
             The action in the action space, or a batch of them; and what is to be remembered, float32 [N, memory size],
             or None without memory.
 
         Raises:
-            SceneError: an observation that is no member of its space.
-            ValueError: a state that does not fit.
+            SceneError: an observation that is no member of its space, or a mask that does not fit.
+            ValueError: a state that does not fit, or an observation that is not finite.
         """
         size = _batch_size(self.observation_space, observation)
         count = 1 if size is None else size
@@ -104,11 +112,15 @@ class GymPolicy:
             if size is None
             else [_row(self.observation_space, observation, i) for i in range(size)]
         )
+        if action_masks is None:
+            action_masks = self._masks_of_method(count)
+        elif size is None:
+            action_masks = [action_masks]
         policy = self._policy
         actions, memories = policy.predict(
-            self._read(rows),
+            [sensor.read_all(rows) for sensor in self._sensors],
             state,
-            self._allowed(rows, [action_masks] if size is None else action_masks),
+            self._allowed(rows, action_masks),
             episode_starts=None if episode_start is None else np.broadcast_to(episode_start, count),
             agent_indices=np.zeros(count, np.int64) if policy.num_agents else None,
             groups=np.arange(count) if policy.num_agents else None,
@@ -120,8 +132,17 @@ class GymPolicy:
         remembered = memories if policy.memory_size else None
         return (chosen[0] if size is None else _joined(self.action_space, chosen)), remembered
 
-    def _read(self, rows: Sequence[Any]) -> list[Observation]:
-        return [sensor.read_all(rows) for sensor in self._sensors]
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_method": None}
+
+    def _masks_of_method(self, count: int) -> Sequence[Any] | None:
+        """What the environment's own method allows now, for each of its copies; None without such a method."""
+        if self._method is not None and count == (self._copies or 1):
+            masks = self._code.call("the method of action masks", self._method)
+            return [masks] if self._copies is None else masks_by_copy(masks, None, count)
+        if self._has_method:
+            self._code.warn("method", NO_METHOD.format("action_masks to predict()"))
+        return None
 
     def _allowed(self, rows: Sequence[Any], masks: Sequence[Any] | None) -> NDArray[np.bool_]:
         each = [None] * len(rows) if masks is None else masks
@@ -130,7 +151,7 @@ class GymPolicy:
         steps = [
             AgentStep(None, row if mask is None else None, mask) for row, mask in zip(rows, each, strict=True)
         ]
-        return self._masks.read(steps, deciding=True)
+        return self._masks.read(steps, deciding=True, refuses=True)
 
 
 def _space_of(env: Any, name: str) -> Any:

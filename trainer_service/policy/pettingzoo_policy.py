@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from trainer_service.algorithms.common.observation_selection import sensors_except, with_sensors
 from trainer_service.errors import UserError
-from trainer_service.policy.gym_policy import ArrayPolicy
+from trainer_service.policy.gym_policy import NO_METHOD, ArrayPolicy
 from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep
@@ -33,7 +33,8 @@ class PettingZooPolicy:
     """A policy on the agents of one environment, as ``Policy.wrap`` makes it.
 
     It keeps the memory and the index of each agent, as training does: both begin with the agent's first action and end
-    when the agent leaves ``env.agents``. Agents of behaviors without a policy here get no action.
+    when the agent leaves ``env.agents``. Agents of behaviors without a policy here get no action. A copy, also in
+    another process, does not know the environment: it acts for every agent with an observation.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class PettingZooPolicy:
         pairs = _paired(policies, roles, said=agents is not None)
         self._parts = [_Part(policy, role) for policy, role in pairs]
         self._mask_method = mask_method(env, arguments=1)
+        self._has_method = self._mask_method is not None
 
     def reset(self) -> None:
         """Begins an episode: forgets every agent's memory and index. To be called after the environment's reset."""
@@ -87,7 +89,8 @@ class PettingZooPolicy:
             Actions for ``env.step``, in the agents' action spaces.
 
         Raises:
-            SceneError: an observation that is no member of its space.
+            SceneError: an observation that is no member of its space, or a mask that does not fit.
+            ValueError: an observation that is not finite.
         """
         there = list(getattr(self._env, "agents", observations))
         actions: dict[Any, Any] = {}
@@ -103,9 +106,16 @@ class PettingZooPolicy:
         # In the order of the environment's agents, which some environments rely on.
         return {agent: actions[agent] for agent in there if agent in actions}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_env": None, "_mask_method": None}
+
     def _mask_of(self, agent: Agent, info: Any) -> Any:
         mask = mask_of_info(info, self._code)
-        return self._mask_method(agent) if mask is None and self._mask_method is not None else mask
+        if mask is None and self._mask_method is not None:
+            return self._code.call("the method of action masks", self._mask_method, agent)
+        if mask is None and self._has_method:
+            self._code.warn("method", NO_METHOD.format("infos to act()"))
+        return mask
 
 
 @dataclass(slots=True)
@@ -133,7 +143,7 @@ class _Part:
         actions, memories = policy.predict(
             self._sensors(steps),
             np.stack([self.memories.get(step.agent, fresh) for step in steps]),
-            self.role.masks.read(steps, deciding=True),
+            self.role.masks.read(steps, deciding=True, refuses=True),
             agent_indices=[self.indices[step.agent] for step in steps] if policy.num_agents else None,
             deterministic=deterministic,
         )

@@ -222,7 +222,8 @@ class Policy:
         of a Dict and the layout of pictures. So stepping the environment by hand gives the results of ``evaluate``.
 
         Args:
-            env: an environment, or a vector environment, of which only the spaces are used; or one of PettingZoo.
+            env: an environment, or a vector environment, of which only the spaces are used and the method that returns
+                action masks, if it has one; or one of PettingZoo.
             agents: with PettingZoo, the agents of the policy, if the environment does not determine their behavior.
 
         Raises:
@@ -308,6 +309,9 @@ class Policy:
             if array.ndim == 0 or array.shape[1:] != spec.shape or len(array) != len(sensors[0]):
                 expected = ("M", *spec.shape)
                 raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
+            if array.dtype != np.uint8 and not np.isfinite(array).all():
+                odd = array[~np.isfinite(array)][0]
+                raise ValueError(f"sensor '{spec.name}': expected finite numbers, got {odd}")
         return sensors
 
 

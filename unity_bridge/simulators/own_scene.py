@@ -43,7 +43,9 @@ def own_scene(code: ForeignCode, scene: Any) -> Scene:
     for name, spec in behaviors.items():
         if not isinstance(name, str) or not isinstance(spec, BehaviorSpec):
             raise code.error(f"behaviors: expected a BehaviorSpec by name, got {name!r:.40}: {spec!r:.80}")
-    return (_OwnDemonstrator if hasattr(scene, "expert") else _OwnScene)(code, scene)
+    made = (_OwnDemonstrator if hasattr(scene, "expert") else _OwnScene)(code, scene)
+    code.hold([scene])
+    return made
 
 
 class _OwnScene:
@@ -75,6 +77,7 @@ class _OwnScene:
         return picture
 
     def close(self) -> None:
+        self._code.release()
         if callable(close := getattr(self._scene, "close", None)):
             self._code.call("close()", close)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from unity_bridge.simulators.scene import SceneError
 
@@ -19,6 +19,10 @@ _CALLERS = ("unity_bridge", "importlib", "gymnasium.core", "gymnasium.envs.regis
 """Modules that only pass a call on: their frames do not tell where a mistake is."""
 
 
+_HELD: dict[int, Any] = {}
+"""The innermost environments of all open scenes of this process, however they are wrapped, by ``id``."""
+
+
 class ForeignCode:
     """Code of another library or of the user, and the name by which messages call it."""
 
@@ -26,6 +30,26 @@ class ForeignCode:
         """name: the environment as the user wrote it."""
         self.name = name
         self._told: set[str] = set()
+        self._held: list[int] = []
+
+    def hold(self, made: Iterable[Any]) -> None:
+        """Keeps environments from any other copy and any other scene of this process, until ``release``.
+
+        Raises:
+            SceneError: one of them is held already, by this scene or by another: a reset of one copy would end the
+                episode of the other.
+        """
+        for env in made:
+            inner = getattr(env, "unwrapped", env)
+            if id(inner) in _HELD:
+                raise self.error("the function returned the same environment twice; make a new one each time")
+            _HELD[id(inner)] = inner
+            self._held.append(id(inner))
+
+    def release(self) -> None:
+        """Lets others have the environments: they are closed."""
+        while self._held:
+            del _HELD[self._held.pop()]
 
     def call(self, what: str, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Returns what a function returns; an exception becomes one line that says where it was raised.

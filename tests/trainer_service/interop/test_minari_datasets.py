@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,13 @@ def segments(path: str) -> list[DemonstratedSegment]:
     return list(DemonstrationFile(Path(path)).segments(10**6))
 
 
+def stacked(samples: list[Any]) -> Any:
+    """Samples of a space side by side, as Minari has them."""
+    if isinstance(samples[0], dict):
+        return {key: stacked([each[key] for each in samples]) for key in samples[0]}
+    return np.array(samples)
+
+
 def make_dataset(
     minari: Any, name: str, observation_space: Any, action_space: Any, **others: Any
 ) -> list[Any]:
@@ -44,7 +53,7 @@ def make_dataset(
         episodes.append(
             EpisodeBuffer(
                 id=number,
-                observations=np.array([observation_space.sample() for _ in range(steps + 1)]),
+                observations=stacked([observation_space.sample() for _ in range(steps + 1)]),
                 actions=np.array([action_space.sample() for _ in range(steps)]),
                 rewards=np.linspace(0.0, 1.0, steps).tolist(),
                 terminations=last if number else [False] * steps,
@@ -159,15 +168,129 @@ def test_what_cannot_be_converted_is_named(mlagents_style, minari: Any, write_de
         "minari:none-v0 x.demo": "'minari:none-v0': expected episodes, found none",
         "minari:taken-v0 expert.demo": "'expert.demo' exists; --force replaces it",
         "minari:taken-v0 x.json": "expected a name that ends in .demo",
-        "expert.demo minari:taken-v0": "'minari:taken-v0': A Minari dataset with ID taken-v0 already exists",
+        "expert.demo minari:taken-v0": "A Minari dataset with ID taken-v0 already exists",
         "expert.demo minari:taken": "'minari:taken': expected a name that ends in a version, such as taken-v0",
         "nowhere.demo minari:new-v0": "'nowhere.demo' does not exist; expected a recording",
-        "expert.demo minari:a//b-v0": "'minari:a//b-v0': Malformed dataset ID",
+        "expert.demo minari:a//b-v0": "Malformed dataset ID",
         "expert.demo minari:new-v0 --behavior A": "--behavior: of no use",
     }.items():
         said = mlagents_style("demo-convert", *line.split())
         assert (said.code, words in said.err) == (2, True), said.err
         assert "Traceback" not in said.err
+
+
+def replaced(name: str, values: Any) -> Callable[[Any], None]:
+    """A change of an episode in its file: other arrays of one name. values: of the present ones."""
+
+    def change(episode: Any) -> None:
+        new = values(episode[name][:])
+        del episode[name]
+        episode[name] = new
+
+    return change
+
+
+BROKEN: dict[str, tuple[Callable[[Any], None], str]] = {
+    "a last observation is missing": (
+        replaced("observations", lambda values: values[:-1]),
+        r"observations of 'observation': expected shape \(6, 3\) for 5 steps, got \(5, 3\)",
+    ),
+    "observations are narrower": (
+        replaced("observations", lambda values: values[:, :2]),
+        r"sensor 'observation': expected shape \(3,\), got \(2,\)",
+    ),
+    "observations are not finite": (
+        replaced("observations", lambda values: values * np.nan),
+        "observations of 'observation': expected finite numbers, got nan",
+    ),
+    "an action is missing": (
+        replaced("actions", lambda values: values[1:]),
+        r"continuous actions: expected shape \(5, 2\) for 5 steps, got \(4, 2\)",
+    ),
+    "actions are narrower": (
+        replaced("actions", lambda values: values[:, :1]),
+        "reading it raised ValueError: cannot reshape",
+    ),
+    "an action is not finite": (
+        replaced("actions", lambda values: np.where(values > 0, values, np.inf)),
+        "continuous actions: expected finite numbers, got inf",
+    ),
+    "a reward is missing": (
+        replaced("rewards", lambda values: values[1:]),
+        r"observations of .*: expected shape \(5, 3\) for 4 steps, got \(6, 3\)",
+    ),
+    "a reward is not finite": (
+        replaced("rewards", lambda values: values / 0 * 0),
+        "rewards: expected finite numbers, got nan",
+    ),
+    "ends are short": (
+        replaced("terminations", lambda values: values[1:]),
+        r"terminations: expected shape \(5,\) for 5 steps, got \(4,\)",
+    ),
+    "no steps": (replaced("rewards", lambda values: values[:0]), "expected steps, found none"),
+    "no actions": (lambda episode: episode.__delitem__("actions"), "reading it raised KeyError"),
+    "another kind of group": (
+        replaced("truncations", lambda values: values.astype("S1")),
+        "reading it raised",
+    ),
+}  # fmt: skip
+"""Changes of an episode of five steps, and the complaint."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.filterwarnings("ignore:(invalid value|divide by zero)")
+def test_a_broken_episode_is_named(mlagents_style, minari: Any, name: str) -> None:
+    import h5py
+    from gymnasium import spaces
+
+    change, complaint = BROKEN[name]
+    make_dataset(
+        minari, "wild/box-v0", spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-1, 1, (2,), np.float32)
+    )
+    with h5py.File(Path("minari/wild/box-v0/data/main_data.hdf5"), "r+") as file:
+        change(file["episode_1"])
+    said = mlagents_style("demo-convert", "minari:wild/box-v0", "box.demo")
+    assert said.code == 2
+    assert re.fullmatch(f"mlagents-style: error: 'minari:wild/box-v0', episode 1: {complaint}.*\n", said.err)
+    assert not Path("box.demo").exists()
+
+
+def test_a_choice_outside_its_space_is_refused(mlagents_style, minari: Any) -> None:
+    import h5py
+    from gymnasium import spaces
+
+    make_dataset(minari, "wild/two-v0", spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
+    with h5py.File(Path("minari/wild/two-v0/data/main_data.hdf5"), "r+") as file:
+        file["episode_2"]["actions"][0] = 2
+    said = mlagents_style("demo-convert", "minari:wild/two-v0", "two.demo")
+    assert said.code == 2
+    assert "'minari:wild/two-v0', episode 2: an action is outside its space Discrete(2)" in said.err
+
+
+@pytest.mark.parametrize("file", ["data/main_data.hdf5", "data/metadata.json"])
+def test_files_that_cannot_be_read_are_named(mlagents_style, minari: Any, file: str) -> None:
+    from gymnasium import spaces
+
+    make_dataset(minari, "wild/box-v0", spaces.Box(-1, 1, (3,)), spaces.Discrete(2))
+    path = Path("minari/wild/box-v0", file)
+    path.write_bytes(path.read_bytes()[:300])
+    said = mlagents_style("demo-convert", "minari:wild/box-v0", "box.demo")
+    assert said.code == 2
+    assert re.fullmatch(
+        r"mlagents-style: error: 'minari:wild/box-v0'(, episode 0)?: .* raised .*\n", said.err
+    )
+
+
+def test_a_mask_among_observations_is_no_sensor(mlagents_style, minari: Any) -> None:
+    from gymnasium import spaces
+
+    space = spaces.Dict(observation=spaces.Box(-1, 1, (3,), np.float32), action_mask=spaces.MultiBinary(2))
+    make_dataset(minari, "masked-v0", space, spaces.Discrete(2))
+    said = mlagents_style("demo-convert", "minari:masked-v0", "masked.demo")
+    assert said.code == 0, said.err
+    assert [each.name for each in DemonstrationFile(Path("masked.demo")).spec.observation_specs] == [
+        "observation"
+    ]
 
 
 def test_two_recordings_or_two_datasets_are_refused(mlagents_style) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import gymnasium
@@ -18,7 +18,8 @@ from unity_bridge.programs.executables import resolve_program
 from unity_bridge.programs.program_environment import program_environment
 from unity_bridge.simulators.command import main
 from unity_bridge.simulators.objects import opener_of
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scene import Scene, SceneError, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
 CELL = run_cell()
@@ -52,6 +53,44 @@ def test_copies_are_apart_and_begin_as_the_object_is() -> None:
     places = scene.reset(1)["Walk?team=0"].observations[1]
     assert len({float(place) for place in places[:, 0]}) == 3
     np.testing.assert_array_equal(places[:, 1], 1.5)
+
+
+@pytest.mark.parametrize("wrapped", [lambda env: env, lambda env: gymnasium.wrappers.TimeLimit(env, 5)])
+def test_one_environment_for_all_copies_is_refused(wrapped: Any) -> None:
+    env = Walk()
+    given = program_environment(lambda: wrapped(env))
+    same = "function: the function returned the same environment twice; make a new one each time$"
+    with pytest.raises(SceneError, match=same):
+        given.open("function", options={"copies": 2})
+    scene = given.open("function")  # the failure above left nothing behind
+    with pytest.raises(SceneError, match=same):
+        given.open("function")  # for another simulator, or an evaluation
+    scene.close()
+    given.open("function").close()
+
+
+def test_one_environment_within_a_vector_environment_is_refused() -> None:
+    env = Walk()
+    given = program_environment(lambda: gymnasium.vector.SyncVectorEnv([lambda: env] * 2))
+    with pytest.raises(SceneError, match="returned the same environment twice"):
+        given.open("function")
+
+
+def test_one_scene_for_two_simulators_is_refused() -> None:
+    own = OwnScene()
+    given = program_environment(lambda: own)
+    scene = given.open("function")
+    with pytest.raises(SceneError, match="returned the same environment twice"):
+        given.open("function")
+    scene.close()
+
+
+class OwnScene:
+    behaviors: ClassVar = {"A": BehaviorSpec((vector_sensor("place", 1),), ActionSpec(1))}
+
+    def reset(self, seed: int | None = None) -> Any: ...
+
+    def step(self, actions: Any) -> Any: ...
 
 
 def test_a_behavior_is_called_like_the_id() -> None:

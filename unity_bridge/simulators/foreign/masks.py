@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.foreign.actions import Actuator, actuator
@@ -71,9 +72,18 @@ def _looks_like_a_mask(key: str) -> bool:
 def mask_method(env: Any, arguments: int = 0) -> Callable[..., Any] | None:
     """The method of an environment, or of one that it wraps, that returns what is allowed now; None without one.
 
+    That of a vector environment returns the masks of all copies.
+
     arguments: how many the method must take: 1 where it is asked for an agent.
     """
-    for holder in (env, getattr(env, "unwrapped", env)):
+    inner = getattr(env, "unwrapped", env)
+    if isinstance(inner, SyncVectorEnv):
+        methods = [mask_method(each) for each in inner.envs]
+        return None if None in methods else lambda: [method() for method in methods if method is not None]
+    if isinstance(inner, AsyncVectorEnv):  # whose methods' arguments cannot be looked at from here
+        known = (name for name in METHODS if all(inner.call("has_wrapper_attr", name)))
+        return next((partial(inner.call, name) for name in known), None)
+    for holder in (env, inner):
         for name in METHODS:
             found = _attribute(holder, name)
             if callable(found) and required_arguments(found) == arguments:
@@ -94,6 +104,27 @@ def required_arguments(function: Callable[..., Any]) -> int:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = parameters_of(function).values()
     return sum(each.default is each.empty and each.kind not in variable for each in parameters)
+
+
+def masks_by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
+    """Masks of all copies, one by one: arrays with a first dimension for copies, nested as actions may be.
+
+    offered: which copies have one; None for all.
+    """
+    if isinstance(masks, Mapping):
+        members = {
+            key: masks_by_copy(part, masks.get(f"_{key}"), copies)
+            for key, part in masks.items()
+            if not str(key).startswith("_")
+        }
+        each: list[Any] = [{key: member[i] for key, member in members.items()} for i in range(copies)]
+    else:
+        each = list(masks) if hasattr(masks, "__len__") and len(masks) == copies else [masks] * copies
+    return (
+        each
+        if offered is None
+        else [mask if given else None for mask, given in zip(each, offered, strict=True)]
+    )
 
 
 def mask_member(space: Any, actuator: Actuator, code: ForeignCode) -> str | None:
@@ -140,12 +171,15 @@ class MaskReader:
         self._member = member
         self._code = code
 
-    def read(self, steps: Sequence[AgentStep], *, deciding: bool) -> NDArray[np.bool_]:
+    def read(self, steps: Sequence[AgentStep], *, deciding: bool, refuses: bool = False) -> NDArray[np.bool_]:
         """True where a choice is allowed, all branches side by side. Shape [N, sum of branches].
 
         A mask that does not fit, or that leaves an agent without a choice, allows everything, with one warning.
 
-        deciding: whether the agents are to act now. Masks of other agents are used if they fit, without a warning.
+        Args:
+            steps: of N agents.
+            deciding: whether the agents are to act now. Masks of other agents are used if they fit, without a warning.
+            refuses: raise SceneError instead of the warning.
         """
         allowed = np.ones((len(steps), self._actuator.spec.mask_size), np.bool_)
         if self._member is None and all(step.mask is None for step in steps):
@@ -157,11 +191,12 @@ class MaskReader:
             try:
                 row[:] = laid_out(mask, self._actuator)
             except ValueError as error:
+                text = f"behavior '{self._behavior}': action mask: {error}"
+                if refuses:
+                    raise self._code.error(text) from None
                 if deciding:
-                    self._code.warn(
-                        f"mask {self._behavior} {str(error)[:20]}",
-                        f"behavior '{self._behavior}': action mask: {error}; every choice is allowed",
-                    )
+                    topic = f"mask {self._behavior} {str(error)[:20]}"
+                    self._code.warn(topic, f"{text}; every choice is allowed")
         return allowed
 
     def _of_observation(self, step: AgentStep) -> Any:

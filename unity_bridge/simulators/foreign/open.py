@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.error import CustomSpaceError
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import PassiveEnvChecker
 
 from unity_bridge.simulators.foreign.agent_lists import AgentListEnvironment, is_agent_list
@@ -67,7 +67,23 @@ def open_made(
     Raises:
         SceneError: it cannot be made, is nothing that can be hosted, or has no use for an option.
     """
-    given = dict(options)
+    try:
+        return _opened(code, name_of, make, count, dict(options), kind, rendered=rendered)
+    except BaseException:
+        code.release()
+        raise
+
+
+def _opened(
+    code: ForeignCode,
+    name_of: Callable[[Any], str],
+    make: Make,
+    count: int | None,
+    given: dict[str, Any],
+    kind: str | None,
+    *,
+    rendered: bool,
+) -> Scene:
     count = count or given.pop("copies", None)
     mode = given.get("vector", "sync")
     if mode != "vector_entry_point":
@@ -87,6 +103,7 @@ def open_made(
         copies = _asynchronous(code, _Wrapped(code.name, make, wrappers), count or 1)
     else:
         envs = [first, *(make() for _ in range((count or 1) - 1))]
+        code.hold(envs)
         adapt = partial(_adapted, kind, code, given, wrappers)
         copies = SerialCopies(code, [code.call("spaces", adapt, env) for env in envs], rendered=rendered)
     shown = {name: given[name] for name in ("with_state", "behaviors") if name in given}
@@ -199,4 +216,6 @@ def _vector_copies(
             f"--agents {count}: a vector environment of {env.num_envs} was made; give the function that makes it a "
             "parameter num_envs"
         )
+    inner = env.unwrapped
+    code.hold([env, *(inner.envs if isinstance(inner, SyncVectorEnv) else ())])
     return VectorCopies(env, code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -66,7 +66,7 @@ def interface_of(
         found = sensor_spaces.sensors(spaces.Dict(rest), code, prefix)
     else:
         inner = sensor_spaces.sensors(rest["observation"], code, prefix)
-        found = [Sensor(each.spec, ("observation", *each.path), each.space, each.reader) for each in inner]
+        found = [replace(each, path=("observation", *each.path)) for each in inner]
     return Interface(tuple(found), does, mask)
 
 

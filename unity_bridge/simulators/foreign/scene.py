@@ -102,6 +102,7 @@ class ForeignScene:
         return np.array(frame, np.uint8)
 
     def close(self) -> None:
+        self._code.release()
         self._copies.close()
 
     def _shows_state(self) -> bool:

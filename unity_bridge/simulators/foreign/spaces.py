@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.arrays import Floats, Integers
+from unity_bridge.arrays import Floats, Floats32, Integers
 from unity_bridge.names import shortened
 from unity_bridge.simulators.foreign.actions import UNBOUNDED, unsupported_space
 from unity_bridge.simulators.scene import SceneError, vector_sensor
@@ -36,7 +37,8 @@ _RESERVED = frozenset({GLOBAL_STATE})
 """Names that mean something to the trainer."""
 
 Reader = Callable[[NDArray[Any]], Observation]
-"""Checks and encodes the observations of N agents. Shapes [N, *space.shape] to [N, *sensor.shape]."""
+"""Encodes the observations of N agents. Shapes [N, *space.shape] to [N, *sensor.shape]. A partial function and no
+closure, so that it can be sent to other processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Sensor:
     spec: ObservationSpec
     path: Path
     """The keys that lead to it."""
-    space: Space
+    membership: _Membership
     reader: Reader
 
     def read_all(self, observations: Sequence[Any]) -> Observation:
@@ -65,7 +67,7 @@ class Sensor:
             raise SceneError(
                 f"sensor '{self.spec.name}' cannot read an observation: expected numbers, got {shown:.60}"
             )
-        return self.reader(self._in_shape(values))
+        return self._read(values)
 
     def read_batch(self, observations: Any) -> Observation:
         """Reads the sensor from N observations that lie side by side: arrays whose first dimension is N.
@@ -73,7 +75,10 @@ class Sensor:
         Raises:
             SceneError: an observation is not in its space; names the value and the space.
         """
-        return self.reader(self._in_shape(np.asarray(self._at(observations))))
+        return self._read(np.asarray(self._at(observations)))
+
+    def _read(self, values: NDArray[Any]) -> Observation:
+        return self.reader(self.membership.check(self._in_shape(values)))
 
     def _at(self, observation: Any) -> Any:
         for key in self.path:
@@ -81,7 +86,7 @@ class Sensor:
         return observation
 
     def _in_shape(self, values: NDArray[Any]) -> NDArray[Any]:
-        shape = self.space.shape or ()
+        shape = self.membership.space.shape or ()
         if values.shape[1:] == shape:
             return values
         # The shape of a single number is unambiguous; environments return a scalar for a Box of (1,), or the reverse.
@@ -175,12 +180,7 @@ def _sensor(space: Space, path: Path, name: str, code: ForeignCode) -> Sensor:
     else:
         size, read = _vector(space, f"observation '{name}'")
         spec = vector_sensor(name, size)
-    check = _Membership(space, name, code).check
-
-    def checked(values: NDArray[Any]) -> Observation:
-        return read(check(values))
-
-    return Sensor(spec, path, space, checked)
+    return Sensor(spec, path, _Membership(space, name, code), read)
 
 
 def is_picture(space: spaces.Box) -> bool:
@@ -217,27 +217,35 @@ def _picture(space: spaces.Box) -> tuple[tuple[int, int, int], Reader]:
     shape = _picture_shape(space)
     height, width = _sides(shape)
     channels = int(np.prod(space.shape)) // (height * width)
-    scale = _scale(space)
+    last = len(shape) == 3 and not _channels_first(shape)
+    return (channels, height, width), partial(_read_picture, _scale(space), last, (channels, height, width))
 
-    def read(values: NDArray[Any]) -> Observation:
-        pixels = scale(values)
-        if len(shape) == 3 and not _channels_first(shape):
-            pixels = np.moveaxis(pixels, -1, -3)
-        pictures: Any = np.ascontiguousarray(pixels).reshape(len(values), channels, height, width)
-        return pictures  # type: ignore[no-any-return]  # NumPy's stubs forget the type of a reshaped array
 
-    return (channels, height, width), read
+def _read_picture(scale: Reader, last: bool, shape: tuple[int, ...], values: NDArray[Any]) -> Observation:
+    """last: whether channels are the last dimension."""
+    pixels = scale(values)
+    if last:
+        pixels = np.moveaxis(pixels, -1, -3)
+    pictures: Any = np.ascontiguousarray(pixels).reshape(len(values), *shape)
+    return pictures  # type: ignore[no-any-return]  # NumPy's stubs forget the type of a reshaped array
 
 
 def _scale(space: spaces.Box) -> Reader:
     """Converts pixels to bytes from 0 to 255, or to floats from 0 to 1."""
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     if np.issubdtype(space.dtype, np.integer) and (low == 0).all() and (high == _BYTES).all():
-        return lambda values: values.astype(np.uint8, copy=False)
+        return partial(_cast, np.uint8)
     if (low == 0).all() and (high == 1).all():
-        return lambda values: values.astype(np.float32, copy=False)
-    width = np.where(high > low, high - low, 1)
-    return lambda values: ((values.astype(np.float32) - low) / width).astype(np.float32, copy=False)
+        return partial(_cast, np.float32)
+    return partial(_to_unit, low, np.where(high > low, high - low, 1))
+
+
+def _cast(dtype: Any, values: NDArray[Any]) -> Observation:
+    return values.astype(dtype, copy=False)
+
+
+def _to_unit(low: Floats32, width: Floats32, values: NDArray[Any]) -> Observation:
+    return ((values.astype(np.float32) - low) / width).astype(np.float32, copy=False)
 
 
 def _vector(space: Space, where: str) -> tuple[int, Reader]:
@@ -246,25 +254,23 @@ def _vector(space: Space, where: str) -> tuple[int, Reader]:
         size = int(np.prod(space.shape))
         if size < 1:
             raise SceneError(f"{where} is empty; expected at least one number")
-        return size, lambda values: float32(values.reshape(-1, size))
-    if isinstance(space, spaces.Discrete):
-        return int(space.n), _one_hot(np.array([space.n]), np.array([space.start]))
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.nvec.sum()), _one_hot(space.nvec.ravel(), space.start.ravel())
+        return size, partial(_flat, size)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - np.ravel(space.start)
+        return int(sizes.sum()), partial(_one_hot, int(sizes.sum()), offsets)
     raise unsupported_space(space, where)
 
 
-def _one_hot(sizes: Integers, starts: Integers) -> Reader:
-    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]) - starts
-    total = int(sizes.sum())
+def _flat(size: int, values: NDArray[Any]) -> Floats32:
+    return float32(values.reshape(-1, size))
 
-    def read(values: NDArray[Any]) -> NDArray[np.float32]:
-        vectors = np.zeros((len(values), total), np.float32)
-        choices = values.reshape(len(values), -1).astype(np.int64)
-        vectors[np.arange(len(values))[:, None], choices + offsets] = 1
-        return vectors
 
-    return read
+def _one_hot(total: int, offsets: Integers, values: NDArray[Any]) -> Floats32:
+    vectors = np.zeros((len(values), total), np.float32)
+    choices = values.reshape(len(values), -1).astype(np.int64)
+    vectors[np.arange(len(values))[:, None], choices + offsets] = 1
+    return vectors
 
 
 _LARGEST_EXACT = 1 << 24
@@ -279,7 +285,7 @@ class _Membership:
     """
 
     def __init__(self, space: Space, name: str, code: ForeignCode) -> None:
-        self._space = space
+        self.space = space
         self._name = name
         self._code = code
         self._low, self._high = _bounds(space)
@@ -317,7 +323,7 @@ class _Membership:
             return
         row, *place = np.argwhere(outside)[0].tolist()
         value, low, high = values[(row, *place)], self._low[tuple(place)], self._high[tuple(place)]
-        space = " ".join(f"{self._space}".split())
+        space = " ".join(f"{self.space}".split())
         text = f"sensor '{self._name}': {value:.10g} is outside its space {space:.80}"
         if self._is_whole:
             raise SceneError(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.copies import Row, Rows, copy_seed
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Environment, copied
 from unity_bridge.simulators.foreign.gymnasium import AGENT, MaskInInfo, single_agent
-from unity_bridge.simulators.foreign.masks import METHODS, mask_key, mask_method
+from unity_bridge.simulators.foreign.masks import mask_key, mask_method, masks_by_copy
 from unity_bridge.simulators.foreign.state import State
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
@@ -57,7 +56,7 @@ class VectorCopies:
         self._batch = batch_space(env.single_observation_space, env.num_envs)
         self._begins_anew = np.zeros(env.num_envs, np.bool_)
         """Copies whose next step begins their next episode, whatever its action."""
-        self._allowed = self._guard("masks", lambda: _mask_method(env))
+        self._allowed = self._guard("masks", lambda: mask_method(env))
 
     def __len__(self) -> int:
         return self._vector.num_envs
@@ -156,9 +155,9 @@ class VectorCopies:
         each = self._each(copied(observations))
         key = mask_key(info, self._code)
         if key is not None:
-            return each, _by_copy(copied(info[key]), info.get(f"_{key}"), len(self))
+            return each, masks_by_copy(copied(info[key]), info.get(f"_{key}"), len(self))
         if self._allowed is not None:
-            return each, _by_copy(copied(self._guard("masks", self._allowed)), None, len(self))
+            return each, masks_by_copy(copied(self._guard("masks", self._allowed)), None, len(self))
         return each, [None] * len(self)
 
     def _last(
@@ -224,32 +223,6 @@ class VectorCopies:
                         f"the process of copy {i} ended by itself, with exit code {process.exitcode}"
                     ) from None
             raise
-
-
-def _by_copy(masks: Any, offered: Any, copies: int) -> list[Any]:
-    """Masks of all copies, one by one: arrays with a first dimension for copies, nested as actions may be."""
-    if isinstance(masks, Mapping):
-        members = {
-            key: _by_copy(part, masks.get(f"_{key}"), copies)
-            for key, part in masks.items()
-            if not str(key).startswith("_")
-        }
-        each: list[Any] = [{key: member[i] for key, member in members.items()} for i in range(copies)]
-    else:
-        each = list(masks) if hasattr(masks, "__len__") and len(masks) == copies else [masks] * copies
-    return (
-        each
-        if offered is None
-        else [mask if given else None for mask, given in zip(each, offered, strict=True)]
-    )
-
-
-def _mask_method(env: VectorEnv[Any, Any, Any]) -> Callable[[], Any] | None:
-    """The method of the vector environment, or of its processes, that returns all copies' masks; None without one."""
-    inner = env.unwrapped
-    if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", METHODS[0])):
-        return functools.partial(inner.call, METHODS[0])  # whose arguments cannot be looked at from here
-    return mask_method(env)
 
 
 def _autoreset_mode(code: ForeignCode, env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
