@@ -111,6 +111,46 @@ def test_what_is_no_address_is_refused(wrong: str, tmp_path: Path) -> None:
         set_address.set_address(wrong, tmp_path)
 
 
+def own_names() -> list[str]:
+    """The names of the distributions in the repository. No package index has them, so anybody could register them."""
+    projects = [REPOSITORY / "pyproject.toml", *(REPOSITORY / "examples").glob("*/pyproject.toml")]
+    return [tomllib.loads(path.read_text())["project"]["name"] for path in projects]
+
+
+def installed_by_name(text: str) -> list[str]:
+    """The lines of a text that install a distribution of the repository by its name alone: no path, no address."""
+    names = "|".join(re.sub("[-_.]+", "[-_.]+", name) for name in own_names())
+    by_name = re.compile(
+        rf"pip\d? install [^`\n]*(?<![\w/.-])(?:{names})(?![\w/-])(?![^`\n]* @ )", re.IGNORECASE
+    )
+    return [match.group() for match in by_name.finditer(text.replace("\\\n", " "))]
+
+
+def test_nothing_installs_the_project_by_a_name_that_anybody_could_register() -> None:
+    folders = ("docs", "examples", "benchmarks", "tools", "trainer_service", "unity_bridge")
+    paths = [
+        *REPOSITORY.glob("*.md"),
+        *(each for folder in folders for each in (REPOSITORY / folder).rglob("*")),
+    ]
+    texts = {
+        path: path.read_text("utf-8")
+        for path in paths
+        if path.suffix in (".md", ".py", ".ipynb", ".yaml", ".sh")
+    }
+    assert sum("pip install" in text for text in texts.values()) > 20
+    assert not {path.name: found for path, text in texts.items() if (found := installed_by_name(text))}
+
+
+def test_installs_by_name_are_told_from_paths_and_addresses() -> None:
+    for line in (
+        "pip install 'trainer-service[gym]'", "pip install -q trainer_service==1", "pip install example-plugin",
+    ):  # fmt: skip
+        assert installed_by_name(f"x {line} y")
+    for line in ('pip install -e ".[gym]"', 'pip install "trainer-service[gym] @ git+https://a.invalid/b"'):
+        assert not installed_by_name(line)
+    assert not installed_by_name('pip install "$HOME/trainer-service[ray]" ./examples/plugin')
+
+
 def test_publishing_waits_for_every_other_job() -> None:
     jobs = yaml.safe_load((REPOSITORY / ".github/workflows/ci.yml").read_text())["jobs"]
     assert set(jobs["publish"]["needs"]) == set(jobs) - {"publish"}

@@ -11,6 +11,7 @@ from trainer_service.analysis.comparison import Comparison, GroupScore
 from trainer_service.analysis.curves import Band
 from trainer_service.errors import UserError
 from trainer_service.runs.files import SaveError
+from unity_bridge.extras import install_hint
 from unity_bridge.untrusted_text import harmless
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -25,7 +26,7 @@ def require_drawable(output: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"--plot needs matplotlib ({error}): pip install 'trainer-service[plot]'; --json has the curves without it"
+            f"--plot needs matplotlib ({error}): {install_hint('plot')}; --json has the curves without it"
         ) from None
 
 

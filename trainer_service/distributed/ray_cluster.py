@@ -27,6 +27,7 @@ from trainer_service.distributed import ray_internals
 from trainer_service.distributed.local_ray import LOOPBACK, local_ray
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
+from unity_bridge.extras import install_hint
 from unity_bridge.simulators import has_scheme
 
 LOCAL = "local"
@@ -144,9 +145,7 @@ def require_ray() -> None:
             "Rollout workers and clusters need Linux or macOS: on Windows, Ray is not supported here"
         )
     if importlib.util.find_spec("ray") is None:
-        raise UserError(
-            'Ray is not installed, which rollout workers need: pip install "trainer-service[ray]"'
-        )
+        raise UserError(f"Ray is not installed, which rollout workers need: {install_hint('ray')}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from trainer_service.config import TrainerSettings
 from trainer_service.doctor.report import Finding
+from unity_bridge.extras import install_hint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DISTRIBUTION = "trainer-service"
@@ -68,7 +69,7 @@ def environments(scheme: str) -> Finding:
     packages, subject = _PACKAGES[scheme], "gymnasium" if scheme == "gym" else scheme
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing and (scheme != "gymma" or len(missing) == len(packages)):
-        remedy = f"only {scheme}: environments need it: pip install '{DISTRIBUTION}[{scheme}]'"
+        remedy = f"only {scheme}: environments need it: {install_hint(scheme)}"
         return Finding("ok", subject, f"{' and '.join(missing)} not installed", remedy)
     found = [f"{name} {_version(packages[name])}" for name in packages if name not in missing]
     return Finding("ok", subject, ", ".join(found))

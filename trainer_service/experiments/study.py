@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainer_service.errors import UserError
 from trainer_service.experiments.space import Parameter, Space, Values, label
 from trainer_service.metrics import JsonLines
+from unity_bridge.extras import install_hint
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -94,7 +95,7 @@ PRUNERS: Mapping[str, Callable[[int], BasePruner]] = {
 def require_optuna() -> None:
     """Raises UserError where Optuna is not installed."""
     if importlib.util.find_spec("optuna") is None:
-        raise UserError('Optuna is not installed, which sweeps need: pip install "trainer-service[sweep]"')
+        raise UserError(f"Optuna is not installed, which sweeps need: {install_hint('sweep')}")
 
 
 class SweepStudy:

@@ -10,6 +10,7 @@ import yaml
 from trainer_service._version import __version__
 from trainer_service.config import RunOptions
 from trainer_service.runs.checkpoint import Checkpoint
+from unity_bridge.extras import install_command
 
 LIBRARIES = ("ml-agents", "trainer-service")
 """The library that the Hub files the model under, and ours."""
@@ -96,7 +97,7 @@ def _usage(repo_id: str, options: RunOptions) -> str:
     flag = f" --env {env}" if env else ""
     seed = f" --seed {options.env_settings.seed}" if (options.env_settings.seed or 0) >= 0 else ""
     return (
-        "## Usage\n\n```bash\npip install trainer-service[hub]\n"
+        f"## Usage\n\nIn a checkout of Trainer Service:\n\n```bash\n{install_command('hub')}\n"
         f"mlagents-style load {repo_id}\nmlagents-style evaluate {name}{flag}\n"
         f"mlagents-style learn results/{name}/configuration.yaml{flag} --run-id mine --initialize-from {name}\n```\n\n"
         "Train it again from the start:\n\n```bash\n"

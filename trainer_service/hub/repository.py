@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer_service.errors import UserError
+from unity_bridge.extras import install_hint
 from unity_bridge.names import folder_name_problem
 from unity_bridge.untrusted_text import first_line, quoted
 
@@ -104,7 +105,7 @@ def _require_inside(name: str, repo_id: str) -> None:
 def _hub(repo_id: str) -> Iterator[Any]:
     """A context with the library's API, in which its errors become UserErrors that name the repository."""
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise UserError("the package huggingface_hub is not installed: pip install 'trainer-service[hub]'")
+        raise UserError(f"the package huggingface_hub is not installed: {install_hint('hub')}")
     import huggingface_hub
     from huggingface_hub import errors
 

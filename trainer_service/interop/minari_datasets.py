@@ -13,6 +13,7 @@ import numpy as np
 
 from trainer_service.errors import UserError
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile, DemonstrationWriter
+from unity_bridge.extras import install_hint
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -178,9 +179,7 @@ def recordings_to_dataset(files: list[DemonstrationFile], dataset_id: str) -> tu
 def _require_minari() -> Any:
     """The package. Raises UserError where it is not installed."""
     if not all(map(importlib.util.find_spec, ("minari", "h5py"))):
-        raise UserError(
-            f"{PREFIX}NAME: the package minari is not installed: pip install 'trainer-service[minari]'"
-        )
+        raise UserError(f"{PREFIX}NAME: the package minari is not installed: {install_hint('minari')}")
     import minari
 
     return minari

@@ -21,6 +21,7 @@ from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
 from trainer_service.monitoring.run_monitor import RunMonitor
 from trainer_service.runs.layout import RunLayout
+from unity_bridge.extras import install_hint
 from unity_bridge.transport.ports import require_free
 
 HOST = "127.0.0.1"
@@ -44,9 +45,7 @@ def monitoring(options: RunOptions) -> Iterator[RunMonitor]:
         PortInUse: another process listens on the port.
     """
     if importlib.util.find_spec("prometheus_client") is None:
-        raise UserError(
-            "--metrics-port: prometheus-client is not installed: pip install 'trainer-service[prometheus]'"
-        )
+        raise UserError(f"--metrics-port: prometheus-client is not installed: {install_hint('prometheus')}")
     from trainer_service.monitoring.prometheus import CONTENT_TYPE, RunMetrics
 
     saved, port = options.checkpoint_settings, options.metrics_port or 0

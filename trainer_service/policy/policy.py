@@ -22,6 +22,7 @@ from trainer_service.networks.size_limit import SizeLimit
 from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
 from trainer_service.runs.layout import NEWEST, RunLayout, missing_run, run_path
+from unity_bridge.extras import install_hint
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -235,7 +236,7 @@ class Policy:
         except ModuleNotFoundError as error:
             if error.name != "gymnasium":
                 raise
-            raise UserError("Gymnasium is not installed; run: pip install 'trainer-service[gym]'") from None
+            raise UserError(f"Gymnasium is not installed; run: {install_hint('gym')}") from None
         if hasattr(env, "possible_agents"):
             return PettingZooPolicy(by_behavior({self.behavior: self}), env, agents)
         if agents is not None:

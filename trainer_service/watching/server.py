@@ -17,6 +17,7 @@ from typing import Any
 
 from trainer_service.errors import UserError
 from trainer_service.watching.stage import SPEEDS, Stage
+from unity_bridge.extras import install_hint
 
 HOST = "127.0.0.1"
 _COOKIE = "watch_session"
@@ -73,7 +74,7 @@ def serve(
     try:
         import uvicorn
     except ModuleNotFoundError:
-        raise UserError("watch: uvicorn is not installed: pip install 'trainer-service[watch]'") from None
+        raise UserError(f"watch: uvicorn is not installed: {install_hint('watch')}") from None
     access = Access()
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,7 +113,7 @@ def application(stage: Stage, access: Access) -> Callable[..., Any]:
         from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
         from starlette.routing import Route
     except ModuleNotFoundError:
-        raise UserError("watch: starlette is not installed: pip install 'trainer-service[watch]'") from None
+        raise UserError(f"watch: starlette is not installed: {install_hint('watch')}") from None
 
     def refusal(request: Request) -> Response | None:
         host = request.headers.get("host", "").rpartition(":")[0]

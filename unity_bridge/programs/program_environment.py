@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from unity_bridge.errors import LaunchError
+from unity_bridge.extras import install_hint
 from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.objects import PickledContent, name_of, open_object, with_spec
 from unity_bridge.simulators.own_scene import is_scene
@@ -138,6 +139,6 @@ def _cloudpickle() -> Callable[[Any], bytes]:
     except ModuleNotFoundError:
         raise LaunchError(
             "env: cloudpickle is not installed, which sends an environment to another process; run: "
-            "pip install 'trainer-service[gym]'"
+            + install_hint("gym")
         ) from None
     return dumps  # type: ignore[no-any-return]

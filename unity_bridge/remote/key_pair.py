@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unity_bridge.errors import RemoteError
+from unity_bridge.extras import install_hint
 from unity_bridge.remote.certificate import Certificate
 from unity_bridge.remote.private_files import read_private, version_of, write_private
 from unity_bridge.untrusted_text import first_line
@@ -141,7 +142,7 @@ def make_key_pair(key_pem: bytes | None = None) -> bytes:
     except ImportError as error:
         raise RemoteError(
             "to make a certificate the package cryptography is needed, which is not installed "
-            f"({first_line(error)}): pip install 'trainer-service[remote]', give --tls-cert and --tls-key, or say "
+            f"({first_line(error)}): {install_hint('remote')}, give --tls-cert and --tls-key, or say "
             "--insecure-listen in a network that you trust"
         ) from error
     key: Any = (

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+from unity_bridge.extras import install_hint
 from unity_bridge.simulators.own_scene import is_scene, own_scene
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.third_party import ForeignCode
@@ -92,7 +93,7 @@ def open_object(
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise
-        raise code.error("Gymnasium is not installed; run: pip install 'trainer-service[gym]'") from None
+        raise code.error(f"Gymnasium is not installed; run: {install_hint('gym')}") from None
     return open_made(code, name_of, _beginning_with(first, make_one), agents, given, rendered=rendered)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unity_bridge.errors import PluginError
+from unity_bridge.extras import install_hint
 from unity_bridge.names import did_you_mean
 from unity_bridge.simulators import SIMULATOR_PLUGINS, in_file
 from unity_bridge.simulators.academy import Academy
@@ -247,7 +248,7 @@ def _opener(env: str) -> Callable[..., Scene]:
     """Opens environments of other libraries. Its module imports these, which are extras and slow to import."""
     scheme = env.partition(":")[0]
     library = "PettingZoo" if scheme == "pettingzoo" else "Gymnasium"
-    install = f"run: pip install 'trainer-service[{scheme}]'"
+    install = f"run: {install_hint(scheme)}"
     try:
         if scheme == "pettingzoo":
             importlib.import_module("pettingzoo")

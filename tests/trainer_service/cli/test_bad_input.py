@@ -153,7 +153,7 @@ def test_a_host_that_other_machines_reach_without_a_certificate(
     configure("Basic")
     message = refused("learn", "config.yaml", f"--host={host}")
     assert message.startswith("to make a certificate the package cryptography is needed")
-    assert "pip install 'trainer-service[remote]'" in message
+    assert 'pip install -e ".[remote]"' in message
     assert "--insecure-listen" in message
     assert not (workplace / "results").exists()
 

@@ -151,7 +151,7 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["compare", *runs, "--plot", "curves.png"]) == 2
     shown = capsys.readouterr()
-    assert "pip install 'trainer-service[plot]'" in shown.err
+    assert 'pip install -e ".[plot]"' in shown.err
     assert not shown.out
 
 

@@ -49,7 +49,7 @@ def test_missing_optuna_names_its_extra(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "optuna" else find_spec(name)
     )
-    message = 'Optuna is not installed, which sweeps need: pip install "trainer-service[sweep]"'
+    message = 'Optuna is not installed, which sweeps need: pip install -e ".[sweep]" (in a checkout of Trainer Service)'
     assert refused("--env=sim:basic") == message
     assert refused("--env=sim:basic", "--dry-run") == message
 

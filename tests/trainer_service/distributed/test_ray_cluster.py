@@ -132,7 +132,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert refusal("auto").endswith('pip install "trainer-service[ray]"')
+    assert refusal("auto").endswith('pip install -e ".[ray]" (in a checkout of Trainer Service)')
 
 
 def test_windows_is_told_what_workers_need(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_windows_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_ray_that_is_missing_is_named(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert 'pip install "trainer-service[ray]"' in refused(run_of(workplace))
+    assert 'pip install -e ".[ray]"' in refused(run_of(workplace))
 
 
 def test_the_command_line_refuses_without_a_traceback(

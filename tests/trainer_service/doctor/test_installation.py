@@ -87,14 +87,14 @@ def test_what_only_some_environments_need_may_be_missing(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     finding = installation.environments(scheme)
     assert (finding.verdict, finding.found.split()[-2:]) == ("ok", ["not", "installed"])
-    assert "pip install 'trainer-service[" in finding.remedy
+    assert 'pip install -e ".[' in finding.remedy
 
 
 def test_libraries_of_several_agents_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     finding = installation.environments("gymma")
     assert finding.verdict == "ok"
-    assert "pip install 'trainer-service[gymma]'" in finding.remedy
+    assert 'pip install -e ".[gymma]"' in finding.remedy
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("rware", "ma_gym") or None)
     monkeypatch.setattr(metadata, "version", {"rware": "2.0.0", "ma-gym": "0.0.14"}.__getitem__)
     assert installation.environments("gymma").found == "rware 2.0.0, ma_gym 0.0.14"

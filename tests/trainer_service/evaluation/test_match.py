@@ -165,9 +165,7 @@ def test_games_that_are_cut_are_drawn_and_counted(matches, mlagents_style) -> No
 
 @pytest.mark.usefixtures("programs_can_be_imported")
 def test_a_side_of_several_behaviors_earns_what_all_of_them_do(matches) -> None:
-    pytest.importorskip(
-        "pettingzoo", reason="PettingZoo is not installed (pip install 'trainer-service[pettingzoo]')"
-    )
+    pytest.importorskip("pettingzoo", reason='PettingZoo is not installed (pip install -e ".[pettingzoo]")')
     env = ("--env=pettingzoo:hunt_v1", "--episodes=8", "--json", "--env-args", "--copies", "3", "--behaviors")
     pack = "leader_0=Leader?team=0,hunter_*=Hunter?team=0,prey_0=Prey?team=1"
     (found,) = matches("random", "--against", "random", *env, pack)

@@ -354,7 +354,7 @@ def test_without_the_library_the_extra_is_named(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = mlagents_style("load", "ada/hybrid")
     assert said.code == 2
-    assert "pip install 'trainer-service[hub]'" in said.err
+    assert 'pip install -e ".[hub]"' in said.err
 
 
 def test_a_run_that_nobody_can_play_needs_an_environment(

@@ -304,6 +304,4 @@ def test_a_missing_package_is_named_with_its_extra(mlagents_style, monkeypatch: 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     said = mlagents_style("demo-convert", "minari:a-v0", "a.demo")
     assert said.code == 2
-    assert (
-        "minari:NAME: the package minari is not installed: pip install 'trainer-service[minari]'" in said.err
-    )
+    assert 'minari:NAME: the package minari is not installed: pip install -e ".[minari]"' in said.err

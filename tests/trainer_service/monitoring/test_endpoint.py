@@ -129,7 +129,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 def test_a_missing_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"prometheus-client is not installed: pip install '.*\[prometheus\]'"
+        UserError, match=r'prometheus-client is not installed: pip install -e "\.\[prometheus\]"'
     ):
         monitoring(options_for(tmp_path, 0)).__enter__()
 

@@ -21,7 +21,7 @@ COPIES = ("--env-args", "--copies", "4")
 def test_a_policy_plays_the_same_task_under_another_name(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path]
 ) -> None:
-    pytest.importorskip("mpe2", reason="mpe2 is not installed (pip install 'trainer-service[pettingzoo]')")
+    pytest.importorskip("mpe2", reason='mpe2 is not installed (pip install -e ".[pettingzoo]")')
     config = configure("Spread", **TEAM, trainer_type="mappo")
     assert mlagents_style("learn", config, "--run-id=s", "--env=sim:spread", *COPIES).code == 0
     said = mlagents_style("evaluate", "s", "--env=pettingzoo:mpe2.simple_spread_v3", "--episodes=6", "--json")
@@ -33,7 +33,7 @@ def test_a_policy_plays_the_same_task_under_another_name(
 def test_two_behaviors_of_a_team_share_what_their_critics_see(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path]
 ) -> None:
-    pytest.importorskip("mpe2", reason="mpe2 is not installed (pip install 'trainer-service[pettingzoo]')")
+    pytest.importorskip("mpe2", reason='mpe2 is not installed (pip install -e ".[pettingzoo]")')
     names = [f"simple_speaker_listener_v4_{role}" for role in ("speaker", "listener")]
     settings = {**TEAM, "trainer_type": "mappo"}
     settings["hyperparameters"] = {**TEAM["hyperparameters"], "state": "environment"}
@@ -78,9 +78,7 @@ def test_groups_that_come_smaller_at_first_keep_their_size(
     monkeypatch: pytest.MonkeyPatch,
     again: str,
 ) -> None:
-    pytest.importorskip(
-        "pettingzoo", reason="pettingzoo is not installed (pip install 'trainer-service[pettingzoo]')"
-    )
+    pytest.importorskip("pettingzoo", reason='pettingzoo is not installed (pip install -e ".[pettingzoo]")')
     programs = str(repository / "tests" / "programs")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((programs, os.environ["PYTHONPATH"])))
     monkeypatch.syspath_prepend(programs)

@@ -109,7 +109,7 @@ def test_without_the_package_a_certificate_cannot_be_made(
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(RemoteError) as caught:
         OwnKeyPair(user / "trainer.pem").load()
-    for way in ("pip install 'trainer-service[remote]'", "--tls-cert", "--insecure-listen"):
+    for way in ('pip install -e ".[remote]"', "--tls-cert", "--insecure-listen"):
         assert way in str(caught.value)
     assert not user.exists()
 

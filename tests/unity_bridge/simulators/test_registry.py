@@ -74,7 +74,7 @@ def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pyt
     monkeypatch.setattr(sys, "meta_path", [Without("gymnasium"), *sys.meta_path])
     for module in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:
         monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(SceneError, match=r"gym:CartPole-v1: .*pip install 'trainer-service\[gym\]'"):
+    with pytest.raises(SceneError, match=r'gym:CartPole-v1: .*pip install -e "\.\[gym\]"'):
         open_scene("gym:CartPole-v1")
 
 

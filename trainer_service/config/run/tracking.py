@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 
 from trainer_service.config.section import require_choice
 from trainer_service.config.values import problem
+from unity_bridge.extras import install_hint
 from unity_bridge.plugins import PluginGroup
 
 SUMMARY_WRITERS: dict[str, str] = {
@@ -31,12 +32,11 @@ def _as_tracker(value: Any) -> str:
             raise problem(f"{plugin}: {plugin.refusal}")
         if plugin is not None:
             SUMMARY_WRITERS[value] = plugin.entry_point.value
-    installs = " or ".join(f"'trainer-service[{name}]'" for name in sorted(SUMMARY_WRITER_PLUGINS.built_in))
     return require_choice(
         "tracker",
         value,
         [*SUMMARY_WRITERS, *SUMMARY_WRITER_PLUGINS.offered()],
-        f"; each has its extra: pip install {installs}",
+        f"; each has its extra: {install_hint(','.join(sorted(SUMMARY_WRITER_PLUGINS.built_in)))}",
     )
 
 

@@ -18,6 +18,7 @@ from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
+from unity_bridge.extras import install_hint
 from unity_bridge.plugins import reason
 
 PROJECT = "trainer-service"
@@ -97,7 +98,7 @@ def _made(name: str, run: TrackedRun) -> SummaryWriter:
 def require_package(name: str, extra: str) -> None:
     """Raises UserError where a package is not installed that belongs to an extra of ours."""
     if importlib.util.find_spec(name) is None:
-        raise UserError(f"--track {extra}: {name} is not installed: pip install 'trainer-service[{extra}]'")
+        raise UserError(f"--track {extra}: {name} is not installed: {install_hint(extra)}")
 
 
 class Tracker(SummaryWriter):

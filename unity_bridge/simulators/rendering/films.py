@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.extras import install_hint
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -117,7 +119,7 @@ def recording_problem(path: Path) -> str | None:
     if suffix not in FILMS:
         return f"expected a .gif or .mp4 file, got '{path}'"
     if suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        return f"'{path}' needs ffmpeg; run: pip install 'trainer-service[video]'. A .gif file needs nothing more"
+        return f"'{path}' needs ffmpeg; run: {install_hint('video')}. A .gif file needs nothing more"
     if not path.absolute().parent.is_dir():
         return f"'{path}': there is no folder '{path.parent}'"
     return None

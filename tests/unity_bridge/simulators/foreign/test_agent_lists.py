@@ -280,7 +280,7 @@ def played(env: Any, seed: int, episodes: int, choose: Any) -> list[Sequence[flo
     ("module", "name"), [("lbforaging", "Foraging-8x8-3p-3f-v3"), ("rware", "rware-tiny-2ag-easy-v2")]
 )
 def test_published_environments_are_played_as_they_are(module: str, name: str) -> None:
-    pytest.importorskip(module, reason=f"{module} is not installed (pip install 'trainer-service[gymma]')")
+    pytest.importorskip(module, reason=f'{module} is not installed (pip install -e ".[gymma]")')
     import gymnasium
 
     def choose(step: int, agent: int) -> int:

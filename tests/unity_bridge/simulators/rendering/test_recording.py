@@ -18,7 +18,7 @@ from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_b
 
 NOTHING: Steps = {}
 needs_ffmpeg = pytest.mark.skipif(
-    importlib.util.find_spec("imageio_ffmpeg") is None, reason="trainer-service[video] is not installed"
+    importlib.util.find_spec("imageio_ffmpeg") is None, reason="the extra video is not installed"
 )
 
 
@@ -286,4 +286,4 @@ def test_unusable_recording_paths_are_explained(tmp_path: Path, monkeypatch: pyt
     assert recording_problem(Path("walk.png")) == "expected a .gif or .mp4 file, got 'walk.png'"
     assert "there is no folder" in str(recording_problem(tmp_path / "nowhere" / "walk.gif"))
     monkeypatch.setattr(films.importlib.util, "find_spec", lambda name: None)
-    assert "pip install 'trainer-service[video]'" in str(recording_problem(tmp_path / "walk.mp4"))
+    assert 'pip install -e ".[video]"' in str(recording_problem(tmp_path / "walk.mp4"))

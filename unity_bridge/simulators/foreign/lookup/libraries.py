@@ -6,6 +6,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from unity_bridge.extras import install_hint
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -27,21 +29,21 @@ class Library:
 
 
 LIBRARIES = (
-    Library("ale_py", "pip install 'trainer-service[atari]'", ("ALE",), "ALE/Pong-v5", "gym"),
+    Library("ale_py", install_hint("atari"), ("ALE",), "ALE/Pong-v5", "gym"),
     Library(
         "minigrid",
-        "pip install 'trainer-service[minigrid]'",
+        install_hint("minigrid"),
         ("MiniGrid", "BabyAI"),
         "MiniGrid-DoorKey-5x5-v0",
         "gym",
     ),
     Library(
         "lbforaging",
-        "pip install 'trainer-service[gymma]'",
+        install_hint("gymma"),
         ("Foraging",),
         "Foraging-8x8-2p-3f-v3",
     ),
-    Library("rware", "pip install 'trainer-service[gymma]'", ("rware",), "rware-tiny-4ag-v2"),
+    Library("rware", install_hint("gymma"), ("rware",), "rware-tiny-4ag-v2"),
     Library(
         "ma_gym",
         "pip install 'setuptools<66' 'wheel<0.39', then pip install --no-build-isolation --no-deps "

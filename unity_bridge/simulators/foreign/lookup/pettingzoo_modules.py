@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unity_bridge.extras import install_hint
 from unity_bridge.simulators.foreign.lookup.imports import import_module
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
-INSTALL = "run: pip install 'trainer-service[pettingzoo]'"
+INSTALL = f"run: {install_hint('pettingzoo')}"
 _OF_THE_EXTRA = ("gymnasium", "mpe2", "pettingzoo", "pygame")
 
 

@@ -34,8 +34,8 @@ class Without:
 @pytest.mark.parametrize(
     ("env", "package", "command"),
     [
-        ("Foraging-8x8-2p-3f-v3", "lbforaging", "pip install 'trainer-service[gymma]'"),
-        ("rware:rware-tiny-4ag-v2", "rware", "pip install 'trainer-service[gymma]'"),
+        ("Foraging-8x8-2p-3f-v3", "lbforaging", 'pip install -e ".[gymma]"'),
+        ("rware:rware-tiny-4ag-v2", "rware", 'pip install -e ".[gymma]"'),
         ("Checkers-v0", "ma_gym", "pip install --no-build-isolation --no-deps gym"),
         ("smaclite/2s3z-v0", "smaclite", "pip install git"),
         ("academy_3_vs_1_with_keeper", "gfootball", "follow https://"),
