@@ -248,7 +248,8 @@ def _short_run(own: Sequence[str], results: Path, folder: Path) -> Iterator[str]
     else:
         config = folder / named if (folder / named).is_file() else named
         yield from _few_steps(config)
-        if "env_path" not in given and load_run_options(config).options.env_settings.env_path is None:
+        waits = "env_path" not in given and "resume" not in given
+        if waits and load_run_options(config).options.env_settings.env_path is None:
             yield f"--env={BUILD}"
     if (results / given["run_id"]).is_dir() and not {"resume", "force"} & given.keys():
         yield "--force"

@@ -77,8 +77,7 @@ def clone(
     options = options.model_copy(update={"plugins": plugins_in(options)})
     console = Console(tty=False, debug=options.debug, log_format=options.log_format)
     with stop_signals() as stop, console:
-        for warning in loaded.warnings:
-            _logger.warning("%s", warning)
+        loaded.log(_logger)
         cloning, behavior = _prepare(options, Path(demo))
         if epochs is None:
             epochs = DEFAULT_EPOCHS if max_steps is None else -(-max_steps // len(cloning.training))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from trainer_service.api.arguments import nested, require_known
-from trainer_service.api.environments import EnvironmentLike, environment_for
+from trainer_service.api.environments import EnvironmentLike, environment_for, environment_of_resumed
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.collection.attach_port import EDITOR_PORT, AttachPort
 from trainer_service.config import LoadedOptions, RunOptions, load_run_options, parse_run_options
@@ -42,7 +43,7 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
         return LoadedOptions(changed.options, ())  # their author has read the warnings
     if isinstance(configuration, Mapping):
         return parse_run_options(_whole(configuration), overrides)
-    if str(configuration).lower() in HYPERPARAMETERS:
+    if isinstance(configuration, str) and configuration.lower() in HYPERPARAMETERS:
         raise UserError(
             f"config: '{configuration}' is a trainer type; write "
             f'train({{"trainer_type": "{str(configuration).lower()}"}}, env=…)'
@@ -53,6 +54,20 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
             f"got {configuration!r:.80}"
         )
     return load_run_options(None if configuration is None else Path(configuration), overrides)
+
+
+def read_run(configuration: Configuration, overrides: Mapping[str, Any]) -> LoadedOptions:
+    """The options of a run that is to be trained: those read, and its own environment if it resumes without one."""
+    loaded = read_configuration(configuration, overrides)
+    if configuration is None:  # a resumed run keeps all of its own then
+        return loaded
+    own, note = environment_of_resumed(loaded.options, overrides)
+    if own:
+        loaded = read_configuration(configuration, merged({"env_settings": own}, overrides))
+    was_read = (
+        isinstance(configuration, RunOptions) and not overrides
+    )  # by the command line, which has said so
+    return loaded if was_read or not note else replace(loaded, notes=(note,))
 
 
 def configuration_values(configuration: Configuration, overrides: Mapping[str, Any]) -> dict[str, Any]:

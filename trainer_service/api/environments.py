@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from trainer_service.collection.launching import program_for
-from trainer_service.config import RunOptions
+from trainer_service.config import RunOptions, load_run_options
 from trainer_service.errors import UserError
+from trainer_service.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
+from unity_bridge.simulators import is_bundled
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
+from unity_bridge.untrusted_text import first_line
 
 
 class SteppedEnvironment(Protocol):
@@ -121,6 +124,34 @@ def environment_for(
         )
     given = program_environment(env, env_kwargs)
     return Environment(env_path=given.env, env_args=arguments, given=given)
+
+
+def environment_of_resumed(
+    options: RunOptions, overrides: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str]:
+    """The settings of the environment that a resumed run keeps where nothing names one, and a line that says so.
+
+    It keeps environments that the bundled simulator hosts. A build is a program: it starts only where a user asks for
+    it. ``env_path: null`` on the command line keeps nothing.
+    """
+    saved = options.checkpoint_settings
+    configuration = RunLayout(Path(saved.results_dir, saved.run_id)).configuration
+    is_named = options.env_settings.env_path is not None or "env_path" in overrides.get("env_settings", {})
+    if not saved.resume or is_named or not configuration.is_file():
+        return {}, ""
+    try:
+        before = load_run_options(configuration).options.env_settings
+    except UserError as error:
+        return {}, f"The environment of run '{saved.run_id}' is not known: {first_line(error)}"
+    if before.env_path is None:
+        return {}, ""
+    if not is_bundled(before.env_path):
+        return {}, (
+            f"Run '{saved.run_id}' was trained with the build {before.env_path}, which is not started unasked: start "
+            f"it again with --env={before.env_path}, or press Play in the Unity Editor or attach a simulator."
+        )
+    kept = before.model_dump(mode="json", include={"env_path", "env_args", "num_envs"})
+    return kept, f"Run '{saved.run_id}' keeps its environment, {before.env_path}; --env names another."
 
 
 def _registered(env: str) -> str | Callable[..., Any]:

@@ -16,7 +16,7 @@ class SimulatorArguments(TypedDict, total=False):
     """Settings for which ``train`` has parameters of its own, which take more."""
 
     env_path: Annotated[str | None, Setting("env_settings.env_path", "--env", "str", "ENV",
-        "an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE, or FILE.py:NAME, a class in a Python file; null waits for simulators to come")]
+        "an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE, or FILE.py:NAME, a class in a Python file; null waits for simulators to come, and a resumed run keeps its own then, unless that is an executable")]
     env_args: Annotated[Sequence[str] | None, Setting("env_settings.env_args", "--env-args", "list", "…",
         "arguments for each simulator that is started; on a command line everything that follows")]
 

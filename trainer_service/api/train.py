@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 from trainer_service.api.arguments import named, nested, require_known
-from trainer_service.api.configuration import Configuration, read_configuration
+from trainer_service.api.configuration import Configuration, read_run
 from trainer_service.api.environments import EnvironmentLike, environment_for
 from trainer_service.api.run_arguments import SETTINGS, RunArguments
 from trainer_service.collection.attach_port import EDITOR_PORT, AttachPort
@@ -67,7 +67,8 @@ def train(
             environment that is registered with Gymnasium; an environment of Gymnasium or PettingZoo; or a function or
             class that makes one. One simulator runs in this process, on a copy of an object; with ``num_envs`` or
             ``isolate=True`` objects are sent to processes of their own, as they are now. Without it and without
-            ``env_path`` in the configuration simulators may attach at ``host`` and ``port``.
+            ``env_path`` in the configuration ``resume`` keeps the run's own, except a build; else simulators may
+            attach at ``host`` and ``port``.
         env_args: arguments for each of them, as after ``--env-args``; ``["--copies", "8"]`` puts eight of an object
             into each process.
         env_kwargs: keyword arguments of the environment that they host, where it is to be made.
@@ -106,7 +107,7 @@ def train(
         raise UserError(f"verbose: expected 0, 1 or 2, got {verbose!r}")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
-    loaded = read_configuration(config, overrides)
+    loaded = read_run(config, overrides)
     options, own = environment.applied_to(loaded.options), environment.given
     attach_port = AttachPort(
         host=host,
@@ -119,8 +120,7 @@ def train(
     with ExitStack() as stack:
         console = console or stack.enter_context(_console(options, verbose))
         stop = stop or stack.enter_context(stop_signals())
-        for warning in loaded.warnings:
-            _logger.warning("%s", warning)
+        loaded.log(_logger)
         if config is None:
             from trainer_service.suggestions.start import without_configuration
 

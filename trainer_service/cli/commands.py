@@ -35,7 +35,7 @@ from unity_bridge.unblocked_output import open_standard_streams, unblocked_stand
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
-    from trainer_service.config import LoadedOptions, RunOptions
+    from trainer_service.config import RunOptions
 
 # Everything heavy is imported in the command that needs it, so that each answers at once.
 
@@ -123,21 +123,21 @@ def _learn(parsed: argparse.Namespace) -> int:
         # Before grpc is loaded. Else it writes a line for each handshake that fails, and a scanner fills the disk.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
+        from trainer_service.api.configuration import read_run
         from trainer_service.api.train import train
-        from trainer_service.config import load_run_options
         from trainer_service.metrics.console import Console
 
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
-        loaded = load_run_options(given.get("trainer_config_path"), _overrides(given))
+        loaded = read_run(given.get("trainer_config_path"), _overrides(given))
         callbacks = _callbacks(given.get("callbacks", []))
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with (
             _watched(options, given),
             Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
         ):
-            _log_warnings(loaded)
+            loaded.log(logging.getLogger(__name__))
             if given.get("trainer_config_path") is None:
                 options, recorders = _without_configuration(options, given)
                 callbacks = [*callbacks, *recorders]
@@ -393,11 +393,6 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
         for text in given["settings"]:
             put(overrides, *read_setting(text))
     return overrides
-
-
-def _log_warnings(loaded: LoadedOptions) -> None:
-    for warning in loaded.warnings:
-        logging.getLogger(__name__).warning("%s", warning)
 
 
 def _elsewhere(name: str) -> Callable[[argparse.Namespace], int]:

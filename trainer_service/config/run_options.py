@@ -103,7 +103,8 @@ class EnvironmentSettings(Section):
 
     env_path: Annotated[Text | None, Argument("ENV", flag="--env")] = None
     """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or ``FILE.py:NAME``, a class in a
-    Python file; null waits for simulators to come. ML-Agents knows executables only."""
+    Python file; null waits for simulators to come, and a resumed run keeps its own then, unless that is an executable.
+    ML-Agents knows executables only."""
 
     env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
     """Arguments for each simulator that is started; on a command line everything that follows."""

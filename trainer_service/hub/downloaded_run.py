@@ -102,8 +102,7 @@ def _check(name: str, path: Path) -> None:
 def _safe_options(configuration: Path, run_id: str) -> RunOptions:
     """The options of a downloaded run, without anything that a later command would start, open or write."""
     loaded = load_run_options(configuration)
-    for warning in loaded.warnings:
-        _logger.warning("%s", warning)
+    loaded.log(_logger)
     options = shared_options(loaded.options, run_id)
     env = options.env_settings.env_path
     if env is None or _PLAIN_ENV.fullmatch(env):

@@ -91,8 +91,7 @@ def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:
             f"'{source}' has no configuration.yaml; expected the results folder of a finished run of ML-Agents"
         )
     loaded = load_run_options(configuration)
-    for warning in loaded.warnings:
-        _logger.warning("%s", warning)
+    loaded.log(_logger)
     options = loaded.options
     conversions = {
         name: _converted(path, name, options) for name, path in _checkpoints(source, options).items()

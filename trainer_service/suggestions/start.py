@@ -72,7 +72,7 @@ def without_configuration(
         return options, []
     layout = RunLayout(Path(saved.results_dir, saved.run_id))
     if saved.resume or saved.inference:
-        return (_of_run(layout, options, overrides, given) if layout.configuration.is_file() else options), []
+        return (_of_run(layout, options, overrides) if layout.configuration.is_file() else options), []
     if wanted is False:
         return options, []
     if not (is_started or wanted):
@@ -127,9 +127,7 @@ def _warn_of_no_end(features: EnvironmentFeatures) -> None:
             )  # fmt: skip
 
 
-def _of_run(
-    layout: RunLayout, options: RunOptions, overrides: Mapping[str, Any], given: ProgramEnvironment | None
-) -> RunOptions:
+def _of_run(layout: RunLayout, options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:
     """The options that a run had, below the command line. Raises ConfigError if its configuration cannot be read."""
     _logger.info("Without a configuration the run keeps its own: %s", layout.configuration)
     values = dict(read_document(layout.configuration).values)
@@ -138,8 +136,10 @@ def _of_run(
     arguments = now.env_args
     if arguments and now.env_path is not None and layout.suggestion.is_file():
         arguments = tuple(with_copies(now.env_path, arguments))
-    if given is not None or arguments or now.env_path not in (None, environment.get("env_path")):
-        environment.update(env_path=now.env_path, env_args=None if arguments is None else list(arguments))
+    if now.env_path not in (None, environment.get("env_path")):
+        environment.update(env_path=now.env_path, env_args=None)  # those were of the other
+    if arguments:
+        environment["env_args"] = list(arguments)
     return _below(overrides, values, environment, str(layout.configuration))
 
 

@@ -254,6 +254,12 @@ def _learner_ranks(options: RunOptions, device: torch.device, stack: ExitStack) 
 def _check_options(options: RunOptions, program: Command | None, *, side_channels: bool) -> None:
     num_learners(options)
     missing: list[str] = []
+    simulators = options.env_settings
+    if simulators.num_envs > 1 and simulators.env_path is None and program is None:
+        missing.append(
+            f"env_settings.num_envs: expected 1 while env_path (--env) is not given, got {simulators.num_envs}; "
+            "without it any number of simulators may attach by themselves"
+        )
     if num_workers(options):
         from trainer_service.distributed.ray_cluster import require_ray
 

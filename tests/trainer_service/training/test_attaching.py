@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+import trainer_service
+from trainer_service.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
@@ -55,6 +60,16 @@ def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_
     run.until(f"Listening on port {free_port}.")
     run.signal(signal.SIGINT)
     assert run.end() == 0, run.output
+
+
+@pytest.mark.parametrize("configuration", ["a.yaml", {"env_settings": {"num_envs": 3}}])
+def test_several_simulators_need_something_to_start(configuration: Any, workplace: Path) -> None:
+    (workplace / "a.yaml").write_text("env_settings: {num_envs: 3}")
+    with pytest.raises(
+        ConfigError, match=r"env_settings\.num_envs: expected 1 while env_path \(--env\) is not given"
+    ):
+        trainer_service.train(configuration, run_id="many")
+    assert not Path("results").exists()
 
 
 def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:

@@ -84,8 +84,7 @@ def train_seeds(
     with ExitStack() as stack:
         stack.enter_context(Console(tty=False, verbose=verbose, log_format=loaded.options.log_format))
         stop = stack.enter_context(stop_signals())
-        for warning in loaded.warnings:
-            _logger.warning("%s", warning)
+        loaded.log(_logger)
         line = [*_configuration_argument(config, loaded.options), *shared_flags(given)]
         runs, ends = run_seeds(
             loaded.options, chosen, line, env_args=env_args, jobs=jobs, stop=stop, given=settings

@@ -64,8 +64,7 @@ def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any]) -> int:
             verbose=1 if given.get("quiet") else 2,
         ) as console:
             screen.console = console
-            for warning in loaded.warnings:
-                _logger.warning("%s", warning)
+            loaded.log(_logger)
             runs, ends = run_seeds(
                 options,
                 seeds,

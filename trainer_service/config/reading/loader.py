@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,16 @@ class LoadedOptions:
     warnings: tuple[str, ...]
     """One line each, with file and line."""
 
+    notes: tuple[str, ...] = ()
+    """One line each: choices that were made for the user."""
+
+    def log(self, logger: logging.Logger) -> None:
+        """Logs the warnings and the notes."""
+        for warning in self.warnings:
+            logger.warning("%s", warning)
+        for note in self.notes:
+            logger.info("%s", note)
+
 
 def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NOTHING) -> LoadedOptions:
     """Loads the options of a run.
@@ -47,10 +58,7 @@ def load_run_options(path: str | Path | None, overrides: Mapping[str, Any] = _NO
     document = (
         Document("built-in defaults", {"default_settings": {}}) if path is None else read_document(Path(path))
     )
-    loaded = options_from_document(document, overrides)
-    if mistake := _nothing_to_start(loaded.options):
-        raise ConfigError(*Reporter(document, overrides).lines([mistake]))
-    return loaded
+    return options_from_document(document, overrides)
 
 
 def parse_run_options(
@@ -134,14 +142,3 @@ def _unlisted(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Iterat
         if name not in listed:
             text = "the command line names a behavior that the file does not list"
             yield Problem(("behaviors", name), text + did_you_mean(name, listed))
-
-
-def _nothing_to_start(options: RunOptions) -> Problem | None:
-    settings = options.env_settings
-    if settings.num_envs == 1 or settings.env_path is not None:
-        return None
-    text = (
-        f"expected 1 while env_path (--env) is not given, got {settings.num_envs}; "
-        "without it any number of simulators may attach by themselves"
-    )
-    return Problem(("env_settings", "num_envs"), text)

@@ -225,15 +225,6 @@ def test_a_run_either_resumes_or_starts_from_another(
     assert "both resume and initialize_from='b' are set" in warning
 
 
-def test_several_simulators_need_something_to_start(refuse: Refuse, load: Load) -> None:
-    (line,) = refuse("env_settings: {num_envs: 3}")
-    assert line.startswith(
-        "run.yaml:1: env_settings.num_envs: expected 1 while env_path (--env) is not given, got 3"
-    )
-    overrides = {"env_settings": {"env_path": "sim:basic"}}
-    assert load("env_settings: {num_envs: 3}", overrides).options.env_settings.num_envs == 3
-
-
 def test_a_behavior_without_settings_is_refused_by_name(load: Load) -> None:
     options = load("behaviors: {Walker: {}, Ball: {}}").options
     with pytest.raises(ConfigError) as caught:
