@@ -119,7 +119,8 @@ def suggest(
 ) -> str:
     """Suggests a configuration for an environment, as ``mlagents-style suggest`` does. Nothing is trained.
 
-    The environment plays at random for at most 2000 messages. Its spaces, agents, episodes and rewards decide.
+    The environment plays at random for at most 2000 messages, or about half a minute. Its spaces, agents, episodes and
+    rewards decide.
 
     Args:
         env, env_args, env_kwargs: as for ``train``. Without ``env`` a simulator may attach at ``host`` and ``port``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import ConfigError
@@ -10,6 +11,9 @@ from trainer_service.replay.hindsight import GoalTask
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.goal_environment import open_goal_environment
 from unity_bridge.simulators.scene import SceneError
+
+if TYPE_CHECKING:
+    from unity_bridge.simulators.goals import GoalEnvironment
 
 _EXPECTED = (
     "hyperparameters.replay.type: hindsight calls the environment's compute_reward in the trainer: expected a goal "
@@ -35,16 +39,24 @@ def open_goal_task(
     relabels = any(each is not None and each.hyperparameters.relabels_goals for each in settings)
     if options.checkpoint_settings.inference or not relabels:
         return None
-    if learners > 1:
-        raise ConfigError(
-            "hyperparameters.replay.type: hindsight is for one learner, whose process hosts the environment of "
-            f"compute_reward: expected distributed.num_learners 1, got {learners}"
-        )
-    if command is None:
-        raise ConfigError(f"{_EXPECTED}, got simulators that attach")
     try:
-        task = open_goal_environment(command)
+        task = goal_task_of(command, learners)
     except SceneError as error:
         raise ConfigError(f"{_EXPECTED}; {error}") from error
     stack.callback(task.close)
     return task
+
+
+def goal_task_of(command: Command | None, learners: int) -> GoalEnvironment:
+    """Creates another environment of a simulator for its task. Arguments as above.
+
+    Raises:
+        SceneError: hindsight replay cannot use it, and why.
+    """
+    if learners > 1:
+        raise SceneError(
+            f"one learner hosts this environment: expected distributed.num_learners 1, got {learners}"
+        )
+    if command is None:
+        raise SceneError("got simulators that attach")
+    return open_goal_environment(command)

@@ -10,8 +10,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from trainer_service.errors import ConfigError
 from trainer_service.replay.transitions import Sample, TransitionReplay
+from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
+from unity_bridge.simulators.scene import SceneError
 from unity_bridge.specs import ACHIEVED_GOAL, DESIRED_GOAL, BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 
@@ -23,6 +26,10 @@ class GoalTask(Protocol):
 
     def rewards(self, achieved: Floats32, desired: Floats32) -> Floats32:
         """Returns the rewards of N steps. Shapes [N, size] to [N]."""
+        ...
+
+    def require_paid(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> None:
+        """Raises an exception where N steps were not paid by this task. Shapes as above."""
         ...
 
     def terminated(self, achieved: Floats32, desired: Floats32) -> Bools | None:
@@ -53,6 +60,21 @@ class HindsightReplay(TransitionReplay):
         self._n_sampled_goal = n_sampled_goal
         self._strategy = strategy
         self._task = task
+
+    def add(self, trajectories: Trajectories) -> Rows:
+        """Adds trajectories. Raises ConfigError where the environment pays other rewards than its reward function."""
+        rows = super().add(trajectories)
+        if self._task is not None:
+            (after, _), steps = self._after(rows), self._sensor_columns
+            try:
+                self._task.require_paid(
+                    as_floats(after(steps[self._achieved])),
+                    as_floats(after(steps[self._desired])),
+                    self._steps["task_rewards"][rows],
+                )
+            except SceneError as error:
+                raise ConfigError(f"hyperparameters.replay.type: hindsight: {error}") from error
+        return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:
         """Samples ``count`` rows, the first of them with replaced goals. Raises ValueError without a task or rows."""

@@ -75,6 +75,9 @@ class BehaviorFeatures:
     is_binary: bool = False
     """Whether all numbers of vector observations are 0 or 1."""
 
+    no_hindsight: str = ""
+    """Why hindsight replay cannot replace the stated goals; empty where it can."""
+
     @property
     def actions(self) -> ActionSpec:
         """The declared actions."""
@@ -91,9 +94,16 @@ class BehaviorFeatures:
         return any(sensor.name == GLOBAL_STATE for sensor in self.spec.observation_specs)
 
     @property
-    def has_goals(self) -> bool:
-        """Whether the environment states an achieved and a desired goal."""
-        return {ACHIEVED_GOAL, DESIRED_GOAL} <= {sensor.name for sensor in self.sensors}
+    def states_goals(self) -> bool:
+        """Whether the environment states an achieved and a desired goal, and actions are continuous."""
+        return self.is_continuous and {ACHIEVED_GOAL, DESIRED_GOAL} <= {
+            sensor.name for sensor in self.sensors
+        }
+
+    @property
+    def replaces_goals(self) -> bool:
+        """Whether hindsight replay replaces stated goals."""
+        return self.states_goals and not self.no_hindsight
 
     @property
     def picture_size(self) -> int:
@@ -119,6 +129,9 @@ class EnvironmentFeatures:
 
     teams: tuple[tuple[str, ...], ...] = ()
     """Behaviors whose agents are members of the same groups, where these are several."""
+
+    messages: int = field(default=0, compare=False)
+    """The simulator's messages that were looked at."""
 
     environment_ms: float = field(default=0.0, compare=False)
     """Milliseconds from an answer to the simulator's next message. It informs the user, and no rule."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -19,10 +20,18 @@ from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 MOST_MESSAGES = 2000
-"""Messages after which the probe ends. It counts messages, as seconds would make the choices depend on the machine."""
+"""Messages after which the probe ends."""
+
+MOST_SECONDS = 15
+"""Seconds of a slow environment after which the probe ends at the next power of two of messages.
+
+Other than a number of seconds, these powers hardly depend on the machine, so neither do the choices.
+"""
 
 LEAST_MESSAGES, ENOUGH_EPISODES = 400, 200
 """The probe ends earlier after so many messages, if each behavior has had so many episodes."""
+
+_logger = logging.getLogger(__name__)
 
 
 def probe(options: RunOptions, start: Callable[[Bridge], object]) -> EnvironmentFeatures:
@@ -38,6 +47,7 @@ def probe(options: RunOptions, start: Callable[[Bridge], object]) -> Environment
     """
     unrestarted = options.env_settings.model_copy(update={"seed": 0, "max_lifetime_restarts": 0})
     settings = bridge_settings(options.model_copy(update={"env_settings": unrestarted}), None, lambda _: ())
+    _logger.info("The environment acts at random, to choose settings: about half a minute if it is slow.")
     player = _RandomPlayer()
     with Bridge(settings) as bridge:
         start(bridge)
@@ -45,6 +55,8 @@ def probe(options: RunOptions, start: Callable[[Bridge], object]) -> Environment
             began = time.perf_counter()
             events = bridge.receive(settings.timeout_wait_s)
             player.waited_s += time.perf_counter() - began
+            if not player.messages:
+                player.waited_s = 0.0  # it has started
             for event in events:
                 if isinstance(event, Departure):
                     raise BridgeError(event.reason)
@@ -59,17 +71,19 @@ class _RandomPlayer:
         self._generator = np.random.default_rng(0)
         self._specs: dict[str, ActionSpec] = {}
         self._tallies: dict[str, Tally] = {}
-        self._messages = 0
+        self.messages = 0
         self._agents_of_groups: dict[tuple[int, int], set[str]] = {}
         self.waited_s = 0.0
 
     @property
     def knows_enough(self) -> bool:
         """Whether the probe may end."""
-        if self._messages < LEAST_MESSAGES:
+        if self.waited_s >= MOST_SECONDS and self.messages.bit_count() == 1:
+            return True
+        if self.messages < LEAST_MESSAGES:
             return False
         enough = all(tally.episodes >= ENOUGH_EPISODES for tally in self._tallies.values())
-        return enough or self._messages >= MOST_MESSAGES
+        return enough or self.messages >= MOST_MESSAGES
 
     def answer(self, tick: Tick) -> dict[str, ActionBatch]:
         """Random actions for all agents that wait."""
@@ -77,7 +91,7 @@ class _RandomPlayer:
             name, _ = parse_behavior_id(behavior_id)
             self._specs[behavior_id] = spec.action_spec
             self._tallies.setdefault(name, Tally(name, spec))
-        self._messages += 1
+        self.messages += 1
         actions = {}
         for behavior_id, batch in tick.steps.items():
             name, team_id = parse_behavior_id(behavior_id)
@@ -96,7 +110,8 @@ class _RandomPlayer:
         return EnvironmentFeatures(
             behaviors=tuple(behaviors),
             teams=tuple(sorted(mixed)),
-            environment_ms=1000 * self.waited_s / self._messages,
+            messages=self.messages,
+            environment_ms=1000 * self.waited_s / self.messages,
         )
 
 

@@ -7,7 +7,7 @@ a suggestion is the same everywhere. The values come from the bundled configurat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,16 +33,23 @@ class Choice:
 
 def suggest_settings(environment: EnvironmentFeatures) -> dict[str, list[Choice]]:
     """The choices for each behavior, and for each group of several behaviors, by name."""
-    chosen: dict[str, list[Choice]] = {}
-    members: set[str] = set()
-    for name, team in heterogeneous_groups(environment).items():
-        members |= team.keys()
-        chosen[name] = team_settings([each for each in environment.behaviors if each.name in team])
-    mixed = {name for team in environment.teams for name in team}
-    for behavior in environment.behaviors:
-        if behavior.name not in members:
-            chosen[behavior.name] = behavior_settings(behavior, mixed=behavior.name in mixed)
-    return chosen
+    teams = heterogeneous_groups(environment)
+    learners = {
+        name: _together([each for each in environment.behaviors if each.name in team])
+        for name, team in teams.items()
+    }
+    members = {name for team in teams.values() for name in team}
+    learners |= {each.name: each for each in environment.behaviors if each.name not in members}
+    mixed = {name for team in environment.teams for name in team} - members
+    budgets = choose_budgets(learners)
+    chosen = {
+        name: behavior_settings(behavior, budgets[name], mixed=name in mixed)
+        for name, behavior in learners.items()
+    }
+    return {
+        name: _of_team(choices, len(teams[name])) if name in teams else choices
+        for name, choices in chosen.items()
+    }
 
 
 def heterogeneous_groups(environment: EnvironmentFeatures) -> dict[str, dict[str, int]]:
@@ -58,10 +65,9 @@ def heterogeneous_groups(environment: EnvironmentFeatures) -> dict[str, dict[str
     }
 
 
-def behavior_settings(behavior: BehaviorFeatures, *, mixed: bool) -> list[Choice]:
+def behavior_settings(behavior: BehaviorFeatures, budget: Choice, *, mixed: bool) -> list[Choice]:
     """All choices for one behavior. mixed: whether its groups have agents of other behaviors."""
     learner = choose_learner(behavior, mixed=mixed)
-    budget = choose_budget(behavior)
     steps: int = budget.value
     hyperparameters = {"sac": sac, "ppo": ppo, "mappo": mappo, "poca": poca}[learner.value]
     return [
@@ -76,15 +82,19 @@ def behavior_settings(behavior: BehaviorFeatures, *, mixed: bool) -> list[Choice
     ]
 
 
-def team_settings(members: list[BehaviorFeatures]) -> list[Choice]:
-    """All choices for a group of several behaviors, by the features of the one with the most agents."""
+def _together(members: list[BehaviorFeatures]) -> BehaviorFeatures:
+    """A group of several behaviors, with the features of the one that has the most agents."""
     largest = max(members, key=lambda member: member.agents)
     agents = sum(member.agents for member in members)
-    size = sum(member.group_size for member in members)
-    whole = replace(largest, agents=agents, group_size=size, aliased=0.0)
-    choices = [each for each in behavior_settings(whole, mixed=False) if each.key != "trainer_type"]
-    reason = f"{len(members)} behaviors share a group: one critic sees all of their agents"
-    kept = [each for each in choices if each.key != "hyperparameters.state"]
+    return replace(
+        largest, agents=agents, group_size=sum(member.group_size for member in members), aliased=0.0
+    )
+
+
+def _of_team(choices: list[Choice], behaviors: int) -> list[Choice]:
+    """The choices for a group of several behaviors."""
+    kept = [each for each in choices if each.key not in ("trainer_type", "hyperparameters.state")]
+    reason = f"{behaviors} behaviors share a group: one critic sees all of their agents"
     return [Choice("trainer_type", "mappo", reason), *kept]
 
 
@@ -101,12 +111,15 @@ def choose_learner(behavior: BehaviorFeatures, *, mixed: bool) -> Choice:
         return _learner(
             "mappo", f"{behavior.group_size} agents in a group: a central critic sees all of them"
         )
-    if behavior.is_continuous and behavior.has_goals:
+    if behavior.replaces_goals:
         return _learner("sac", "continuous actions and stated goals, which a replay buffer can replace")
+    missing = f"; its goals cannot be replaced: {behavior.no_hindsight}" if behavior.no_hindsight else ""
     if is_smooth_control(behavior):
-        return _learner("sac", "continuous actions, dense rewards, ends by truncation only: exact control")
+        return _learner(
+            "sac", f"continuous actions, dense rewards, ends by truncation only: exact control{missing}"
+        )
     kinds = "continuous" if behavior.is_continuous else "discrete"
-    return _learner("ppo", f"{kinds} actions of single agents: the most robust learner")
+    return _learner("ppo", f"{kinds} actions of single agents: the most robust learner{missing}")
 
 
 def _learner(kind: str, reason: str) -> Choice:
@@ -192,7 +205,7 @@ def sac(behavior: BehaviorFeatures) -> Iterator[Choice]:
     yield _hyper("learning_rate_schedule", "constant", "values keep changing")
     yield _hyper("init_entcoef", 1.0, "explore at first")
     yield _hyper("steps_per_update", 2.0, "a gradient step for two agent steps")
-    if behavior.has_goals:
+    if behavior.replaces_goals:
         yield _hyper("replay.type", "hindsight", "goals that were missed teach how to reach others")
 
 
@@ -218,7 +231,7 @@ def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
         yield _net(
             "vis_encode_type", encoder(behavior.picture_size), f"pictures of {behavior.picture_size} pixels"
         )
-    if behavior.aliased > HIDDEN_STATE and not behavior.has_global_state:
+    if behavior.aliased > HIDDEN_STATE and not (behavior.has_global_state or behavior.replaces_goals):
         yield from _memory(behavior, grouped)
 
 
@@ -274,8 +287,22 @@ def discount(behavior: BehaviorFeatures) -> tuple[float, str]:
     """The discount per decision, and why."""
     if behavior.survival:
         return 0.99, "a longer life earns more, so episodes get longer"
+    if not behavior.episodes:
+        return 0.99, "no episode ended: how long they are is unknown"
     gamma = min(0.99, max(0.9, 1 - 1.25 / behavior.longest))
     return round(gamma, 3), f"episodes have up to {behavior.longest} decisions"
+
+
+def choose_budgets(learners: Mapping[str, BehaviorFeatures]) -> dict[str, Choice]:
+    """The budgets of all behaviors: as many steps of the environment for each as for the one that needs the most."""
+    budgets = {name: choose_budget(behavior) for name, behavior in learners.items()}
+    messages = {name: budget.value / max(1, learners[name].agents) for name, budget in budgets.items()}
+    longest = max(messages, key=lambda name: messages[name])
+    for name, behavior in learners.items():
+        if messages[name] < messages[longest]:
+            steps = round(messages[longest] * max(1, behavior.agents))
+            budgets[name] = Choice("max_steps", steps, f"as many steps of the environment as '{longest}'")
+    return budgets
 
 
 def choose_budget(behavior: BehaviorFeatures) -> Choice:
@@ -297,10 +324,12 @@ def choose_budget(behavior: BehaviorFeatures) -> Choice:
 
 def time_horizon(behavior: BehaviorFeatures) -> Choice:
     """The steps after which a trajectory is cut."""
+    if behavior.replaces_goals:
+        return Choice("time_horizon", max(1000, behavior.longest), "whole episodes: their goals are replaced")
     if behavior.survival:
         steps = min(1000, max(128, 12_000 // behavior.agents))
         return Choice("time_horizon", steps, "failures get rare: long trajectories still have some")
-    if behavior.longest <= 256:
+    if behavior.episodes and behavior.longest <= 256:
         return Choice("time_horizon", max(16, behavior.longest), "whole episodes")
     return Choice("time_horizon", 128, "a part of a long episode")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 from trainer_service.callbacks import Callback, RunView
 from trainer_service.collection.attach_port import AttachPort
+from trainer_service.collection.goal_task import goal_task_of
 from trainer_service.collection.launching import command_of
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.reading.document import read_document
@@ -21,10 +23,11 @@ from trainer_service.runs.folder import require_run_id
 from trainer_service.runs.layout import RunLayout
 from trainer_service.suggestions.document import Suggestion, suggestion_of
 from trainer_service.suggestions.features import EnvironmentFeatures
-from trainer_service.suggestions.probe import MOST_MESSAGES, probe
-from trainer_service.training.learner_ranks import serves_rank_0
-from unity_bridge.programs.executables import bundled_command
+from trainer_service.suggestions.probe import LEAST_MESSAGES, probe
+from trainer_service.training.learner_ranks import num_learners, serves_rank_0
+from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
+from unity_bridge.simulators.scene import SceneError
 
 SINGLE_AGENT_COPIES, GROUP_COPIES = 8, 16
 """Copies of environments of one agent, and of several. More copies make a rollout more varied and its steps cheaper."""
@@ -102,29 +105,45 @@ def look_at(
         access = attach_port.access()
         _logger.info("A simulator is needed to suggest settings for: start it now.")
         features = probe(options, lambda bridge: attach_port.listen(bridge, access, None))
-        _warn_of_no_end(features)
-        return suggestion_of(features, {})
+        return suggestion_of(_judged(features, options, None), {})
     arguments = with_copies(environment.env_path, environment.env_args or ())
     chosen = environment.model_copy(update={"env_args": arguments})
     options = options.model_copy(update={"env_settings": chosen})
     command = command_of(options) if given is None else bundled_command(given.env, arguments, given)
     assert command is not None
-    features = probe(options, lambda bridge: bridge.launch(command))
-    _warn_of_no_end(features)
+    features = _judged(probe(options, lambda bridge: bridge.launch(command)), options, command)
     named: dict[str, Any] = {} if given is not None else {"env_path": environment.env_path}
     return suggestion_of(features, {**named, **({"env_args": list(arguments)} if arguments else {})})
 
 
-def _warn_of_no_end(features: EnvironmentFeatures) -> None:
-    """Warns of behaviors none of whose episodes ended: the probe has then played all of its messages."""
+def _judged(
+    features: EnvironmentFeatures, options: RunOptions, command: Command | None
+) -> EnvironmentFeatures:
+    """The features, with what is against hindsight replay. Warns where the probe saw little."""
+    if features.messages < LEAST_MESSAGES:
+        _logger.warning(
+            "The environment is slow (%.3g ms for a message), so settings are chosen after only %d messages. Look at "
+            "them before a long run: mlagents-style suggest.", features.environment_ms, features.messages,
+        )  # fmt: skip
     for behavior in features.behaviors:
         if behavior.agents and not behavior.episodes:
             _logger.warning(
                 "No episode of '%s' ended in %d messages: does the environment return terminated or truncated? A "
                 "single-agent environment of Gymnasium gets a limit with --env-args --wrap TimeLimit:500, an object "
                 "with gymnasium.wrappers.TimeLimit; others must truncate by themselves (docs/simulators.md).",
-                behavior.name, MOST_MESSAGES,
+                behavior.name, features.messages,
             )  # fmt: skip
+    if not any(behavior.states_goals for behavior in features.behaviors):
+        return features
+    try:
+        goal_task_of(command, num_learners(options)).close()
+    except SceneError as error:
+        behaviors = tuple(
+            replace(behavior, no_hindsight=str(error)) if behavior.states_goals else behavior
+            for behavior in features.behaviors
+        )
+        return replace(features, behaviors=behaviors)
+    return features
 
 
 def _of_run(layout: RunLayout, options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from unity_bridge.arrays import Bools, Floats, Floats32
+from unity_bridge.arrays import Bools, Floats, Floats32, Rows
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment
 from unity_bridge.simulators.foreign.scene import ForeignScene
 from unity_bridge.simulators.foreign.spaces import is_picture
@@ -19,6 +20,10 @@ from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import ACHIEVED_GOAL, DESIRED_GOAL
 
 _PROBED_STEPS = 8
+_COMPARED_WHOLE = 4
+"""Calls for several goals all of whose values are compared with calls for each."""
+_TOLERANCE = 1e-4, 1e-5
+"""Relative and absolute difference up to which a reward counts as the same."""
 
 
 class GoalEnvironment:
@@ -41,24 +46,21 @@ class GoalEnvironment:
             raise code.error(
                 "expected a method compute_reward(achieved_goal, desired_goal, info), it has none"
             )
-        achieved, desired, paid = code.call("trying compute_reward", _steps, env)
+        self._code = code
         self._reward = _GoalFunction("compute_reward", reward, code)
-        computed = self._reward.one_by_one(achieved, desired)
-        different = np.flatnonzero(~np.isclose(computed, paid, rtol=1e-4, atol=1e-5))
-        if len(different):
-            k = different[0]
-            raise code.error(
-                f"expected compute_reward(achieved_goal, desired_goal, {{}}) to return what step() pays, got "
-                f"{computed[k]:g} where it paid {paid[k]:g}"
-            )
-        # With the goals that were achieved as desired ones, most functions have more than one value.
-        probes = np.concatenate([achieved, achieved]), np.concatenate([desired, achieved])
-        self._reward.try_batches(*probes)
+        achieved, desired, paid = code.call("trying compute_reward", _steps, env)
+        self._require(achieved, desired, paid)
+        # Rewards may be rare: step() is told that it achieved its goal, if it asks compute_reward.
+        with _always_achieved(env, reward):
+            tried, missed, success = code.call("trying compute_reward", _steps, env)
+        rows = self._reward.differing(tried, missed, success)
+        self._require(tried[rows], tried[rows], success[rows])
         terminated = _attribute(env, "compute_terminated")
-        self._terminated = None
-        if terminated is not None:
-            self._terminated = _GoalFunction("compute_terminated", terminated, code)
-            self._terminated.try_batches(*probes)
+        self._terminated = terminated and _GoalFunction("compute_terminated", terminated, code)
+
+    def require_paid(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> None:
+        """Raises SceneError where ``compute_reward`` does not return what N steps paid. Shapes as below."""
+        self._require(self._goals(achieved), self._goals(desired), paid)
 
     def rewards(self, achieved: Floats32, desired: Floats32) -> Floats32:
         """Rewards of N steps. Shapes [N, size] to [N]. Raises SceneError where the function does."""
@@ -75,25 +77,66 @@ class GoalEnvironment:
         """Closes the environment."""
         self._scene.close()
 
+    def _require(self, achieved: NDArray[Any], desired: NDArray[Any], paid: Floats | Floats32) -> None:
+        rows = self._reward.differing(achieved, desired, paid)[:1]
+        if len(rows):
+            raise self._code.error(
+                f"expected compute_reward(achieved_goal, desired_goal, {{}}) to return what step() pays, got "
+                f"{self._reward(achieved[rows], desired[rows])[0]:g} where it paid {paid[rows][0]:g}"
+            )
+
     def _goals(self, flat: Floats32) -> NDArray[Any]:
         """Goals as members of the environment's space. Shape [N, size] to [N, *space.shape]."""
         return flat.reshape(len(flat), *self._space.shape).astype(self._space.dtype)
 
 
 class _GoalFunction:
-    """A function of goals that is called once for N steps if it can be, as in Stable-Baselines3; else for each."""
+    """A function of goals that is called once for N steps while it can be, as in Stable-Baselines3; else for each."""
 
     def __init__(self, name: str, function: Callable[..., Any], code: ForeignCode) -> None:
         self._name = name
         self._function = function
         self._code = code
-        self._takes_batches = False
+        self._takes_batches = True
+        self._batches = 0
 
     def __call__(self, achieved: NDArray[Any], desired: NDArray[Any]) -> Floats:
-        """Values of N steps, [N]."""
-        if not self._takes_batches:
+        """Values of N steps, [N]. Those of a call for all are compared with calls for each: all at first, then some."""
+        if not self._takes_batches or not len(achieved):
             return self.one_by_one(achieved, desired)
-        return self._code.call(self._name, self._batch, achieved, desired)
+        infos: list[dict[str, Any]] = [{} for _ in achieved]
+        try:
+            values = np.asarray(self._function(achieved, desired, infos), np.float64)
+        except Exception:  # whatever a function raises that takes single goals alone
+            values = np.zeros(0)
+        if values.shape == (len(achieved),):
+            self._batches += 1
+            some = [int(values.argmin()), int(values.argmax()), self._batches % len(values)]
+            rows = np.array(some if self._batches > _COMPARED_WHOLE else range(len(values)))
+            if np.allclose(values[rows], self.one_by_one(achieved[rows], desired[rows])):
+                return values
+        self._takes_batches = False
+        if self._batches > 1:
+            self._code.warn(
+                self._name, f"{self._name} returns for {len(achieved)} goals other values than for each. It is called "
+                "for each from now on.",
+            )  # fmt: skip
+        return self.one_by_one(achieved, desired)
+
+    def differing(self, achieved: NDArray[Any], desired: NDArray[Any], values: Floats | Floats32) -> Rows:
+        """The rows where the function has another value, even with goals that are rounded differently."""
+        rows = np.flatnonzero(~np.isclose(self(achieved, desired), values, *_TOLERANCE))
+        ours, goals, values = achieved[rows], desired[rows], values[rows]
+        step = np.zeros(1)
+        if np.issubdtype(ours.dtype, np.floating):
+            size = np.maximum(np.abs(ours), np.abs(goals)).astype(np.float32)
+            step = 4 * np.spacing(size) * np.where(goals < ours, -1, 1)
+        near = [self((ours + each).astype(ours.dtype), goals) for each in (step, -step)]
+        slack = _TOLERANCE[1] + _TOLERANCE[0] * np.abs(values)
+        differing: Rows = rows[
+            (values < np.min(near, axis=0) - slack) | (values > np.max(near, axis=0) + slack)
+        ]
+        return differing
 
     def one_by_one(self, achieved: NDArray[Any], desired: NDArray[Any]) -> Floats:
         """Values of N steps by a call for each, [N]."""
@@ -106,19 +149,6 @@ class _GoalFunction:
             if value.size != 1:
                 raise self._code.error(f"expected {self._name} to return a number, got shape {value.shape}")
         return np.array([value.item() for value in values], np.float64)
-
-    def try_batches(self, achieved: NDArray[Any], desired: NDArray[Any]) -> None:
-        """Checks whether one call for all steps returns the same rewards as a call for each step."""
-        expected = self.one_by_one(achieved, desired)
-        try:
-            values = self._batch(achieved, desired)
-        except Exception:  # whatever a function raises that takes single goals alone
-            return
-        self._takes_batches = values.shape == expected.shape and np.allclose(values, expected)
-
-    def _batch(self, achieved: NDArray[Any], desired: NDArray[Any]) -> Floats:
-        infos: list[dict[str, Any]] = [{} for _ in range(len(achieved))]
-        return np.asarray(self._function(achieved, desired, infos), np.float64)
 
 
 def _goal_space(space: Any, code: ForeignCode) -> spaces.Box | spaces.MultiBinary:
@@ -145,6 +175,21 @@ def _attribute(env: gymnasium.Env[Any, Any], name: str) -> Any:
         return env.get_wrapper_attr(name)
     except AttributeError:
         return None
+
+
+@contextmanager
+def _always_achieved(env: gymnasium.Env[Any, Any], reward: Callable[..., Any]) -> Iterator[None]:
+    """A context in which the environment itself gets rewards of achieved goals from ``compute_reward``."""
+    owner: Any = getattr(reward, "__self__", env.unwrapped)
+    with suppress(AttributeError):  # of an object of fixed attributes
+        owner.compute_reward = lambda *given, **named: reward(
+            *(given[:1] * 2 + given[2:] if len(given) > 1 else given), **named
+        )
+    try:
+        yield
+    finally:
+        with suppress(AttributeError):
+            owner.compute_reward = reward
 
 
 def _steps(env: gymnasium.Env[Any, Any]) -> tuple[NDArray[Any], NDArray[Any], Floats]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import yaml
+from goal_environments import PointReach
 
 import trainer_service
 from trainer_service.config import parse_run_options
@@ -131,6 +136,62 @@ def test_train_looks_at_an_object(tmp_path: Path) -> None:
     text = (outcome.folder / "suggested.yaml").read_text()
     assert "trainer_type: ppo" in text
     assert "env_path" not in text, "an object has no name that another program could open"
+
+
+class NoReward(PointReach):
+    """An environment that states goals, and does not say what they pay."""
+
+    def step(self, action: Any) -> Any:
+        self.move(action)
+        self.count += 1
+        return self.seen(), -float(np.linalg.norm(self.position - self.goal)), False, self.count >= 30, {}
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("compute_"):
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+class PartOfReward(PointReach):
+    def step(self, action: Any) -> Any:
+        seen, reward, *rest = super().step(action)
+        return seen, reward - 0.1 * float(np.abs(action).sum()), *rest
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (NoReward, "expected a method compute_reward"),
+        (PartOfReward, "to return what step() pays"),
+        (PointReach, ""),
+    ],
+)
+def test_hindsight_is_suggested_where_it_can_be_used(
+    make: Any, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.suggestions.probe.MOST_MESSAGES", 400)
+    suggested = trainer_service.suggest(env=make)
+    used = yaml.safe_load(suggested)["behaviors"][make.__name__]
+    assert ("replay" in used["hyperparameters"]) == (not why)
+    assert why in suggested
+    assert not why or "its goals cannot be replaced: python:" in suggested
+    trainer_service.train(
+        env=make, run_id="goals", results_dir=tmp_path, seed=1, max_env_steps=300, verbose=0
+    )
+
+
+@pytest.mark.parametrize("message_s", [0.06, 0.1])
+def test_a_slow_environment_is_looked_at_for_less_messages(
+    message_s: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: next(ticks) * message_s)
+    monkeypatch.setattr("trainer_service.suggestions.probe.time", clock)
+    with caplog.at_level(logging.INFO, "trainer_service"):
+        trainer_service.suggest("sim:basic")
+    assert "about half a minute" in caplog.messages[0]
+    assert "The environment is slow" in caplog.text
+    assert "settings are chosen after only 256 messages" in caplog.text
 
 
 def test_train_with_suggest_false_has_the_defaults(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from goal_trajectories import OWN_GOAL, SameNumber, goal_spec, goal_trajectories
 
+from trainer_service.errors import ConfigError
 from trainer_service.replay.hindsight import HindsightReplay
 from trainer_service.replay.transitions import Sample, TransitionReplay
+from unity_bridge.simulators.scene import SceneError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 ACTIONS = ActionSpec(1, ())
@@ -131,6 +133,22 @@ def test_a_loaded_buffer_draws_what_the_saved_one_draws() -> None:
         np.testing.assert_array_equal(*(getattr(sample, field) for sample in samples))
     for seen in zip(*(sample.observations + sample.next_observations for sample in samples), strict=True):
         np.testing.assert_array_equal(*seen)
+
+
+def test_each_step_is_held_against_the_reward_function() -> None:
+    class Paid(SameNumber):
+        def require_paid(self, achieved: np.ndarray, desired: np.ndarray, paid: np.ndarray) -> None:
+            steps.append(np.column_stack([achieved, desired, paid]).tolist())
+            if len(steps) == 2:
+                raise SceneError("python:Env: got 1 where it paid 10")
+
+    steps: list[Any] = []
+    spec = goal_spec(ACTIONS)
+    buffer = HindsightReplay(spec, 8, n_sampled_goal=4, strategy="future", task=Paid())
+    buffer.add(goal_trajectories([2, 1], ACTIONS))
+    assert steps == [[[1, OWN_GOAL, -1], [2, OWN_GOAL, -1], [3, OWN_GOAL, -1]]]
+    with pytest.raises(ConfigError, match="hindsight: python:Env: got 1 where it paid 10"):
+        buffer.add(goal_trajectories([2], ACTIONS))
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,24 @@ def test_random_steps_of_sac_cover_some_episodes() -> None:
 
 
 def test_stated_goals_are_replaced_in_the_replay_buffer() -> None:
-    chosen = values(rules.sac(behavior(VECTOR, *GOALS, continuous=2)))
+    stated = behavior(VECTOR, *GOALS, continuous=2, aliased=0.9)
+    chosen = values(rules.suggest_settings(EnvironmentFeatures(behaviors=(stated,)))["Agent"])
     assert chosen["hyperparameters.replay.type"] == "hindsight"
+    assert "network_settings.memory.type" not in chosen  # hindsight has none
+
+
+@pytest.mark.parametrize("longest", [20, 300, 5000])
+def test_replaced_goals_are_of_whole_episodes(longest: int) -> None:
+    assert rules.time_horizon(behavior(VECTOR, *GOALS, continuous=2, longest=longest)).value >= longest
+
+
+@pytest.mark.parametrize(("features", "learner"), [({}, "ppo"), ({"truncated": 1.0, "density": 1.0}, "sac")])
+def test_goals_without_a_reward_function_are_left_as_they_are(features: dict[str, Any], learner: str) -> None:
+    stated = behavior(VECTOR, *GOALS, continuous=2, no_hindsight="gym:X: it has none", **features)
+    first, *others = rules.suggest_settings(EnvironmentFeatures(behaviors=(stated,)))["Agent"]
+    assert first.value == learner
+    assert first.reason.endswith("; its goals cannot be replaced: gym:X: it has none")
+    assert "hyperparameters.replay.type" not in values(others)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +216,21 @@ def test_more_to_learn_gets_more_steps() -> None:
     )
 
 
+def test_behaviors_of_one_environment_learn_for_equally_long() -> None:
+    hunters = behavior(name="Hunter", group_size=3, agents=48)
+    prey = behavior(name="Prey", agents=16)
+    chosen = rules.suggest_settings(EnvironmentFeatures(behaviors=(hunters, prey)))
+    budgets = {name: values(choices)["max_steps"] for name, choices in chosen.items()}
+    assert budgets == {"Hunter": 3_000_000, "Prey": 1_000_000}
+    assert values(chosen["Prey"])["summary_freq"] == 25_000
+
+
+def test_unknown_lengths_of_episodes_are_not_taken_for_short_ones() -> None:
+    unended = behavior(longest=3, episodes=0)
+    assert rules.time_horizon(unended).value == 128
+    assert rules.discount(unended)[0] == 0.99
+
+
 def test_short_episodes_stay_whole() -> None:
     assert rules.time_horizon(behavior(longest=40)).value == 40
     assert rules.time_horizon(behavior(longest=1000)).value == 128
@@ -241,6 +272,8 @@ EVERY_KIND = {
     "continuous": behavior(continuous=3, density=1.0),
     "smooth": behavior(continuous=3, density=1.0, truncated=1.0),
     "goals": behavior(VECTOR, *GOALS, continuous=2),
+    "goals and hidden state": behavior(VECTOR, *GOALS, continuous=2, aliased=0.9),
+    "goals without hindsight": behavior(VECTOR, *GOALS, continuous=2, no_hindsight="gym:X: it has none"),
     "both": behavior(continuous=1, branches=(2, 3)),
     "picture": behavior(PICTURE, VECTOR),
     "rare": behavior(events=0.0, density=0.0),

@@ -42,6 +42,21 @@ def test_a_run_with_copies_is_resumed_and_scored(workplace: Path, case: Case) ->
     assert evaluate("goals", case.make, episodes=2)
 
 
+class Praised(PointReach):
+    """An environment that adds to the reward of a goal that was achieved."""
+
+    def step(self, action: Any) -> Any:
+        seen, reward, ended, *rest = super().step(action)
+        return seen, reward + 5 * ended, ended, *rest
+
+
+def test_a_run_whose_rewards_differ_ends_with_both_numbers(workplace: Path) -> None:
+    settings = CASES[1].settings("hindsight", **QUICK)
+    with pytest.raises(UserError, match="got 0 where it paid 5"):
+        train(settings, lambda: Praised(tolerance=0.6), run_id="goals", verbose=0, seed=1)
+    assert Path("results", "goals", "Praised").is_dir()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

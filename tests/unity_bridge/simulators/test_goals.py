@@ -95,7 +95,7 @@ def test_a_function_of_one_pair_is_called_for_each_and_one_of_many_once() -> Non
     task = opened(lambda: Counting(counted))
     counted.clear()
     task.rewards(np.zeros((50, 2), np.float32), np.zeros((50, 2), np.float32))
-    assert len(counted) == 1
+    assert len(counted) == 4  # three rewards are compared with calls for one pair each
 
 
 class Counting(PointReach):
@@ -182,6 +182,86 @@ def test_what_is_no_goal_environment_is_refused_by_name(make: Any, said: str) ->
         opened(make)
     assert said in str(caught.value)
     assert str(caught.value).startswith("python:")
+
+
+class Distant(PointReach):
+    """A goal that a few steps cannot reach, and that alone is paid."""
+
+    def reset(self, **given: Any) -> Any:
+        super().reset(**given)
+        self.position, self.goal = -np.ones(2, np.float32), np.ones(2, np.float32)
+        return self.seen(), {}
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return self.is_achieved(achieved_goal, desired_goal).astype(np.float32)
+
+
+class Raised(Distant):
+    def step(self, action: Any) -> Any:
+        seen, reward, *rest = super().step(action)
+        return seen, 100 * reward, *rest
+
+
+@pytest.mark.parametrize(
+    ("make", "paid"),
+    [(lambda: gymnasium.wrappers.TransformReward(Distant(), lambda paid: 10 * paid), 10), (Raised, 100)],
+)
+def test_a_changed_reward_is_refused_though_chance_never_earns_it(make: Any, paid: float) -> None:
+    with pytest.raises(SceneError, match=f"got 1 where it paid {paid}"):
+        opened(make)
+
+
+class OwnReward(Distant):
+    """An environment whose step() pays by a formula of its own, and calls compute_reward to inform."""
+
+    def step(self, action: Any) -> Any:
+        seen, _, *rest, info = super().step(action)
+        paid = float(np.abs(self.position - self.goal).max() < self.tolerance)
+        return seen, paid, *rest, {"is_success": self.compute_reward(self.position, self.goal, info)}
+
+
+@pytest.mark.parametrize("make", [Distant, OwnReward])
+def test_what_steps_paid_is_compared_while_training(make: Any) -> None:
+    task = opened(make)
+    achieved, desired = goals((0, 1), (1, 1)), goals((0, 0), (1, 1))
+    task.require_paid(achieved, desired, np.array([0, 1], np.float32))
+    with pytest.raises(SceneError, match="got 1 where it paid 10"):
+        task.require_paid(achieved, desired, np.array([0, 10], np.float32))
+    with pytest.raises(SceneError, match="got 0 where it paid 1"):
+        task.require_paid(achieved, desired, np.array([1, 1], np.float32))
+
+
+@pytest.mark.parametrize(("distance", "is_rounding"), [(0.0500000005, True), (0.0501, False)])
+def test_rounding_of_goals_makes_no_difference(distance: float, is_rounding: bool) -> None:
+    class Exact(PointReach):
+        def is_achieved(self, achieved: Any, desired: Any) -> Any:
+            return np.linalg.norm(np.subtract(achieved, desired, dtype=np.float64), axis=-1) < 0.05
+
+    task = opened(Exact)
+    goal = np.array([[0.3, 0.7]])
+    achieved = goal + np.array([[distance, 0]])  # as the environment has it: missed
+    close = (goal + np.array([[0.0499999995, 0]])).astype(np.float32)
+    assert (close == achieved.astype(np.float32)).all() == is_rounding
+    missed, reached = np.array([-1], np.float32), np.array([0], np.float32)
+    task.require_paid(achieved.astype(np.float32), goal.astype(np.float32), missed)
+    if is_rounding:
+        task.require_paid(achieved.astype(np.float32), goal.astype(np.float32), reached)
+    else:
+        with pytest.raises(SceneError):
+            task.require_paid(achieved.astype(np.float32), goal.astype(np.float32), reached)
+
+
+def test_a_function_that_mixes_goals_is_called_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    class Mixed(PointReach):
+        def is_achieved(self, achieved: Any, desired: Any) -> Any:
+            near = super().is_achieved(achieved, desired)
+            return np.ones_like(near) if near.sum() == 3 else near  # right for the goals that are tried
+
+    task = opened(Mixed)
+    achieved = goals((0, 0), (0, 0), (0, 0), (0, 1))
+    returned = [task.rewards(achieved, np.zeros_like(achieved)).tolist() for _ in range(5)]
+    assert returned[-1] == [0, 0, 0, -1]
+    assert "compute_reward returns for 4 goals other values than for each" in caplog.text
 
 
 @pytest.mark.parametrize("env", ["sim:3dball", "gymma:Foraging-8x8-2p-3f-v3", "pettingzoo:mpe.simple_tag_v3"])
