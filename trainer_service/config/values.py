@@ -45,6 +45,8 @@ def shown(value: object) -> str:
         return "a list"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)  # it was probably written so
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST_SHOWN:
+        return f"a number of more than {_LONGEST_SHOWN} digits"  # Python prints no longer one than of 4300
     text = repr(value) if isinstance(value, str | int | float) else f"'{value}'"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainer_service.errors import UserError
 from trainer_service.experiments.space import Parameter, Space, Values, label
-from trainer_service.metrics import JsonLines
+from trainer_service.metrics.jsonl import JsonLines, read_lines
+from trainer_service.runs.files import SaveError, object_in
 from unity_bridge.extras import install_hint
 
 if TYPE_CHECKING:
@@ -131,13 +132,19 @@ class SweepStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
         self._make_sampler, self._seed = SAMPLERS[sampler], seed
-        self._study: Study = optuna.create_study(
-            storage=None if journal is None else _storage(journal),
-            study_name="sweep",
-            direction=direction,
-            pruner=PRUNERS[pruner](reports),
-            load_if_exists=True,
-        )
+        try:
+            self._study: Study = optuna.create_study(
+                storage=None if journal is None else _storage(journal),
+                study_name="sweep",
+                direction=direction,
+                pruner=PRUNERS[pruner](reports),
+                load_if_exists=True,
+            )
+        except UserError:
+            raise
+        except Exception as error:  # whatever Optuna raises for entries that make no sense
+            why = f"{type(error).__name__}: {error}"
+            raise UserError(f"'{journal}' is damaged. Optuna cannot read it: {why:.200}") from error
 
     def ask(self) -> TrialRecord:
         """Begins a trial."""
@@ -243,8 +250,15 @@ def _storage(journal: Path) -> Any:
     from optuna.storages.journal import JournalFileBackend
 
     journal = journal.absolute()  # the lock is a link to it, from its own folder
+    for number, line in enumerate(read_lines(journal), 1):
+        if object_in(line) is None and line.endswith(b"\n"):
+            raise UserError(f"{journal}:{number}: expected a JSON object, an entry of a sweep's journal")
     JsonLines(journal)
-    journal.with_name(f"{journal.name}.lock").unlink(missing_ok=True)
+    lock = journal.with_name(f"{journal.name}.lock")
+    try:
+        lock.unlink(missing_ok=True)
+    except OSError as error:
+        raise SaveError(lock, error) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # experimental in some versions
         return JournalStorage(JournalFileBackend(str(journal)))

@@ -15,14 +15,14 @@ from typing import Any, Literal
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.run.stop import Duration
 from trainer_service.config.section import Section
-from trainer_service.config.values import Count, PositiveCount, Text
+from trainer_service.config.values import Count, PositiveCount, Text, shown
 from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import JobEnd, JobPool, Place
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.space import Space, Values, require_valid, short_text, with_values
 from trainer_service.experiments.study import Direction, SweepStudy, TrialRecord, require_optuna
 from trainer_service.experiments.trial_runs import RunWatch, SweepFolder, TrialRuns, has_ended
-from trainer_service.runs.files import read_object, write_atomic
+from trainer_service.runs.files import require_object, write_atomic
 from trainer_service.training.stop_signals import StopSignals
 
 _LOOK_S = 0.5
@@ -217,6 +217,10 @@ class _Sweep:
     def run(self) -> None:
         """Runs trials until there is none to begin and none goes on."""
         self._waiting.extend(self.study.interrupted())
+        trials = self.study.trials()
+        self.files.require_fewer(len(trials))
+        for trial in trials:
+            self._runs(trial).require_values(self.configuration)
         while True:
             if self._must_stop():
                 self.pool.stop_all()
@@ -345,15 +349,18 @@ def _with_seed(files: SweepFolder, settings: SweepSettings) -> SweepSettings:
     """The settings with a seed: the given one, that of the resumed sweep, or a new one."""
     if settings.seed is not None:
         return settings
-    seed = read_object(files.settings).get("seed", random.randint(0, 9999))
+    before = require_object(files.settings)
+    seed = random.randint(0, 9999) if before is None else before.get("seed")
+    if not isinstance(seed, int) or seed < 0:
+        raise UserError(f"'{files.settings}' is damaged: seed: expected a whole number, got {shown(seed)}")
     return settings.model_copy(update={"seed": seed})
 
 
 def _keep(files: SweepFolder, kept: Mapping[str, Any]) -> None:
     """Writes the settings that must not change during a sweep. Raises UserError if it has changed."""
     now = json.loads(json.dumps(kept, default=str))
-    before = read_object(files.settings)
-    if changed := [key for key in now if before and before.get(key) != now[key]]:
+    before = require_object(files.settings)
+    if changed := [key for key in now if before is not None and before.get(key) != now[key]]:
         raise UserError(
             f"'{files.path}': the sweep began with another {' and '.join(changed)}. Scores would not compare: resume "
             "it with the same, or begin another one with a new --run-id."

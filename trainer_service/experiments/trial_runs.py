@@ -12,8 +12,10 @@ from typing import Any
 
 from trainer_service.analysis.run_record import RunRecord, read_run
 from trainer_service.analysis.run_status import Ending, run_status
+from trainer_service.config import parse_run_options
 from trainer_service.config.reading.document import dump_document, read_document
 from trainer_service.config.reading.settings import split_path
+from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import Job
 from trainer_service.experiments.objective import Objective
@@ -92,6 +94,16 @@ class SweepFolder:
         finally:
             lock.release()
 
+    def require_fewer(self, trials: int) -> None:
+        """Raises UserError for the folder of a trial that the journal, which has so many, does not know."""
+        for path in self.path.glob("trial-*"):
+            number = path.name.split("-")[1]
+            if number.isdecimal() and int(number) >= trials:
+                raise UserError(
+                    f"'{self.journal}' has {trials} trials, but '{path.name}' is there: the journal is damaged. "
+                    "Restore it, or begin another sweep with a new --run-id."
+                )
+
     def write_base(self, configuration: Mapping[str, Any]) -> None:
         """Replaces ``base.yaml``. Raises SaveError."""
         write_atomic(self.base, dump_document(configuration))
@@ -145,6 +157,20 @@ class TrialRuns:
         )  # fmt: skip
         return Job(self.run_id(index), arguments, layout.job_log)
 
+    def require_values(self, configuration: Mapping[str, Any]) -> None:
+        """Raises UserError for a run of other values than the trial has in the journal. configuration: of the sweep."""
+        expected = parse_run_options(with_values(configuration, self.trial.values)).options.model_dump()
+        for file in (RunLayout(self.path(at)).configuration for at in range(len(self.seeds))):
+            if not file.is_file():
+                continue
+            found = parse_run_options(read_document(file).values, label=str(file)).options.model_dump()
+            for path in self.trial.values:
+                if (got := _value_at(found, path)) != (wanted := _value_at(expected, path)):
+                    raise UserError(
+                        f"{file}: {path}: got {shown(got)}, but trial {self.trial.number} has {shown(wanted)} in "
+                        f"'{self.folder.journal}': they are not of one sweep. Restore them, or begin another one."
+                    )
+
     def next_index(self) -> int | None:
         """The first seed whose run has not ended by itself; None if all have."""
         return next((at for at in range(len(self.seeds)) if not has_ended(self.path(at))), None)
@@ -160,6 +186,13 @@ class TrialRuns:
     def score(self, objective: Objective) -> float:
         """The mean score over the seeds. Raises UserError where a run has none."""
         return fmean(objective.score(read_run(self.path(at))) for at in range(len(self.seeds)))
+
+
+def _value_at(values: Any, path: str) -> Any:
+    """The value at a path in nested mappings; None where there is none."""
+    for key in split_path(path):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def has_ended(path: Path) -> bool:

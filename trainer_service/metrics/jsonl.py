@@ -56,7 +56,7 @@ class JsonLines:
         self._path = path
         self._has_lines = False
         """Whether this writer put lines into the file. Then the file exists, unless it was removed."""
-        lines = _lines(path)
+        lines = read_lines(path)
         if lines and str(_parsed(lines[-1])).startswith(_NO_JSON):
             self._replace(lines[:-1])
         elif lines and not lines[-1].endswith(b"\n"):
@@ -85,7 +85,7 @@ class JsonLines:
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Removes the lines of a behavior after a step. Raises SaveError."""
-        lines = _lines(self._path)
+        lines = read_lines(self._path)
         rows = dict(_usable(self._path, lines))
         kept = [
             line
@@ -112,7 +112,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
     Lines that are damaged are passed over with a warning. Raises SaveError where the file cannot be read.
     """
-    return [row for _, row in _usable(path, _lines(path))]
+    return [row for _, row in _usable(path, read_lines(path))]
 
 
 def to_json(summary: Summary) -> dict[str, Any]:
@@ -159,7 +159,8 @@ def json_key(tag: str) -> str:
     return tag
 
 
-def _lines(path: Path) -> list[bytes]:
+def read_lines(path: Path) -> list[bytes]:
+    """The lines of a file with their ends, none without a file. Raises SaveError where it cannot be read."""
     try:
         return path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:

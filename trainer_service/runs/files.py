@@ -117,13 +117,34 @@ class Replacement:
             sync_folder(folder)
 
 
+def object_in(text: bytes) -> dict[str, Any] | None:
+    """The object in a JSON text; None where there is none."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; an empty one where there is none, or no such file."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return object_in(path.read_bytes()) or {}
+    except OSError:
         return {}
-    return value if isinstance(value, dict) else {}
+
+
+def require_object(path: Path) -> dict[str, Any] | None:
+    """The object in a JSON file; None without the file. Raises UserError for a file that is damaged."""
+    try:
+        value = object_in(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror}") from error
+    if value is None:
+        raise UserError(f"'{path}' is damaged: expected a JSON object")
+    return value
 
 
 def temporary_path(path: Path) -> Path:

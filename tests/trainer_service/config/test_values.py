@@ -17,7 +17,22 @@ def test_a_whole_number_may_be_written_in_any_notation(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [1.5, "1.5", "lots", "", True, None, [1], {}, math.inf, math.nan, "nan", 10**30]
+    "value",
+    [
+        1.5,
+        "1.5",
+        "lots",
+        "",
+        True,
+        None,
+        [1],
+        {},
+        math.inf,
+        math.nan,
+        "nan",
+        10**30,
+        pytest.param(10**5000, id="5000 digits"),
+    ],
 )
 def test_values_that_are_no_whole_numbers_are_refused(value: object) -> None:
     with pytest.raises(PydanticCustomError, match="expected a whole number"):

@@ -15,7 +15,7 @@ import yaml
 
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.experiments.jobs import Job
-from trainer_service.experiments.space import read_space
+from trainer_service.experiments.space import read_space, with_values
 from trainer_service.experiments.sweep import SweepResult, SweepSettings, run_sweep
 from trainer_service.experiments.trial_runs import has_ended
 from trainer_service.runs.lock import FileLock
@@ -31,11 +31,19 @@ CONFIGURATION = {
 }
 
 
-def write_run(path: Path, returns: Sequence[float | None], *, ended_by: str | None, metric: str) -> None:
+def write_run(
+    path: Path,
+    returns: Sequence[float | None],
+    *,
+    ended_by: str | None,
+    metric: str,
+    configuration: Mapping[str, Any] | None = None,
+) -> None:
     """Writes a run with a summary every 100 steps. ``ended_by``: as in timers.json; None for a killed run."""
     (path / "Basic").mkdir(parents=True, exist_ok=True)
     (path / "run_logs").mkdir(exist_ok=True)
-    (path / "configuration.yaml").write_text(yaml.safe_dump(CONFIGURATION))
+    if configuration is not None:
+        (path / "configuration.yaml").write_text(yaml.safe_dump(configuration))
     rows = [
         {"behavior": "Basic", "step": 100 * number, "wall_s": 0.1, metric: value}
         for number, value in enumerate(returns, start=1)
@@ -111,7 +119,8 @@ class FakePlace:
         self.commands.append(flags)
         plan = self.plan(flags["--run-id"], float(values[RATE]))
         path = Path(flags["--results-dir"], flags["--run-id"])
-        write_run(path, plan.returns, ended_by=plan.ended_by, metric=plan.metric)
+        own = with_values(CONFIGURATION, {RATE: float(values[RATE])})
+        write_run(path, plan.returns, ended_by=plan.ended_by, metric=plan.metric, configuration=own)
         fake = FakeJob(plan, path, on_exit)
         if plan.exit_code is not None:
             fake.end(plan.exit_code)
@@ -379,6 +388,80 @@ def test_resumed_sweep_keeps_the_seed_that_was_chosen(tmp_path: Path) -> None:
     second = FakePlace(lambda *_: nine_of(1.0))
     run(tmp_path / "s", second, trials=2, seed=None, resume=True)
     assert first.commands[0]["--seed"] == second.commands[0]["--seed"]
+
+
+def half(text: str) -> str:
+    return "".join(text.splitlines(keepends=True)[: text.count("\n") // 2])
+
+
+@pytest.mark.parametrize("text", ["", "{", "5", "[]", "\0\0", "{}", '{"seed": "7"}'])
+@pytest.mark.parametrize("seed", [7, None])
+def test_damaged_settings_are_not_taken_for_none(tmp_path: Path, text: str, seed: int | None) -> None:
+    run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
+    (tmp_path / "s" / "settings.json").write_text(text)
+    with pytest.raises(UserError, match=r"settings\.json' is damaged: |the sweep began with another seeds"):
+        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True, seed=seed)
+    assert (tmp_path / "s" / "settings.json").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: None, r"journal\.log' has 0 trials, but 'trial-000\d' is there"),
+        (lambda text: "", r"journal\.log' has 0 trials, but"),
+        (half, r"journal\.log' has 1 trials, but 'trial-0001' is there"),
+        (lambda text: "no JSON\n" + text, r"journal\.log:1: expected a JSON object"),
+        (lambda text: text + "5\n", r"journal\.log:\d+: expected a JSON object"),
+        (lambda text: "\0\n" + text, r"journal\.log:1: expected a JSON object"),
+        (lambda text: "\udcff\n" + text, r"journal\.log:1: expected a JSON object"),
+        (lambda text: text + "{}\n", r"journal\.log' is damaged\. Optuna cannot read it: KeyError"),
+        (lambda text: text + '{"op_code": 99, "worker_id": "x"}\n', r"journal\.log' is damaged\. Optuna"),
+        (lambda text: text + '{"op_code": [], "worker_id": 5}\n', r"journal\.log' is damaged\. Optuna"),
+    ],
+)
+def test_damaged_journal_is_refused_by_name(tmp_path: Path, damage: Any, said: str) -> None:
+    run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=2)
+    journal = tmp_path / "s" / "journal.log"
+    text = damage(journal.read_text())
+    if text is None:
+        journal.unlink()
+    else:
+        journal.write_bytes(text.encode(errors="surrogateescape"))
+    place = FakePlace(lambda *_: nine_of(1.0))
+    with pytest.raises(UserError, match=said):
+        run(tmp_path / "s", place, trials=3, resume=True)
+    assert not place.commands
+
+
+def test_folder_in_place_of_the_journal_or_its_lock_is_refused(tmp_path: Path) -> None:
+    run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
+    lock, journal = tmp_path / "s" / "journal.log.lock", tmp_path / "s" / "journal.log"
+    lock.mkdir()
+    with pytest.raises(UserError, match=r"journal\.log\.lock': Is a directory"):
+        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
+    lock.rmdir()
+    journal.unlink()
+    journal.mkdir()
+    with pytest.raises(UserError, match=r"journal\.log': Is a directory"):
+        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_trial_whose_run_has_other_values_is_refused(tmp_path: Path, number: int) -> None:
+    stop = StopSignals()
+
+    def plan(run_id: str, rate: float) -> Plan:
+        return nine_of(1.0) if run_id == "trial-0000" else stop.request() or Plan([1.0], None, None)
+
+    run(tmp_path / "s", FakePlace(plan), stop=stop)
+    file = tmp_path / "s" / f"trial-000{number}" / "configuration.yaml"
+    file.write_text(yaml.safe_dump(with_values(CONFIGURATION, {RATE: 0.5})))
+    place = FakePlace(lambda *_: nine_of(1.0))
+    with pytest.raises(
+        UserError, match=rf"configuration\.yaml: {RATE}: got 0\.5, but trial {number} has 0\.0"
+    ):
+        run(tmp_path / "s", place, resume=True)
+    assert not place.commands
 
 
 def test_folder_that_is_taken_is_refused(tmp_path: Path) -> None:

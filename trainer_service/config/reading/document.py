@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,25 +81,41 @@ def read_document(path: Path, content: str = "'behaviors'") -> Document:
 
     content: the expected content of the mapping, in words.
     """
-    if not path.is_file() and is_bundled_name(path):
+    if is_bundled_name(path) and not path.is_file():
         path = bundled_configs()[path.name].path
     text = _read_text(path)
-    try:
-        loader = _Loader(text, str(path))
-        node = loader.get_single_node()
-        if node is None:
-            raise ConfigError(f"{path}: the file is empty; expected a mapping with {content}")
-        builder = _Builder(str(path), loader)
-        values = builder.build(node, ())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{_where(path, error, text)}: {_why(error)}") from None
+    values, builder = _built(text, str(path))
+    if builder is None:
+        raise ConfigError(f"{path}: the file is empty; expected a mapping with {content}")
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: expected a mapping with {content}, got {shown(values)}")
     return Document(str(path), values, builder.lines, tuple(builder.problems))
 
 
+def read_value(text: str, label: str) -> Any:
+    """The value of one setting, which is written as in a file. Raises ConfigError. label: its name in messages."""
+    values, builder = _built(text, label)
+    if builder is not None and builder.problems:
+        document = Document(label, {}, builder.lines)
+        raise ConfigError(*map(document.at, builder.problems))
+    return values
+
+
+def _built(text: str, label: str) -> tuple[Any, _Builder | None]:
+    """The values of a YAML text and their builder; None for both without any."""
+    try:
+        loader = _Loader(text, label)
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        builder = _Builder(label, loader)
+        return builder.build(node, ()), builder
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{_where(label, error, text)}: {_why(error)}") from None
+
+
 def _read_text(path: Path) -> str:
-    if path.is_dir():
+    if os.path.isdir(path):  # False for a name that is too long
         raise ConfigError(f"{path}: expected a file, got a folder")
     try:
         with path.open("rb") as file:
@@ -119,12 +136,12 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
-def _where(path: Path, error: yaml.YAMLError, text: str) -> str:
+def _where(label: str, error: yaml.YAMLError, text: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{path}:{error.problem_mark.line + 1}"
+        return f"{label}:{error.problem_mark.line + 1}"
     if isinstance(error, yaml.reader.ReaderError) and isinstance(error.position, int):
-        return f"{path}:{text.count(chr(10), 0, error.position) + 1}"
-    return str(path)
+        return f"{label}:{text.count(chr(10), 0, error.position) + 1}"
+    return label
 
 
 def dump_document(values: Mapping[str, Any], *, width: int = 80) -> str:

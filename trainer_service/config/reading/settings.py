@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
+from trainer_service.config.reading.document import read_value
 from trainer_service.config.values import shown
 from trainer_service.errors import ConfigError
 
@@ -25,10 +24,7 @@ def read_setting(text: str) -> tuple[list[str], Any]:
         raise ConfigError(
             f"--set: expected KEY.KEY=VALUE, such as behaviors.Walker.max_steps=1e6, got {shown(text)}"
         )
-    try:
-        return keys, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set {path}: expected a value as in a YAML file, got {shown(value)}") from None
+    return keys, read_value(value, f"--set {path}")
 
 
 def split_path(path: str) -> list[str]:

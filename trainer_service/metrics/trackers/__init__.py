@@ -16,7 +16,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
-from trainer_service.runs.files import read_object, write_atomic
+from trainer_service.runs.files import require_object, write_atomic
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.extras import install_hint
 from unity_bridge.plugins import reason
@@ -43,8 +43,11 @@ class TrackedRun:
     """The file in that folder for the state that the writer needs when the run is resumed."""
 
     def recall(self) -> dict[str, Any]:
-        """Returns the values of the last ``remember`` before the run was resumed; empty without one."""
-        return read_object(self.memory) if self.is_resumed else {}
+        """Returns the values of the last ``remember`` before the run was resumed; empty without one.
+
+        Raises UserError where their file is damaged.
+        """
+        return (self.is_resumed and require_object(self.memory)) or {}
 
     def remember(self, **values: Any) -> None:
         """Keeps values for ``recall``, such as the run's id in the tracker. Raises SaveError."""

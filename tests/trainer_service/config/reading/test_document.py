@@ -187,3 +187,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> Non
     document = read_document(write(tmp_path, b"\xef\xbb\xbfa: 1\r\nb: 2\r\n"))
     assert document.values == {"a": 1, "b": 2}
     assert document.lines[("b",)] == 2
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        read_document(Path("n" * 5000))
