@@ -14,7 +14,7 @@ from trainer_service.analysis.event_files import has_event_files, read_event_fil
 from trainer_service.config.reading.document import read_document
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.metrics import MEMBER_REWARD, json_key, read_rows
-from trainer_service.runs.layout import RunLayout, missing_run
+from trainer_service.runs.layout import RunLayout, missing_run, run_path
 
 OURS, ML_AGENTS = "trainer-service", "ML-Agents"
 
@@ -76,14 +76,11 @@ def find_run(text: str, results_dir: Path) -> Path:
     Raises:
         UserError: neither is the folder of a run.
     """
-    named, path = results_dir / text, Path(text)
-    for candidate in (named, path):
-        if is_run(candidate):
-            return candidate
-    if not path.exists() and not named.exists():
-        parent, run_id = (path.parent, path.name) if path.name != text else (results_dir, text)
-        raise UserError(missing_run(parent, run_id))
-    folder = named if named.is_dir() else path
+    folder = run_path(text, results_dir)
+    if is_run(folder):
+        return folder
+    if not folder.exists():
+        raise UserError(missing_run(folder.parent, folder.name))
     inside = [entry.name for entry in sorted(folder.iterdir()) if is_run(entry)] if folder.is_dir() else []
     hint = f"; it holds runs: {', '.join(inside[:5])}" if inside else ""
     raise UserError(

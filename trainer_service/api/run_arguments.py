@@ -66,7 +66,7 @@ class RunArguments(TypedDict, total=False):
     run_id: Annotated[str | None, Setting("checkpoint_settings.run_id", "--run-id", "str", "ID",
         "name of the run's folder (default ppo)")]
     initialize_from: Annotated[str | None, Setting("checkpoint_settings.initialize_from", "--initialize-from", "str", "ID",
-        "another run to take initial weights from")]
+        "another run to take initial weights from: its id, or its folder")]
     resume: Annotated[bool | int | str | None, Setting("checkpoint_settings.resume", "--resume", "bool", "STEP|best|latest",
         "whether to continue the run: from its newest checkpoint (true, latest), from that of a step, or from the one with the best score (best)")]
     autosave_interval_s: Annotated[int | None, Setting("checkpoint_settings.autosave_interval_s", "--autosave-interval-s", "int", "SECONDS",

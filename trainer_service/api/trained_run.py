@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.layout import run_path
+from trainer_service.runs.layout import RESULTS
 
 if TYPE_CHECKING:
     from trainer_service.policy import Policy
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def folder_of(run: str | os.PathLike[str]) -> RunFolder:
     """The folder of a run, to be read; see ``run_path``. Raises UserError where there is no run."""
-    path = run_path(run)
-    return RunFolder.read(path.parent, path.name)
+    return RunFolder.read(RESULTS, run)
 
 
 def options_of(folder: RunFolder, settings: Mapping[str, Any] | None = None) -> RunOptions:

@@ -295,7 +295,11 @@ def _add_configs(commands: Any) -> None:
 def _add_evaluate(commands: Any) -> None:
     evaluate = _command(commands, "evaluate", help="play a frozen policy and report its returns")
     add = evaluate.add_argument
-    add("run_id", metavar="RUN_ID", help="a run, RUN_ID@STEP or RUN_ID@best; with --against any player")
+    add(
+        "run_id",
+        metavar="RUN_ID",
+        help="a run, by id or folder, RUN_ID@STEP or RUN_ID@best; with --against any player",
+    )
     add(
         "--against", nargs="+", metavar="PLAYER",
         help="games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random, expert (the scene's own) or "
@@ -421,7 +425,11 @@ def _add_watch(commands: Any) -> None:
         "returns, with pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.",
     )  # fmt: skip
     add = watch.add_argument
-    add("target", metavar="RUN|ENV", help="a run id, or sim:NAME, gym:ID, pettingzoo:MODULE …")
+    add(
+        "target",
+        metavar="RUN|ENV",
+        help="a run id, the folder of a run, or sim:NAME, gym:ID, pettingzoo:MODULE …",
+    )
     add("--env", metavar="ENV", help="another environment than the run's own")
     add("--random", action="store_true", help="random actions in ENV (the default there)")
     add("--expert", action="store_true", help="the scene's own expert in ENV")
@@ -638,7 +646,7 @@ def _add_relay(commands: Any) -> None:
 
 def _add_export(commands: Any) -> None:
     export = _command(commands, "export", help="write the ONNX models of a run again, from its checkpoints")
-    export.add_argument("run_id", metavar="RUN_ID", help="the run")
+    export.add_argument("run_id", metavar="RUN_ID", help="a run id, or the folder of a run")
     which = export.add_mutually_exclusive_group()
     which.add_argument("--step", type=int, metavar="N", help="the checkpoints of this step, not the newest")
     which.add_argument("--checkpoint", type=Path, metavar="FILE", help="this checkpoint")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from trainer_service.cli.output import note, progress_printer, say_result
 from trainer_service.errors import UserError, suggested_command
+from trainer_service.runs.layout import run_path
 from unity_bridge.untrusted_text import quoted
 
 _MOST_NAMED = 5
@@ -21,9 +21,7 @@ def push(parsed: argparse.Namespace) -> int:
 
     if parsed.episodes < 0:
         raise UserError(f"--episodes: expected at least 0, got {parsed.episodes}")
-    run = parsed.local_dir or Path(parsed.results_dir) / (parsed.run or parsed.run_id)
-    if parsed.run is not None and not run.is_dir() and Path(parsed.run).is_dir():
-        run = Path(parsed.run)
+    run = parsed.local_dir or run_path(parsed.run or parsed.run_id, parsed.results_dir)
     with Console(tty=False, stream=sys.stderr):
         shared = push_to_hub(
             run,

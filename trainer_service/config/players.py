@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from trainer_service.config.names import STATE_SUFFIXES, run_id_problem
 from trainer_service.config.values import shown
@@ -22,7 +23,7 @@ class PlayerName:
     """As it was written."""
 
     run_id: str | None = None
-    """The run whose policies play; None where it is no run."""
+    """The run whose policies play, or its folder; None where it is no run."""
 
     which: str = LAST
     """Which of the run's checkpoints: a step, ``best`` or ``last``."""
@@ -53,7 +54,7 @@ def parse_player(text: str) -> PlayerName:
         return PlayerName(text)
     match = _CHECKPOINT.fullmatch(text)
     run_id, which = (match["run"], match["which"]) if match else (text, LAST)
-    if reason := run_id_problem(run_id):
+    if reason := run_id_problem(Path(run_id).name):
         raise ConfigError(
             f"player {shown(text)}: expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; "
             f"a run id {reason}"

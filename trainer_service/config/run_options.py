@@ -183,8 +183,8 @@ class CheckpointSettings(Section):
     run_id: Annotated[RunId, Argument("ID")] = "ppo"
     """Name of the run's folder."""
 
-    initialize_from: Annotated[RunId | None, Argument("ID")] = None
-    """Another run to take initial weights from."""
+    initialize_from: Annotated[Text | None, Argument("ID")] = None
+    """Another run to take initial weights from: its id, or its folder."""
 
     load_model: Flag = False
     """An old spelling that only warns; resume is meant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -11,7 +12,7 @@ from trainer_service.config.names import STATE_SUFFIXES, validate_run_id
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import finish_save, has_gradient_steps, load_checkpoint
 from trainer_service.runs.files import SaveError, remove_leftovers, write_atomic
-from trainer_service.runs.layout import RunLayout, missing_run, numbered_name
+from trainer_service.runs.layout import RunLayout, missing_run, numbered_name, run_path
 from trainer_service.runs.lock import AlreadyLockedError, FileLock
 from trainer_service.runs.status import TrainingStatus, read_status
 
@@ -73,17 +74,16 @@ class RunFolder(RunLayout):
         return cls(layout.path, initialize_from=source, lock=lock)
 
     @classmethod
-    def read(cls, results_dir: str | Path, run_id: str) -> Self:
-        """Opens a run that exists, to look at or to play with.
+    def read(cls, results_dir: str | Path, run: str | os.PathLike[str]) -> Self:
+        """Opens a run that exists, to look at or to play with. run: its id, or its folder; see ``run_path``.
 
         Raises:
             UserError: an impossible run id, or no such run.
         """
-        validate_run_id(run_id)
-        results = Path(results_dir)
-        folder = cls(results / run_id)
+        folder = cls(run_path(run, results_dir))
+        validate_run_id(folder.path.name)
         if not folder.has_run():
-            raise UserError(f"{_not_found(results, run_id)}.")
+            raise UserError(f"{_not_found(folder.path.parent, folder.path.name)}.")
         return folder
 
     @property
@@ -207,15 +207,16 @@ def _has_learned(layout: RunLayout) -> bool:
 def _source(results: Path, run_id: str, initialize_from: str | None, *, overwritten: bool) -> Path | None:
     if initialize_from is None:
         return None
-    validate_run_id(initialize_from)
-    if initialize_from == run_id and overwritten:
+    source = RunLayout(run_path(initialize_from, results))
+    validate_run_id(source.path.name)
+    if overwritten and source.path.absolute() == (results / run_id).absolute():
         raise UserError(
             f"--initialize-from={initialize_from} names the run that --force would overwrite. "
             "Choose another --run-id, or use --resume."
         )
-    if not RunLayout(results / initialize_from).has_run():
-        raise UserError(f"--initialize-from: {_not_found(results, initialize_from)}.")
-    return results / initialize_from
+    if not source.has_run():
+        raise UserError(f"--initialize-from: {_not_found(source.path.parent, source.path.name)}.")
+    return source.path
 
 
 def _locked(layout: RunLayout, run_id: str) -> FileLock:

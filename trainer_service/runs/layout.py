@@ -51,10 +51,11 @@ def state_among(files: Iterable[Path]) -> Path | None:
     return next((by_suffix[suffix] for suffix in STATE_SUFFIXES if suffix in by_suffix), None)
 
 
-def run_path(run: str | os.PathLike[str]) -> Path:
+def run_path(run: str | os.PathLike[str], results: str | os.PathLike[str] = RESULTS) -> Path:
     """The folder of a run that is named by its id, if it is in ``results``, or by its folder; nothing need be there."""
-    path, usual = Path(run), RESULTS / run
-    return usual if path.name == os.fspath(run) and (usual.is_dir() or not path.is_dir()) else path
+    path, named = Path(run), Path(results, run)
+    is_id = path.name == os.fspath(run) and not os.path.isdir(path)  # False for a name that is too long
+    return named if is_id or os.path.isdir(named) else path
 
 
 def missing_run(results: Path, run_id: str) -> str:

@@ -111,6 +111,19 @@ def test_the_report_is_one_object_on_standard_output(
 
 @pytest.mark.parametrize(
     "arguments",
+    ["evaluate {} --episodes 1", "evaluate {}@last --episodes 1", "compare {}", "report {}", "status {}", "export {}",
+     "push {} --repo user/one --to again --no-evaluation", "play sim:basic --policy {} --episodes 1",
+     "record-demo sim:basic --policy {} --episodes 1 -o again.demo"],
+)  # fmt: skip
+def test_the_folder_of_a_run_stands_for_its_id(
+    arguments: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main([*arguments.format("results/one").split(), "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
     ["evaluate missing", "status missing", "compare missing", "report missing", "export missing", "configs missing",
      "play sim:missing", "demo-info missing.demo", "clone --demo missing.demo", "import-checkpoint missing --run-id x"],
 )  # fmt: skip

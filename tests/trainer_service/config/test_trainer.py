@@ -457,8 +457,8 @@ def test_a_pool_that_is_not_mentioned_is_that_of_mlagents() -> None:
         ("random", "expected a list of players, or a mapping from players to weights, got 'random'"),
         ("[7]", "expected the name of a player, got 7"),
         (
-            "[a/b]",
-            "player 'a/b': expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; a run id must be",
+            "[a/..]",
+            "player 'a/..': expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; a run id",
         ),
     ],
 )

@@ -33,6 +33,7 @@ RULES = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "window": 3}
         ("random", None, "last"),
         ("expert", None, "last"),
         ("some/file.safetensors", None, "last"),
+        ("results/walker@best", "results/walker", "best"),
     ],
 )
 def test_players_are_named_by_run_and_checkpoint(text: str, run_id: str | None, which: str) -> None:
@@ -40,7 +41,7 @@ def test_players_are_named_by_run_and_checkpoint(text: str, run_id: str | None, 
     assert (name.run_id, name.which) == (run_id, which)
 
 
-@pytest.mark.parametrize("text", ["", "a/b", "../x@best", "-x"])
+@pytest.mark.parametrize("text", ["", "a/..", "..@best", "-x"])
 def test_impossible_players_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"expected a run, RUN@STEP"):
         parse_player(text)

@@ -195,6 +195,14 @@ def test_initializing_gives_the_folder_of_the_other_run(tmp_path: Path) -> None:
         assert run.initialize_from == tmp_path / "teacher"
 
 
+def test_initial_weights_are_of_any_folder(tmp_path: Path) -> None:
+    fill(tmp_path / "old" / "teacher", "Ball/checkpoint.safetensors")
+    with RunFolder.open(tmp_path / "new", "pupil", initialize_from=str(tmp_path / "old/teacher")) as run:
+        assert run.initialize_from == tmp_path / "old" / "teacher"
+    with pytest.raises(UserError, match="--force would overwrite"):
+        RunFolder.open(tmp_path / "new", "pupil", force=True, initialize_from=str(tmp_path / "new/pupil"))
+
+
 def test_a_missing_initial_run_is_refused_before_force_deletes(tmp_path: Path) -> None:
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
@@ -271,13 +279,13 @@ def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None
     assert files == {"precious", "Ball/checkpoint.safetensors", "Ball/Ball-2.safetensors"}
 
 
-@pytest.mark.parametrize("run_id", ["", "..", "../run", "/run", "x" * 300])
+@pytest.mark.parametrize("run_id", ["", "..", "../run", "/nowhere/run", "x" * 300])
 def test_impossible_run_ids_are_refused_for_writing_and_reading(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(UserError, match="run id"):
         RunFolder.open(tmp_path / "results", run_id)
-    with pytest.raises(UserError, match="run id"):
+    with pytest.raises(UserError, match="run id|no run"):  # a folder may be read
         RunFolder.read(tmp_path / "results", run_id)
-    with pytest.raises(UserError, match="run id"):
+    with pytest.raises(UserError, match="run id|no run"):
         RunFolder.open(tmp_path / "results", "run", initialize_from=run_id)
     assert snapshot(tmp_path) == {}
 

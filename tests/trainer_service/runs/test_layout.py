@@ -29,10 +29,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Path("ball"), "results/ball"),
         ("elsewhere/ball", "elsewhere/ball"),
         ("nothing", "results/nothing"),
+        ("x" * 300, f"results/{'x' * 300}"),
     ],
 )
 def test_a_run_is_named_by_its_id_or_by_its_folder(run: str | Path, folder: str) -> None:
     assert run_path(run) == Path(folder)
+
+
+def test_another_folder_of_runs_does_not_hide_a_folder() -> None:
+    Path("others/sweep/trial-0001").mkdir(parents=True)
+    assert run_path("ball", "others") == Path("others/ball")
+    assert run_path("results/ball", "others") == Path("results/ball")
+    assert run_path("walk", "others") == Path("walk")
+    assert run_path("sweep/trial-0001", "others") == Path("others/sweep/trial-0001")
 
 
 def test_an_absolute_path_stays_as_it_is(tmp_path: Path) -> None:
