@@ -9,7 +9,7 @@ simulator, one thread and a fixed seed. Two recordings of the same code on the s
 
 ``compare`` reads what both left: metrics, scores, lessons, checkpoints and replay buffers. Each number and each tensor
 must be in the same place and the same, or in another place and the same: then it was renamed, which is listed. Time is
-left out. Of the trainer only its reader of checkpoints is imported, which knows the formats of earlier versions, too.
+left out. Of the trainer only its reader of checkpoints is imported, so both recordings must have the format of today.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ FILES = (
     "evaluations.jsonl",
     "run_logs/training_status.json",
     "*/*.safetensors",
-    "*/*.pt",
     "*/replay.npz",
 )
 """What is compared, in the folder of a run."""
@@ -249,12 +248,7 @@ def _renamed(name: str, known: Mapping[str, str]) -> str:
 
 def _files(run: Path) -> dict[str, Path]:
     found = {path for pattern in FILES for path in run.glob(pattern)}
-    return {str(_as_today(path.relative_to(run))): path for path in found}
-
-
-def _as_today(path: Path) -> Path:
-    """A file under the name that today's version gives it."""
-    return path.with_suffix(".safetensors") if path.suffix == ".pt" else path
+    return {str(path.relative_to(run)): path for path in found}
 
 
 def _read(path: Path) -> dict[str, Value]:
@@ -262,7 +256,6 @@ def _read(path: Path) -> dict[str, Value]:
         ".jsonl": read_series,
         ".json": read_status,
         ".safetensors": read_checkpoint,
-        ".pt": read_checkpoint,
         ".npz": read_arrays,
     }
     try:

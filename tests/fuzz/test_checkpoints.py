@@ -7,8 +7,10 @@ import json
 import pickle
 import pickletools
 import random
+import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +22,13 @@ from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_p
 
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import load_source
+from trainer_service.interop.mlagents_checkpoint import MLAgentsCheckpoint, load_source
 from trainer_service.rollout.agent_padding import padded_spec
 from trainer_service.runs import tensor_file
-from trainer_service.runs.checkpoint import Checkpoint, plain_checkpoint, save_checkpoint
+from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, MemberSpec, ObservationSpec
 
+MLAGENTS_RUNS = Path(__file__).parents[1] / "trainer_service" / "mlagents_runs"
 DICE = st.integers(0, 2**32).map(random.Random)
 EXECUTED: list[str] = []
 """What a pickle called; must stay empty."""
@@ -57,11 +60,11 @@ def written(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="module")
-def older(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As earlier versions wrote it."""
-    path = tmp_path_factory.mktemp("earlier") / "checkpoint.pt"
-    torch.save(plain_checkpoint(checkpoint), path)
-    assert isinstance(load_source(path), Checkpoint)
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As ML-Agents wrote it."""
+    path = tmp_path_factory.mktemp("theirs") / "checkpoint.pt"
+    shutil.copy(MLAGENTS_RUNS / "hybrid" / "Hybrid" / "checkpoint.pt", path)
+    assert isinstance(load_source(path), MLAgentsCheckpoint)
     return path
 
 
@@ -138,14 +141,16 @@ def test_a_checkpoint_whose_header_was_changed(written: Path, dice: random.Rando
 @pytest.mark.parametrize("mutate", [mutated_bytes, mutated_archive], ids=["bytes", "archive"])
 @examples(250)
 @given(dice=DICE)
-def test_an_earlier_checkpoint_that_was_changed(older: Path, mutate: Callable, dice: random.Random) -> None:
-    load(older.with_name("changed.pt"), mutate(dice, older.read_bytes()))
+def test_a_checkpoint_of_ml_agents_that_was_changed(
+    theirs: Path, mutate: Callable, dice: random.Random
+) -> None:
+    load(theirs.with_name("changed.pt"), mutate(dice, theirs.read_bytes()))
 
 
 @examples(700)
 @given(dice=DICE)
-def test_a_checkpoint_whose_pickle_was_changed(older: Path, dice: random.Random) -> None:
-    load(older.with_name("changed.pt"), mutated_archive(dice, older.read_bytes(), mutated_pickle))
+def test_a_checkpoint_whose_pickle_was_changed(theirs: Path, dice: random.Random) -> None:
+    load(theirs.with_name("changed.pt"), mutated_archive(dice, theirs.read_bytes(), mutated_pickle))
 
 
 class Executes:
@@ -180,7 +185,7 @@ HOSTILE = {
     "empty": lambda: archive(b""),
     "inflating": lambda: archive(b"N.", archive__data__0=bytes(600 * MIB)),
     "a tar": lambda: b"ustar" + bytes(2000),
-    "numbers": lambda: archive(pickle.dumps({"format": 1, "behavior": 3, "step": [], "spec": 1}, 2)),
+    "numbers": lambda: archive(pickle.dumps({"Policy": 3, "global_step": []}, 2)),
 }
 
 
@@ -189,26 +194,9 @@ def test_a_hostile_checkpoint(name: str, tmp_path: Path) -> None:
     load(tmp_path / "hostile.safetensors", HOSTILE[name]())
 
 
-def settings_with(**network: int) -> bytes:
-    file = io.BytesIO()
-    plain = TrainerSettings().model_dump(mode="json")
-    plain["network_settings"].update(network)
-    spec = {"observations": [], "actions": {"continuous_size": 1, "discrete_branches": []}}
-    torch.save(
-        {
-            "format": 1,
-            "behavior": "../../esc/pwn",
-            "step": 1,
-            "spec": spec,
-            "settings": plain,
-            "algorithm": {},
-        },
-        file,
-    )
-    return file.getvalue()
-
-
-def test_a_checkpoint_with_a_behavior_outside_the_run_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out.safetensors").write_bytes(settings_with())
-    with pytest.raises(UserError):
+def test_a_checkpoint_with_a_behavior_outside_the_run_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    save_checkpoint(replace(checkpoint, behavior="../../esc/pwn"), tmp_path / "out.safetensors")
+    with pytest.raises(UserError, match=r"the behavior's name '\.\./\.\./esc/pwn' must not contain slashes"):
         load_source(tmp_path / "out.safetensors")

@@ -275,7 +275,7 @@ def mutated_archive(
     if way == 0:
         del files[place]
     elif way == 1:
-        files[place] = (dice.choice(["../../esc", "/abs", "", "x" * 300, name + "2"]), content)
+        files[place] = (dice.choice(["../../esc", "/abs", "", "x" * 300, name + "~"]), content)
     elif way == 2:
         files.append((f"{name}.more", content))
     else:

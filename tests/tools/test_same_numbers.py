@@ -152,13 +152,6 @@ def test_rows_of_a_replay_buffer_are_compared_in_whatever_files_they_are(compare
     assert "run/Ball/replay.npz: rewards: expected float64 [5] [0.0, 1.0, 2.0" in output
 
 
-def test_checkpoints_of_earlier_versions_are_compared_with_those_of_today(compare, tmp_path: Path) -> None:
-    path = recorded(tmp_path / "new") / "run" / "run" / "Ball" / "checkpoint.safetensors"
-    path.unlink()
-    torch.save(checkpoint(), path.with_suffix(".pt"))
-    assert compare(tmp_path / "new")[0] == 0
-
-
 def test_a_damaged_checkpoint_is_named(compare, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = recorded(tmp_path / "new") / "run" / "run" / "Ball" / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-1])

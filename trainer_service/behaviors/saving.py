@@ -93,10 +93,10 @@ def hold_replay(behavior: Behavior, path: Path) -> ReplaySave | None:
     return behavior.replay_file.hold(arrays)
 
 
-def load_replay(behavior: Behavior, path: Path) -> ReplayStamp | None:
-    """Restores the replay buffer that was saved beside the checkpoint. Raises UserError if it is damaged.
+def load_replay(behavior: Behavior, path: Path) -> ReplayStamp:
+    """Restores the replay buffer that was saved beside the checkpoint, and returns the stamp of that save.
 
-    Returns the stamp of that save; None if an earlier version saved no stamp.
+    Raises UserError if it is damaged.
     """
     behavior.replay_file = ReplayFile(path)
     return behavior.replay_file.load(behavior.learner.load_replay_state)

@@ -357,11 +357,11 @@ class SelfPlay:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores ``state_dict``'s result. Raises KeyError if it is invalid."""
         known = [
-            Snapshot(each["weights"], each["step"], each["rating"], Results(**each.get("results", {})))
+            Snapshot(each["weights"], each["step"], each["rating"], Results(**each["results"]))
             for each in state["snapshots"]
         ]
         self.snapshots = known[: state["window"]]
-        for name, saved in state.get("fixed", {}).items():
+        for name, saved in state["fixed"].items():
             if (each := self._fixed.get(name)) is not None:
                 each.rating, each.results = saved["rating"], Results(**saved["results"])
                 if each.step != saved["step"]:

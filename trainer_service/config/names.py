@@ -9,7 +9,7 @@ from trainer_service.errors import ConfigError
 from unity_bridge.names import folder_name_problem, name_problem
 
 STATE_SUFFIXES = (".safetensors", ".pt")
-"""Ends of the names of states: of today's files, and of those of earlier versions and of ML-Agents."""
+"""Ends of the names of states: of this trainer's, and of ML-Agents'."""
 
 
 def validate_run_id(run_id: str) -> None:

@@ -23,10 +23,6 @@ FIRST_SEGMENTS = 64
 """Trajectories allocated at the start."""
 
 
-_FORMER_NAMES = {"segment": "piece", "continues": "follows"}
-"""Current and earlier names of columns in replay files."""
-
-
 class Ring:
     """The last ``capacity`` rows, with the final observations of their trajectories.
 
@@ -91,7 +87,7 @@ class Ring:
         Returns the saved row numbers of the kept rows. Raises KeyError or ValueError if the state does not fit.
         """
         capacity, head, segments = (int(counter) for counter in state["counters"])
-        kept = np.arange(len(_column(state, "segment")))
+        kept = np.arange(len(state["steps.segment"]))
         if len(kept) > capacity or not 0 <= head < capacity:
             raise ValueError(f"{len(kept)} rows, the next at {head}, in a buffer of {capacity}")
         if capacity != self.capacity:
@@ -102,20 +98,16 @@ class Ring:
         self._written = {"steps": 0 if capacity == self.capacity else self.capacity, "finals": 0}
         self._reserve(len(kept))
         for name in self._steps:
-            write(self._steps, {name: _column(state, name)[kept]}, np.arange(len(kept)), blank=True)
+            write(self._steps, {name: state[f"steps.{name}"][kept]}, np.arange(len(kept)), blank=True)
         self._size, self._head = len(kept), head
-        slots = int(state["final_slots"]) if "final_slots" in state else None
-        self._load_finals({name: state[f"finals.{name}"] for name in self._finals}, segments, slots)
+        finals = {name: state[f"finals.{name}"] for name in self._finals}
+        self._load_finals(finals, segments, int(state["final_slots"]))
         return kept
 
-    def _load_finals(self, finals: Arrays, segments: int, slots: int | None) -> None:
-        """Loads finals from ``slots`` slots. None: an earlier version saved them in time order."""
+    def _load_finals(self, finals: Arrays, segments: int, slots: int) -> None:
+        """Loads finals from ``slots`` slots."""
         count = len(finals["terminated"])
-        places = np.arange(count)
-        if slots is None:
-            slots = max(FIRST_SEGMENTS, count)
-            places = (segments - count + places) % slots
-        elif count != min(segments, slots) or not 0 < slots <= max(FIRST_SEGMENTS, 2 * count):
+        if count != min(segments, slots) or not 0 < slots <= max(FIRST_SEGMENTS, 2 * count):
             raise ValueError(f"the ends of {segments} trajectories, in {slots} slots, are {count}")
         self._segments = segments
         if segments - self._first_segment > slots:
@@ -124,7 +116,7 @@ class Ring:
             )
         columns = self._finals.items()
         self._finals = {name: np.zeros((slots, *column.shape[1:]), column.dtype) for name, column in columns}
-        write(self._finals, finals, places, blank=True)
+        write(self._finals, finals, np.arange(count), blank=True)
 
     def _append(self, steps: Arrays, finals: Arrays) -> Rows:
         """Appends rows and the finals of their trajectories. Returns the rows, at most ``capacity``."""
@@ -188,12 +180,6 @@ class Ring:
             grown = np.empty((rows, *column.shape[1:]), column.dtype)
             grown[: self._size] = column[: self._size]
             self._steps[name] = grown
-
-
-def _column(state: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    """Returns a column of rows of a state, of the current or an earlier version."""
-    key = f"steps.{name}"
-    return state[key] if key in state or name not in _FORMER_NAMES else state[f"steps.{_FORMER_NAMES[name]}"]
 
 
 def write(columns: Arrays, values: Arrays, rows: Rows, *, blank: bool) -> None:

@@ -50,10 +50,9 @@ class RewardScale:
         return {"scale": list(self._scale), "sums": self._sums.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores the state. Checkpoints of earlier versions have no sums: these start at 0."""
+        """Restores the state."""
         self.load_scale(state)
-        if "sums" in state:
-            self._sums.load_state_dict(state["sums"])
+        self._sums.load_state_dict(state["sums"])
 
     def load_scale(self, state: Mapping[str, Any]) -> None:
         """Loads only the scale, for a run with other episodes."""

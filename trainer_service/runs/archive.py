@@ -1,4 +1,4 @@
-"""A reader of the files that ``torch.save`` writes: checkpoints of ML-Agents, and of earlier versions of this trainer.
+"""A reader of the files that ``torch.save`` writes: checkpoints of ML-Agents.
 
 Such a file is a zip archive: ``data.pkl`` describes its values, ``data/0`` … hold the bytes of the tensors.
 ``data.pkl`` is a program for pickle's stack machine, which ``torch.load(weights_only=True)`` interprets. That executes
@@ -14,7 +14,6 @@ import itertools
 import pickletools
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,21 +75,6 @@ def is_archive(file: BinaryIO) -> bool:
     """Whether a file begins as archives do."""
     file.seek(0)
     return file.read(len(_SIGNATURE)) == _SIGNATURE
-
-
-def archive_digest(path: Path) -> int:
-    """A number that tells the archives of two states apart: made of the checksums of its parts, which are not read.
-
-    Raises:
-        OSError: the file cannot be read.
-        ArchiveError: it is no archive of tensors.
-    """
-    try:
-        with path.open("rb") as file, open_plain(file) as archive:
-            parts = [(part.filename, part.CRC, part.file_size) for part in archive.infolist()]
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, struct.error) as error:
-        raise ArchiveError(str(error) or "the archive is cut off") from None
-    return zlib.crc32(repr(parts).encode())
 
 
 def open_plain(file: BinaryIO) -> zipfile.ZipFile:

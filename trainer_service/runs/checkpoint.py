@@ -17,9 +17,8 @@ from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.config.values import shown
 from trainer_service.curriculum import LessonHistory, LessonState
 from trainer_service.errors import UserError
-from trainer_service.runs.archive import ArchiveError, archive_digest, is_archive, read_tensors
+from trainer_service.runs.archive import ArchiveError, is_archive, read_tensors
 from trainer_service.runs.files import Replacement, leftovers, sync_folder
-from trainer_service.runs.former_keys import with_present_keys
 from trainer_service.runs.layout import existing_state, is_replay_rows
 from trainer_service.runs.replay_file import ReplaySave, ReplayStamp, read_stamp
 from trainer_service.runs.tensor_file import TensorFileError, checksum_of, read_values, write_values
@@ -58,11 +57,11 @@ class Checkpoint:
     self_play: Mapping[str, Any] | None = None
     """State dict of self-play: snapshots, ratings, the side that learns. None without self-play."""
     episodes: int = 0
-    """Episodes of agents until then; 0 where an earlier version did not count them."""
+    """Episodes of agents until then; 0 for a checkpoint of ML-Agents, which does not count them."""
     lessons: LessonState | None = None
-    """Lessons of that moment; None without lessons, and where an earlier version did not write them down here."""
+    """Lessons of that moment; None without lessons, and for a checkpoint of ML-Agents."""
     env_steps: int = 0
-    """Environment steps of the run until then; 0 where an earlier version did not count them."""
+    """Environment steps of the run until then; 0 for a checkpoint of ML-Agents, which does not count them."""
 
 
 class NotFiniteError(UserError):
@@ -72,7 +71,7 @@ class NotFiniteError(UserError):
 def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | None = None) -> None:
     """Writes the same bytes to every path, and replaces them together once all are written.
 
-    What an earlier version wrote there under another name goes: it would be taken for the newest one day.
+    ML-Agents' state beside each goes: it would be taken for the newest one day.
 
     replay: writes the replay buffer of the same moment.
 
@@ -92,12 +91,12 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | N
         for path in others:
             files.copy(path, written)
         if replay is not None:
-            replay(files, ReplayStamp(checkpoint.step, checkpoint_digest(written)))
-    newest, *earlier = STATE_SUFFIXES
+            replay(files, ReplayStamp(checkpoint.step, checksum_of(written)))
+    ours, theirs = STATE_SUFFIXES
     for path in paths:
-        for suffix in earlier if path.suffix == newest else ():
+        if path.suffix == ours:
             with suppress(OSError):
-                path.with_suffix(suffix).unlink()
+                path.with_suffix(theirs).unlink()
 
 
 def finish_save(path: Path, replay: Path) -> None:
@@ -125,7 +124,7 @@ def _belongs_to(replay: Path, checkpoint: Path) -> bool:
     stamp = read_stamp(replay)
     try:
         return stamp is not None and stamp.checkpoint == checkpoint_digest(checkpoint)
-    except (OSError, ArchiveError, TensorFileError):
+    except (OSError, TensorFileError):
         return False
 
 
@@ -198,31 +197,43 @@ def _optimizer_steps(state: Mapping[str, Any]) -> Iterator[Any]:
                 yield from _optimizer_steps(part)
 
 
-def checkpoint_digest(path: Path) -> int:
-    """A number that tells the checkpoints of two moments apart: made of checksums in the file, which is not read.
+def checkpoint_digest(path: Path) -> int | None:
+    """A number that tells the checkpoints of two moments apart: the checksum in the file, which is not read.
+
+    None for a checkpoint of ML-Agents, with which no replay buffer was saved.
 
     Raises:
         OSError: the file cannot be read.
-        ArchiveError, TensorFileError: it is no checkpoint.
+        TensorFileError: it is no checkpoint.
     """
-    return archive_digest(path) if _is_archive(path) else checksum_of(path)
+    return None if _is_archive(path) else checksum_of(path)
 
 
 def read_content(path: Path) -> Any:
-    """Reads the values of a file in today's format, or as torch saves them, onto the CPU. Executes nothing of the file.
+    """Reads the values of a checkpoint, of this trainer or of ML-Agents, onto the CPU. Executes nothing of the file.
 
-    Where there is no such file, the state of the same name is read whose suffix is that of another version.
+    Where there is no such file, the state of the same name is read that has the other suffix.
 
     Raises:
-        UserError: the file is missing or damaged, or holds more than tensors and plain Python.
+        UserError: the file is missing or damaged, holds more than tensors and plain Python, or was written by torch,
+            but not by ML-Agents.
     """
     path = existing_state(path)
     try:
-        return read_tensors(path) if _is_archive(path) else read_values(path)
+        if not _is_archive(path):
+            return read_values(path)
+        content = read_tensors(path)
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
     except (OSError, ArchiveError, TensorFileError) as error:
         raise UserError(f"checkpoint '{path}' is damaged: {first_line(error)}{_alternatives(path)}") from None
+    if not _is_mlagents(content):
+        raise UserError(f"'{path}' is not a checkpoint of this trainer or of ML-Agents{_alternatives(path)}")
+    return content
+
+
+def _is_mlagents(content: Any) -> bool:
+    return isinstance(content, dict) and "Policy" in content
 
 
 def _is_archive(path: Path) -> bool:
@@ -236,7 +247,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
     Raises:
         UserError: the content is not a checkpoint of this trainer.
     """
-    if isinstance(content, dict) and "Policy" in content:
+    if _is_mlagents(content):
         raise UserError(
             f"'{path}' was written by ML-Agents; make a run of it with: mlagents-style import-checkpoint"
         )
@@ -250,11 +261,11 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             step=_count("step", content["step"]),
             spec=_spec(content["spec"]),
             settings=TrainerSettings.model_validate(content["settings"]),
-            algorithm=with_present_keys(_mapping(content["algorithm"])),
-            self_play=None if content.get("self_play") is None else _mapping(content["self_play"]),
-            episodes=_count("number of episodes", content.get("episodes", 0)),
+            algorithm=_mapping(content["algorithm"]),
+            self_play=None if content["self_play"] is None else _mapping(content["self_play"]),
+            episodes=_count("number of episodes", content["episodes"]),
             lessons=_lessons(content["lessons"]) if "lessons" in content else None,
-            env_steps=_count("number of environment steps", content.get("env_steps", 0)),
+            env_steps=_count("number of environment steps", content["env_steps"]),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if missing := _missing_plugins(content):
@@ -446,7 +457,7 @@ def _sensors(plain: Mapping[str, Any]) -> tuple[ObservationSpec, ...]:
             shape=tuple(map(_whole, sensor["shape"])),
             dimension_property=tuple(DimensionProperty(flag) for flag in sensor["dimension_property"]),
             observation_type=ObservationType(sensor["observation_type"]),
-            float_order="hwc" if sensor.get("float_order") == "hwc" else "chw",
+            float_order="hwc" if sensor["float_order"] == "hwc" else "chw",
             added=sensor.get("added") is True,
         )
         for sensor in plain["observations"]

@@ -41,12 +41,12 @@ _BEHAVIOR_FILES = (
 
 
 def existing_state(path: Path) -> Path:
-    """The file of a state that is there, under the suffix of any version; ``path`` itself if there is none."""
+    """The file of a state that is there, under our suffix or that of ML-Agents; ``path`` itself if there is none."""
     return next((file for file in (path, *map(path.with_suffix, STATE_SUFFIXES)) if file.is_file()), path)
 
 
 def state_among(files: Iterable[Path]) -> Path | None:
-    """The state among the files of one step, the newest form first; None where they are models only."""
+    """The state among the files of one step, this trainer's first; None where they are models only."""
     by_suffix = {file.suffix: file for file in files}
     return next((by_suffix[suffix] for suffix in STATE_SUFFIXES if suffix in by_suffix), None)
 
@@ -101,7 +101,7 @@ class RunLayout:
           <member>.onnx, <member>/                  models of a heterogeneous group's members; states are in <group>/
           set-aside-<n>/<behavior>/                 newer states, after --resume from an older checkpoint
 
-    Earlier versions named states ``.pt``, as ML-Agents does; such files can still be read.
+    ML-Agents' states end in ``.pt``; they can be read too.
     """
 
     def __init__(self, path: Path) -> None:

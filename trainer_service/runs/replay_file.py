@@ -2,7 +2,7 @@
 
 ``replay.npz`` holds what changes everywhere, says when it was saved, and names the files of rows. Each of those holds a
 block of rows, and is never changed: a save writes the blocks that changed under new names, then replaces
-``replay.npz``, then removes files that it names no more. Earlier versions wrote all rows into ``replay.npz``.
+``replay.npz``, then removes files that it names no more.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Held:
         return [block for block in self.loan.blocks if block not in self.kept]
 
 
-ReplaySave = Callable[[Replacement, ReplayStamp | None], None]
+ReplaySave = Callable[[Replacement, ReplayStamp], None]
 """Writes a replay buffer in the state at the time of ``hold``. Raises SaveError."""
 
 
@@ -127,16 +127,13 @@ class ReplayFile:
         unchanged = set(loan.blocks) - set(loan.changed_since(saved.written))
         return {block: file for block, file in files.items() if block in unchanged}
 
-    def _write(
-        self, others: Arrays, held: list[_Held], files: Replacement, stamp: ReplayStamp | None
-    ) -> None:
+    def _write(self, others: Arrays, held: list[_Held], files: Replacement, stamp: ReplayStamp) -> None:
         # The step, unless a file has a later one: none is written over, for the present replay.npz may name it.
         later = [number + 1 for number in replay_rows_numbers(self.path).values()]
-        number = max([0 if stamp is None else stamp.step, *later])
+        number = max([stamp.step, *later])
         saved = {each.loan.kind: self._write_rows(each, number, files) for each in held}
         said: dict[str, Any] = {_ROWS + kind: rows.files for kind, rows in saved.items()}
-        if stamp is not None:
-            said |= {_STEP: stamp.step, _CHECKPOINT: stamp.checkpoint}
+        said |= {_STEP: stamp.step, _CHECKPOINT: stamp.checkpoint}
         numbers = {name: np.array(number, np.int64) for name, number in said.items()}
         files.write(self.path, partial(_write_arrays, {**others, **numbers}))
         files.then(partial(self._settle, saved))
@@ -159,11 +156,11 @@ class ReplayFile:
             with contextlib.suppress(OSError):  # the next save tries again
                 path.unlink()
 
-    def load(self, into: Callable[[Arrays], None]) -> ReplayStamp | None:
+    def load(self, into: Callable[[Arrays], None]) -> ReplayStamp:
         """Passes the arrays to ``into``, each read when it is accessed. Executes no code of the files.
 
         ``into`` must load the arrays into the replay buffer, because the next save writes only changes to them.
-        Returns the stamp of the save; None for files of earlier versions, which have none.
+        Returns the stamp of the save.
 
         Raises:
             UserError: a file is damaged or missing, or holds something else than ``into`` expects.
@@ -241,8 +238,8 @@ def read_stamp(path: Path) -> ReplayStamp | None:
         return None
 
 
-def _stamp_among(arrays: Arrays) -> ReplayStamp | None:
-    return ReplayStamp(int(arrays[_STEP]), int(arrays[_CHECKPOINT])) if _STEP in arrays else None
+def _stamp_among(arrays: Arrays) -> ReplayStamp:
+    return ReplayStamp(int(arrays[_STEP]), int(arrays[_CHECKPOINT]))
 
 
 def _loan_of(array: NDArray[Any]) -> Loan | None:

@@ -365,7 +365,7 @@ class RunFactory:
         return (numbers, histories) if states else None
 
     def _lessons_of_status(self, status: TrainingStatus) -> Lessons:
-        """Lessons of the list of checkpoints, where earlier versions kept them: those of the run's end."""
+        """Lessons of the list of checkpoints, where ML-Agents keeps them: those of the run's end."""
         older = {name for name, start in self.warm_starts.items() if start.is_resume and not start.is_newest}
         if older and status.lessons:
             _logger.warning("Lessons are as they were at the end: these checkpoints have none of their own.")
@@ -539,12 +539,7 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
         )  # fmt: skip
         return
     stamp = load_replay(behavior, path)
-    if stamp is None:
-        _logger.info(
-            "'%s' goes on with its replay buffer, which does not say at which step it was saved: an earlier version "
-            "wrote it.", behavior.name,
-        )  # fmt: skip
-    elif stamp.checkpoint == checkpoint_digest(checkpoint):
+    if stamp.checkpoint == checkpoint_digest(checkpoint):
         _logger.info("'%s' goes on with its replay buffer.", behavior.name)
     else:
         _logger.warning(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,6 @@ from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
-BYTES_OF_A_CUDA_STREAM = 16
-BYTES_OF_A_STREAM = len(torch.Generator().get_state())
 DRAWING = {
     "extrinsic": {},
     "gail": {"demo_path": "some.demo", "use_vail": True},
@@ -71,32 +68,6 @@ def test_streams_of_networks_on_another_device_are_on_the_cpu(trainer_type: str)
     make(
         trainer_type, "meta"
     )  # torch has no stream there, so one that followed the networks would be refused
-
-
-def on_a_gpu(content: Any, number: int = 0) -> Any:
-    """A state as a run on a GPU saved it: its streams, and nothing else, are of that device's size."""
-    if isinstance(content, dict):
-        return {key: on_a_gpu(value, number + at) for at, (key, value) in enumerate(content.items())}
-    if (
-        isinstance(content, torch.Tensor)
-        and content.dtype == torch.uint8
-        and len(content) == BYTES_OF_A_STREAM
-    ):
-        return torch.full((BYTES_OF_A_CUDA_STREAM,), number, dtype=torch.uint8)
-    return content
-
-
-@pytest.mark.parametrize("trainer_type", list(HYPERPARAMETERS))
-def test_a_checkpoint_with_a_gpus_streams_is_gone_on_from_with_a_warning(
-    trainer_type: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    saved = make(trainer_type).state_dict()
-    goes_on = make(trainer_type)
-    with caplog.at_level(logging.WARNING):
-        goes_on.load_state_dict(saved)
-        assert not caplog.messages
-        goes_on.load_state_dict(on_a_gpu(saved))
-    assert any("acting" in message and "are of another device" in message for message in caplog.messages)
 
 
 def lived(

@@ -402,16 +402,3 @@ def test_an_opponent_that_left_the_pool_is_replaced() -> None:
     resumed.load_state_dict(one.state_dict())
     go_on(resumed, steps=[0])
     assert resumed.opponent_in_words(1) == "expert"
-
-
-def test_a_state_from_before_there_were_pools_is_understood() -> None:
-    one = player(TurnScheduler(), 0, 1)
-    go_on(one, steps=[0])
-    state = one.state_dict()
-    del state["fixed"]
-    for snapshot in state["snapshots"]:
-        del snapshot["results"]
-    resumed = player(TurnScheduler(), 0, 1)
-    resumed.load_state_dict(state)
-    assert resumed.snapshots[0].results == Results()
-    assert resumed.opponent(1) is resumed.snapshots[0]

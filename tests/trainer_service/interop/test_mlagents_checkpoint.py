@@ -363,10 +363,17 @@ def test_half_a_file_is_named(tmp_path: Path) -> None:
 
 def test_a_file_of_neither_is_refused(tmp_path: Path) -> None:
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
-    with pytest.raises(UserError, match="is not a checkpoint of this trainer"):
-        load_source(tmp_path / "other.pt")
+    for load in (load_source, load_mlagents_checkpoint):
+        with pytest.raises(
+            UserError, match=r"other\.pt' is not a checkpoint of this trainer or of ML-Agents"
+        ):
+            load(tmp_path / "other.pt")
+
+
+def test_a_checkpoint_of_ours_is_none_of_ml_agents(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
+    save_checkpoint(checkpoint_of(make_behavior()), tmp_path / "ours.safetensors")
     with pytest.raises(UserError, match="is not a checkpoint of ML-Agents"):
-        load_mlagents_checkpoint(tmp_path / "other.pt")
+        load_mlagents_checkpoint(tmp_path / "ours.safetensors")
 
 
 def test_a_foreign_checkpoint_names_the_import_command() -> None:

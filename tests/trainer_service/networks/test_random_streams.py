@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import logging
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,11 +10,6 @@ from trainer_service.ops.q_learning import exploring, random_choices
 
 ELSEWHERE = torch.device("meta")
 """A device without numbers: what is drawn there would leave the stream where it is."""
-
-
-def of_a_gpu(seed: int, drawn: int) -> Tensor:
-    """A state as torch has it on CUDA: a seed and how much was drawn."""
-    return torch.tensor([seed, drawn]).view(torch.uint8)
 
 
 def draws_after(state: Tensor) -> list[float]:
@@ -33,25 +26,9 @@ def test_a_stream_goes_on_from_its_state() -> None:
     assert draws_after(state) == torch.rand(4, generator=stream).tolist()
 
 
-def test_a_stream_of_another_device_begins_anew_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        after = [draws_after(of_a_gpu(*state)) for state in [(7, 0), (7, 4), (8, 0), (7, 0)]]
-    assert after[0] == after[3]  # the same state twice
-    assert after[0] != after[1] != after[2] != after[0]
-    assert (
-        torch.rand(4, generator=random_stream(1)).tolist() not in after
-    )  # the run's first draws are not repeated
-    assert len(caplog.messages) == 4
-    assert "random streams (acting) are of another device" in caplog.messages[0]
-
-
-def test_only_the_streams_that_begin_anew_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    streams = {name: random_stream(1) for name in ("acting", "shuffling", "drawing")}
-    state = {name: of_a_gpu(1, 2) for name in streams} | {"shuffling": random_stream(3).get_state()}
-    with caplog.at_level(logging.WARNING):
-        restore_streams(streams, state)
-    (said,) = caplog.messages
-    assert "(acting, drawing)" in said
+def test_a_state_that_is_none_is_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        draws_after(torch.zeros(16, dtype=torch.uint8))
 
 
 def test_a_missing_stream_is_an_error() -> None:

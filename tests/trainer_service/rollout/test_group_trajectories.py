@@ -13,7 +13,6 @@ from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.rollout.joint_steps import find_joint_steps
 from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.former_keys import with_present_keys
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
@@ -272,17 +271,6 @@ def test_what_was_done_together_survives_a_checkpoint() -> None:
     assert again.group_index is not None
     assert out.group_index is not None
     assert again.group_index.ticks.tolist() == out.group_index.ticks.tolist()
-    assert again.group_index.agent_indices.tolist() == [0, 1]
-
-
-def test_a_group_index_of_an_older_checkpoint_is_read() -> None:
-    world = World()
-    world(tick(0, PAIR))
-    packed = to_tensors(handed_out(world(tick(1, PAIR, truncated=PAIR))))
-    packed["joint"] = packed.pop("group_index")
-    packed["joint"]["slots"] = packed["joint"].pop("agent_indices")
-    again = from_tensors(with_present_keys({"collected": packed})["collected"])
-    assert again.group_index is not None
     assert again.group_index.agent_indices.tolist() == [0, 1]
 
 

@@ -21,6 +21,7 @@ from trainer_service.runs.checkpoint import (
     load_checkpoint,
     parse_checkpoint,
     plain_checkpoint,
+    read_content,
     save_checkpoint,
     snapshot,
     spec_mismatch,
@@ -70,10 +71,6 @@ def test_learner_ranks_are_told_in_which_order_pictures_are_written(
     plain = plain_checkpoint(replace(checkpoint, spec=spec))
     sensors = parse_checkpoint(plain, tmp_path).spec.observation_specs
     assert [sensor.float_order for sensor in sensors] == ["hwc", "chw"]
-    for sensor in plain["spec"]["observations"]:
-        del sensor["float_order"]  # as earlier versions wrote it
-    sensors = parse_checkpoint(plain, tmp_path).spec.observation_specs
-    assert [sensor.float_order for sensor in sensors] == ["chw", "chw"]
 
 
 def test_learner_ranks_are_told_which_sensors_the_trainer_added(
@@ -97,21 +94,37 @@ def test_a_checkpoint_is_a_file_of_tensors_and_plain_values(checkpoint: Checkpoi
     assert read_values(tmp_path / "checkpoint.safetensors")["behavior"] == "Walker"
 
 
-def test_a_path_of_an_earlier_version_finds_the_file_of_today(checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_a_path_with_the_suffix_of_ml_agents_finds_our_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
     save_checkpoint(checkpoint, tmp_path / "Walker-77.safetensors")
     assert load_checkpoint(tmp_path / "Walker-77.pt").step == 77
 
 
-def test_a_file_of_an_earlier_version_is_read_and_replaced(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    older, path = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.safetensors"
-    torch.save(plain_checkpoint(checkpoint), older)
-    before = load_checkpoint(path)
-    assert before.step == 77
-    save_checkpoint(before, path)
-    assert not older.exists()
-    after = load_checkpoint(path)
-    assert repr(dict(after.algorithm["network"])) == repr(dict(before.algorithm["network"]))
-    assert checkpoint_digest(path) > 0
+def test_a_state_of_ml_agents_of_the_same_name_goes(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    theirs, path = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.safetensors"
+    torch.save({"Policy": {}, "global_step": {}}, theirs)
+    assert read_content(path).keys() == {"Policy", "global_step"}
+    assert checkpoint_digest(theirs) is None
+    save_checkpoint(checkpoint, path)
+    assert not theirs.exists()
+    assert load_checkpoint(theirs).step == 77
+
+
+def test_a_state_of_ours_in_a_file_of_torch_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    torch.save(plain_checkpoint(checkpoint), tmp_path / "checkpoint.pt")
+    with pytest.raises(
+        UserError, match=r"checkpoint\.pt' is not a checkpoint of this trainer or of ML-Agents"
+    ):
+        load_checkpoint(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize("key", ["episodes", "env_steps", "self_play"])
+def test_a_checkpoint_without_one_of_its_keys_is_refused(
+    checkpoint: Checkpoint, tmp_path: Path, key: str
+) -> None:
+    plain = plain_checkpoint(checkpoint)
+    del plain[key]
+    with pytest.raises(UserError, match=f"is of no use: '{key}'"):
+        parse_checkpoint(plain, tmp_path / "checkpoint.safetensors")
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:

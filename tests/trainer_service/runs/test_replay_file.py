@@ -272,7 +272,7 @@ def test_ends_of_trajectories_that_move_are_written_anew(
         if ring._segments < 40:
             continue
         with Replacement() as files:
-            file.hold(ring.state())(files, None)
+            file.hold(ring.state())(files, ReplayStamp(0, 0))
         assert saved(file.path) == plain(ring.state())
 
 
@@ -455,20 +455,3 @@ def test_a_list_leads_to_no_other_folder(files: Path) -> None:
     np.savez(files, **content)
     with pytest.raises(UserError, match="cannot be used"):
         saved(files)
-
-
-def test_one_file_of_an_earlier_version_is_replaced_at_the_next_save(tmp_path: Path) -> None:
-    """There was one file, with the ends of trajectories in the order of time."""
-    buffer = Buffer(tmp_path, 20)
-    buffer.add(190)
-    state = {name: np.array(array) for name, array in buffer.state().items()}
-    numbers = np.arange(buffer.ring._first_segment, buffer.ring._segments)
-    state["finals.terminated"] = state["finals.terminated"][numbers % int(state.pop("final_slots"))]
-    np.savez(buffer.file.path, **state)
-    resumed = Buffer(tmp_path, 20)
-    assert resumed.file.load(resumed._take) is None
-    found = resumed.ring._finals["terminated"][numbers % resumed.ring._final_capacity]
-    assert found.tolist() == state["finals.terminated"].tolist()
-    resumed.save(190)
-    assert rows_files(tmp_path)
-    assert saved(resumed.file.path) == plain(resumed.state())

@@ -33,15 +33,9 @@ def names(sources: Sequence[RewardSource]) -> list[str]:
     return [source.name for source in sources]
 
 
-def names_in_checkpoint(state: Mapping[str, Any]) -> list[str]:
-    """Names in a checkpoint. Checkpoints without names are of versions with a single signal."""
-    names: list[str] = state.get("signals", ["extrinsic"])
-    return names
-
-
 def require_same_signals(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint has other reward signals, or another order."""
-    ours, theirs = names(sources), names_in_checkpoint(state)
+    ours, theirs = names(sources), state["signals"]
     if theirs != ours:
         raise ValueError(f"its reward signals are {', '.join(theirs)}, not {', '.join(ours)}")
 
@@ -70,18 +64,18 @@ def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
     """Restores the state of equal reward signals. Cloning that is not in the state starts anew."""
-    known = state.get("rewards", {})
+    known = state["rewards"]
     for source in sources:
         # A reward scale that is not in the state starts anew.
         if source.learns or source.name in known:
             source.load_state_dict(known[source.name])
-    if cloning is not None and state.get("cloning") is not None:
+    if cloning is not None and state["cloning"] is not None:
         cloning.load_state_dict(state["cloning"])
 
 
 def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
     """Loads the weights of reward models by name. A model that is not in the state starts anew."""
-    known = state.get("rewards", {})
+    known = state["rewards"]
     for source in sources:
         if source.name in known:
             source.load_weights(known[source.name])

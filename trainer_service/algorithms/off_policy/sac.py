@@ -186,7 +186,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Loads reward signals by name. A signal that is not in the state starts anew."""
-        known = reward_models.names_in_checkpoint(state)
+        known = state["signals"]
         names = reward_models.names(self.rewards.sources)
         heads = [known.index(name) if name in known else None for name in names]
         critics = {

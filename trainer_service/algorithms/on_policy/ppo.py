@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms.common import reward_models
 from trainer_service.algorithms.common.checks import require_settings
 from trainer_service.algorithms.common.learner import Compute, Metrics
 from trainer_service.algorithms.common.on_policy.learner import OnPolicyLearner
@@ -211,7 +210,7 @@ class PPO(OnPolicyLearner):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores ``state_dict``'s result. The next update warns if it computes gradients with another kernel."""
         super().load_state_dict(state)
-        self._kernel.load(state.get("gradients", ""))
+        self._kernel.load(state["gradients"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Loads the weights. Value heads are matched by reward signal; missing signals start anew."""
@@ -219,7 +218,7 @@ class PPO(OnPolicyLearner):
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:
         """Weights and biases of our value heads, each from the state's head of the same signal, if there is one."""
-        theirs, network = reward_models.names_in_checkpoint(state), self._policy.state_dict()
+        theirs, network = state["signals"], self._policy.state_dict()
         heads = {key: network[key].clone() for key in ("value.weight", "value.bias")}
         for head, source in enumerate(self.rewards):
             if source.name in theirs:

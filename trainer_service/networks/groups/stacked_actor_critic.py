@@ -103,13 +103,12 @@ class StackedActors(DecentralizedActors):
             num_agents if self._ids else 0
         )
         self.body = make_stacked_body(count, inputs, settings)
-        self.output = StackedLinear(count, self.body.output_size, self.actions.size, gain=0.1)
-        self.memory = None
+        self.memory, features = None, self.body.output_size
         if settings.memory is not None:
             self.memory = StackedMemory(count, self.body.output_size, settings.memory)
             self.memory_size = self.policy_memory_size = self.memory.size
-            # Drawn a second time, so that a seed gives the same networks as in earlier versions.
-            self.output = StackedLinear(count, self.memory.output_size, self.actions.size, gain=0.1)
+            features = self.memory.output_size
+        self.output = StackedLinear(count, features, self.actions.size, gain=0.1)
         self.register_buffer("has_action", actions_of_agents(agent_spec), persistent=False)
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters:

@@ -182,15 +182,6 @@ def test_a_checkpoint_of_another_kernel_warns_once(
     assert how(other) == AUTOGRAD
 
 
-def test_a_checkpoint_of_an_earlier_version_does_not_warn(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = learner(behavior="Trolley"), learner(behavior="Trolley")
-    state = first.state_dict()
-    del state["gradients"]
-    second.load_state_dict(state)
-    updated(second, times=1)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
-
-
 def test_the_log_names_autograd_too(caplog: pytest.LogCaptureFixture, slow: None) -> None:
     caplog.set_level(logging.INFO)
     updated(learner(behavior="Trolley"))

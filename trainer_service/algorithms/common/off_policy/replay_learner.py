@@ -130,7 +130,7 @@ class ReplayLearner(Learner, Generic[BatchT]):
         for key, optimizer in self.optimizers.items():
             optimizer.rule.load_state_dict(state[key])
         restore_streams(self._streams, state)
-        self.actor.exploration.load_state_dict(state.get("exploration", {}))
+        self.actor.exploration.load_state_dict(state["exploration"])
         self.replay.load_state_dict(state)
 
     def load_weights(self, state: Mapping[str, Any]) -> None:

@@ -170,7 +170,7 @@ class ReplaySampler(Generic[SampleT]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state with an empty buffer. Raises KeyError if an entry is missing."""
         self._seed, self.updates = state["sampling_seed"], state["updates"]
-        self.reward_updates = state.get("reward_updates", 0)
+        self.reward_updates = state["reward_updates"]
 
     def replay_state(self) -> Arrays | None:
         """The buffer and the progress of each schedule, if they are saved."""
@@ -182,8 +182,7 @@ class ReplaySampler(Generic[SampleT]):
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restores the buffer. Raises KeyError or ValueError if it does not fit."""
         self.buffer.load_state(state)
-        # Files of earlier versions use the name paces.
-        counts = state["schedules" if "schedules" in state else "paces"].reshape(-1, 2).tolist()
+        counts = state["schedules"].reshape(-1, 2).tolist()
         for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
             schedule.steps, schedule.updates = steps, updates
 

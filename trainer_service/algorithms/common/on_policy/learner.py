@@ -182,8 +182,7 @@ class OnPolicyLearner(Learner):
         for key, optimizer in self.optimizers.items():
             optimizer.rule.load_state_dict(state[key])
         restore_streams({"acting": self.actor.stream, "shuffling": self._shuffling}, state)
-        if "episode_rewards" in state:  # missing in states of earlier versions
-            self._episode_rewards.load_state_dict(state["episode_rewards"])
+        self._episode_rewards.load_state_dict(state["episode_rewards"])
         if self._kl_control is not None and "kl_control" in state:
             self._kl_control.load_state_dict(state["kl_control"])
         self.buffer = OnPolicyBuffer()
