@@ -25,7 +25,7 @@ import trainer_service
 from trainer_service._version import __version__
 from trainer_service.callbacks import METHODS as CALLBACK_METHODS
 from trainer_service.cli import commands as cli
-from trainer_service.cli.arguments import _REMOVED, build_parser
+from trainer_service.cli.arguments import build_parser
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
 from trainer_service.runs.layout import RunLayout
@@ -140,7 +140,6 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     of_others |= {"--files"}  # of tools/trace_paths.py
     of_others |= {"--stop-timeout", "--network"}  # of Docker
     of_others |= {"--config", "--env-config"}  # of EPyMARL
-    of_others |= set(_REMOVED)  # of older ML-Agents
     hidden = {"--load", "--train", "--torch", "--tensorflow"}  # accepted, but nothing to recommend
     unknown = set(FLAG.findall(spans)) - known - of_others - hidden
     assert not unknown, f"no command of ours has {sorted(unknown)}"

@@ -56,29 +56,6 @@ _FILM = ("--record", "--record-episodes", "--record-seconds")
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
 """Argparse's message about a value that is no number."""
 
-_REMOVED = {
-    "--cpu": ("in ML-Agents 0.24", "write --torch-device cpu instead"),
-    "--curriculum": ("by ML-Agents 0.17", "write lessons under environment_parameters in the configuration instead"),
-    "--docker-target-name": ("by ML-Agents 0.16", "write --results-dir DIR and the configuration's path instead"),
-    "--keep-checkpoints": ("by ML-Agents 0.17", "write keep_checkpoints: N in the configuration of a behavior instead"),
-    "--lesson": ("in ML-Agents 0.17", "write --resume instead, which goes on in the lesson that the run has reached"),
-    "--multi-gpu": ("in ML-Agents 0.15", "write --num-learners K instead, for K GPUs"),
-    "--num-runs": ("in ML-Agents 0.14", "write --seeds 1-N instead, which trains a run for each seed"),
-    "--sampler": ("by ML-Agents 0.17", "write samplers under environment_parameters in the configuration instead"),
-    "--save-freq": ("in ML-Agents 0.17", "write checkpoint_interval: N in the configuration of a behavior instead"),
-    "--slow": ("in ML-Agents 0.13", "write --time-scale 1 instead"),
-}  # fmt: skip
-"""Flags of older ML-Agents: when each was removed, and what to do."""
-
-
-def removed_flag(unknown: Sequence[str]) -> str:
-    """A message on the first flag among unknown arguments that ML-Agents once had; empty where there is none."""
-    for word in unknown:
-        if (flag := word.partition("=")[0]) in _REMOVED:
-            when, instead = _REMOVED[flag]
-            return f"{flag} was removed {when}; {instead}"
-    return ""
-
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
@@ -153,7 +130,7 @@ def _add_learn(commands: Any) -> None:
     _add_settings(
         learn.add_argument_group("more processes and machines (docs/scaling.md)"), *_names_in("distributed")
     )
-    _add_old_flags(learn)
+    _add_hidden_flags(learn)
 
 
 def _add_run(run: Any) -> None:
@@ -213,8 +190,8 @@ def _add_simulators(simulators: Any) -> None:
     _add_settings(simulators, "env_args")
 
 
-def _add_old_flags(learn: Any) -> None:
-    """Adds flags that were removed or deprecated in ML-Agents, as old scripts still pass them."""
+def _add_hidden_flags(learn: Any) -> None:
+    """Adds the flags of ML-Agents 1.1.0 that its help does not show, and abbreviations that it takes."""
     add = learn.add_argument
     # Beginnings of ML-Agents' flags that flags of ours share stand here whole.
     add("--load", "--lo", "--l", dest="load_model", action="store_true", help=argparse.SUPPRESS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.api.arguments import nested, put
 from trainer_service.api.run_arguments import SETTINGS
-from trainer_service.cli.arguments import ATTACH_PORT, build_parser, removed_flag
+from trainer_service.cli.arguments import ATTACH_PORT, build_parser
 from trainer_service.cli.output import (
     note,
     print_error,
@@ -50,9 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command == "simulate":  # its own parser reads all that follows
         parsed.rest, unknown = [*unknown, *parsed.rest], []
     if unknown:
-        if parsed.command == "learn" and (removed := removed_flag(unknown)):
-            print_error(removed)
-            return 2
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if getattr(parsed, "no_plugins", False):
         from unity_bridge.plugins import SWITCH

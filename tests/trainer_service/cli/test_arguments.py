@@ -155,32 +155,6 @@ def test_help_says_one_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
         assert "%%" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--cpu"], "--cpu was removed in ML-Agents 0.24; write --torch-device cpu instead"),
-        (["--slow"], "--slow was removed in ML-Agents 0.13; write --time-scale 1 instead"),
-        (["--multi-gpu"], "--multi-gpu was removed in ML-Agents 0.15; write --num-learners K instead"),
-        (
-            ["--docker-target-name=x"],
-            "--docker-target-name was removed by ML-Agents 0.16; write --results-dir",
-        ),
-        (
-            ["--keep-checkpoints", "5"],
-            "--keep-checkpoints was removed by ML-Agents 0.17; write keep_checkpoints: N",
-        ),
-        (["--num-runs=3"], "--num-runs was removed in ML-Agents 0.14; write --seeds 1-N"),
-    ],
-)
-def test_a_flag_of_older_ml_agents_has_its_successor(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from trainer_service.cli import main
-
-    assert main(["learn", *words, "config.yaml"]) == 2
-    assert capsys.readouterr().err.startswith(f"mlagents-style: error: {message}")
-
-
 def test_what_simulators_get_is_no_flag_of_ours() -> None:
     assert parse("--env-args", "--slow")["env_args"] == ["--slow"]
 
