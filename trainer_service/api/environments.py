@@ -17,8 +17,8 @@ from trainer_service.errors import UserError
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment, is_environment, program_environment
-from unity_bridge.simulators import is_bundled
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
+from unity_bridge.simulators.schemes import scheme_of
 from unity_bridge.untrusted_text import first_line
 
 
@@ -145,7 +145,7 @@ def environment_of_resumed(
         return {}, f"The environment of run '{saved.run_id}' is not known: {first_line(error)}"
     if before.env_path is None:
         return {}, ""
-    if not is_bundled(before.env_path):
+    if scheme_of(before.env_path) is None:
         return {}, (
             f"Run '{saved.run_id}' was trained with the build {before.env_path}, which is not started unasked: start "
             f"it again with --env={before.env_path}, or press Play in the Unity Editor or attach a simulator."

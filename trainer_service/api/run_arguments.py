@@ -16,7 +16,7 @@ class SimulatorArguments(TypedDict, total=False):
     """Settings for which ``train`` has parameters of its own, which take more."""
 
     env_path: Annotated[str | None, Setting("env_settings.env_path", "--env", "str", "ENV",
-        "an executable, sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE, or FILE.py:NAME, a class in a Python file; null waits for simulators to come, and a resumed run keeps its own then, unless that is an executable")]
+        "an executable, or an environment in Python: sim:NAME, gym:ID, FILE.py:NAME and others; null waits for simulators to come, and a resumed run keeps its own then, unless that is an executable")]
     env_args: Annotated[Sequence[str] | None, Setting("env_settings.env_args", "--env-args", "list", "…",
         "arguments for each simulator that is started; on a command line everything that follows")]
 
@@ -30,7 +30,7 @@ class RunArguments(TypedDict, total=False):
     num_envs: Annotated[int | None, Setting("env_settings.num_envs", "--num-envs", "int", "N",
         "number of simulators to start. With two or more in processes of their own, runs of one seed differ, as the order in which their messages arrive does; in the trainer's process (isolate: false) they repeat (default 1)")]
     isolate: Annotated[bool | str | None, Setting("env_settings.isolate", "--isolate", "bool", "",
-        "whether simulators of sim:, gym:, pettingzoo: and objects run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for gymma:, schemes of plugins, --vector async, recordings and windows")]
+        "whether simulators in Python run in separate processes. In the trainer's process they are a few times faster, but a crash of the environment ends the run, which resume continues from its last save. auto is false with one simulator, except for lists of agents, schemes of plugins, --vector async, recordings and windows")]
     num_areas: Annotated[int | None, Setting("env_settings.num_areas", "--num-areas", "int", "N",
         "copies of the training area in each simulator (default 1)")]
     picture_layout: Annotated[str | None, Setting("env_settings.picture_layout", "--picture-layout", "str", "ORDER",

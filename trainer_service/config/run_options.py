@@ -102,9 +102,9 @@ class EnvironmentSettings(Section):
     """The simulators to start, and what to do when one of them fails."""
 
     env_path: Annotated[Text | None, Argument("ENV", flag="--env")] = None
-    """An executable, ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, or ``FILE.py:NAME``, a class in a
-    Python file; null waits for simulators to come, and a resumed run keeps its own then, unless that is an executable.
-    ML-Agents knows executables only."""
+    """An executable, or an environment in Python: ``sim:NAME``, ``gym:ID``, ``FILE.py:NAME`` and others; null waits for
+    simulators to come, and a resumed run keeps its own then, unless that is an executable. ML-Agents knows executables
+    only."""
 
     env_args: Annotated[tuple[Text, ...] | None, Argument("…")] = None
     """Arguments for each simulator that is started; on a command line everything that follows."""
@@ -118,10 +118,10 @@ class EnvironmentSettings(Section):
     in which their messages arrive does; in the trainer's process (``isolate: false``) they repeat."""
 
     isolate: Annotated[Isolation, Argument(python="bool | str")] = "auto"
-    """Whether simulators of ``sim:``, ``gym:``, ``pettingzoo:`` and objects run in separate processes. In the trainer's
-    process they are a few times faster, but a crash of the environment ends the run, which ``resume`` continues from
-    its last save. ``auto`` is false with one simulator, except for ``gymma:``, schemes of plugins, ``--vector async``,
-    recordings and windows. An addition to ML-Agents."""
+    """Whether simulators in Python run in separate processes. In the trainer's process they are a few times faster, but
+    a crash of the environment ends the run, which ``resume`` continues from its last save. ``auto`` is false with one
+    simulator, except for lists of agents, schemes of plugins, ``--vector async``, recordings and windows. An addition
+    to ML-Agents."""
 
     num_areas: Annotated[PositiveCount, Argument("N")] = 1
     """Copies of the training area in each simulator."""

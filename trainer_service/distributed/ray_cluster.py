@@ -28,7 +28,7 @@ from trainer_service.distributed.local_ray import LOOPBACK, local_ray
 from trainer_service.distributed.ray_authentication import CLIENT, asks_for_token, check_token
 from trainer_service.errors import UserError
 from unity_bridge.extras import install_hint
-from unity_bridge.simulators import has_scheme
+from unity_bridge.simulators.schemes import scheme_of
 
 LOCAL = "local"
 """The address that starts Ray on this machine, like no address."""
@@ -190,7 +190,8 @@ def _is_loopback(address: str) -> bool:
 
 def absolute_env(env: str | None) -> str | None:
     """Returns the environment's path for workers, which may have another working directory."""
-    if not env or has_scheme(env):
+    scheme = scheme_of(env or "")
+    if not env or (scheme is not None and scheme.name):
         return env
     return str(Path(env).absolute())
 

@@ -11,6 +11,7 @@ from trainer_service.config import DistributedSettings, RunOptions
 from trainer_service.doctor import exchange, installation, surroundings
 from trainer_service.doctor.plugins import plugins
 from trainer_service.doctor.report import Check, Finding
+from unity_bridge.simulators.schemes import SCHEMES
 
 __all__ = ["Finding", "Setup", "run_checks"]
 
@@ -43,8 +44,9 @@ def run_checks(setup: Setup) -> Iterator[Finding]:
 def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("Python", installation.python)
     yield Check("dependencies", installation.dependencies)
-    for scheme in ("gym", "pettingzoo", "gymma"):
-        yield Check(scheme, partial(installation.environments, scheme))
+    for scheme in SCHEMES.values():
+        if scheme.packages:
+            yield Check(scheme.name, partial(installation.environments, scheme))
     yield Check("plugins", plugins)
     yield Check("torch device", partial(installation.torch_device, setup.device))
     yield Check("compiled kernel", installation.compiled_kernel)

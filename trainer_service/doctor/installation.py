@@ -14,18 +14,11 @@ from packaging.requirements import Requirement
 from trainer_service.config import TrainerSettings
 from trainer_service.doctor.report import Finding
 from unity_bridge.extras import install_hint
+from unity_bridge.simulators.schemes import Scheme
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 DISTRIBUTION = "trainer-service"
 OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 15)
-_PACKAGES = {
-    "gym": {"gymnasium": "gymnasium"},
-    "pettingzoo": {"pettingzoo": "pettingzoo", "mpe2": "mpe2"},
-    "gymma": {
-        name: name.replace("_", "-") for name in ("lbforaging", "rware", "ma_gym", "smaclite", "gfootball")
-    },
-}
-"""Modules that the environments of a scheme need, and the distributions that bring them."""
 
 
 def python() -> Finding:
@@ -64,15 +57,14 @@ def _dependency(requirement: Requirement) -> Finding:
     return Finding("fail", requirement.name, f"{version}, expected {requirement.specifier}", install)
 
 
-def environments(scheme: str) -> Finding:
-    """Checks for the packages that only environments of a scheme need; of gymma's each needs its own alone."""
-    packages, subject = _PACKAGES[scheme], "gymnasium" if scheme == "gym" else scheme
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing and (scheme != "gymma" or len(missing) == len(packages)):
-        remedy = f"only {scheme}: environments need it: {install_hint(scheme)}"
-        return Finding("ok", subject, f"{' and '.join(missing)} not installed", remedy)
-    found = [f"{name} {_version(packages[name])}" for name in packages if name not in missing]
-    return Finding("ok", subject, ", ".join(found))
+def environments(scheme: Scheme) -> Finding:
+    """Checks for the packages that only environments of a scheme need."""
+    missing = [name for name in scheme.packages if importlib.util.find_spec(name) is None]
+    if missing and (scheme.needs_all or len(missing) == len(scheme.packages)):
+        remedy = f"only {scheme.name}: environments need it: {install_hint(scheme.name)}"
+        return Finding("ok", scheme.name, f"{' and '.join(missing)} not installed", remedy)
+    found = [f"{name} {_version(name.replace('_', '-'))}" for name in scheme.packages if name not in missing]
+    return Finding("ok", scheme.name, ", ".join(found))
 
 
 def _version(distribution: str) -> str:

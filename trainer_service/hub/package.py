@@ -23,7 +23,7 @@ from trainer_service.runs.files import write_atomic
 from trainer_service.runs.layout import NEWEST, RunLayout
 from trainer_service.runs.status import BehaviorStatus, CheckpointRecord, TrainingStatus, saved_status
 from unity_bridge.names import name_problem
-from unity_bridge.simulators import has_scheme
+from unity_bridge.simulators.schemes import scheme_of
 
 CARD, RESULTS, FILM = "README.md", "results.json", "replay.mp4"
 """The card, the scores and the film, by the names that the Hub looks for."""
@@ -105,7 +105,13 @@ def shared_options(
     }
     plain["checkpoint_settings"] = {"run_id": run_id}
     plain["env_settings"].update(env_args=None, base_port=None)
-    if env is not None and has_scheme(env) and _LOCAL.search(env.partition(":")[2]) is None:
+    scheme = scheme_of(env or "")
+    if (
+        env is not None
+        and scheme is not None
+        and scheme.name
+        and _LOCAL.search(env.partition(":")[2]) is None
+    ):
         plain["env_settings"]["env_path"] = env
     plain.update(distributed=None, metrics_port=None, track=())
     return RunOptions.model_validate(plain)

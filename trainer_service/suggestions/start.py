@@ -28,9 +28,7 @@ from trainer_service.training.learner_ranks import num_learners, serves_rank_0
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
 from unity_bridge.simulators.scene import SceneError
-
-SINGLE_AGENT_COPIES, GROUP_COPIES = 8, 16
-"""Copies of environments of one agent, and of several. More copies make a rollout more varied and its steps cheaper."""
+from unity_bridge.simulators.schemes import scheme_of
 
 _COPIES_FLAGS = ("--agents", "--copies", "--vector")
 
@@ -191,18 +189,23 @@ def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> 
 
 def with_copies(env: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a simulator, with a number of copies where its user gave none and its scheme takes one."""
-    scheme, _, name = env.partition(":")
-    if any(argument.startswith(_COPIES_FLAGS) for argument in arguments):
+    scheme = scheme_of(env)
+    given = any(argument.startswith(_COPIES_FLAGS) for argument in arguments)
+    if (
+        given
+        or scheme is None
+        or not scheme.suggested_copies
+        or _has_many_agents(env, scheme.suggested_copies)
+    ):
         return tuple(arguments)
-    if scheme in ("pettingzoo", "gymma"):
-        return (*arguments, "--copies", str(GROUP_COPIES))
-    if scheme == "gym" or (scheme == "sim" and _has_few_agents(name)):
-        return (*arguments, "--agents", str(SINGLE_AGENT_COPIES))
-    return tuple(arguments)
+    return (*arguments, scheme.copies, str(scheme.suggested_copies))
 
 
-def _has_few_agents(name: str) -> bool:
-    """Whether a bundled scene without groups has few agents by default."""
+def _has_many_agents(env: str, copies: int) -> bool:
+    """Whether a bundled scene has many agents by itself, as those with groups have."""
+    word, _, name = env.partition(":")
+    if word != "sim":
+        return False
     from unity_bridge.simulators.registry import SCENES  # all scenes
 
-    return name in SCENES and SCENES[name].agents < SINGLE_AGENT_COPIES // 2
+    return name not in SCENES or SCENES[name].agents >= copies // 2

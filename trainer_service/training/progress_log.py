@@ -11,6 +11,7 @@ from trainer_service.behaviors.behavior import Behavior
 from trainer_service.metrics import Summary, SummaryWriter, format_duration, format_return
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.timers import Timers
+from unity_bridge.simulators.schemes import scheme_of
 
 SILENCE_S = 30.0
 """Seconds without a line on a behavior after which there is one, whatever ``summary_freq`` is."""
@@ -29,14 +30,6 @@ _FEW_AGENTS = 2.0
 _QUICK_EXCHANGE_S = 0.01
 """Seconds of an exchange above which the time is the simulator's own work, which copies in one process would do one
 after the other."""
-
-_COPIES = {
-    "gym": "--env-args --agents 8",
-    "gymma": "--env-args --copies 8",
-    "pettingzoo": "--env-args --copies 8",
-    "python": "--env-args --copies 8",
-    "sim": "--env-args --agents 8",
-}
 
 _logger = logging.getLogger(__name__)
 
@@ -271,8 +264,9 @@ class ExchangeHint:
         more = f"--num-envs={2 * self._num_envs} (simulators beside each other)"
         if exchange_s > _QUICK_EXCHANGE_S:
             return more
-        copies = _COPIES.get((self._env or "").partition(":")[0])
-        together = f"{copies} (copies that share an exchange)" if copies else "more agents in the scene"
+        scheme = scheme_of(self._env or "")
+        copies = scheme and scheme.copies and f"--env-args {scheme.copies} 8 (copies that share an exchange)"
+        together = copies or "more agents in the scene"
         return f"{together}, or {more}"
 
 

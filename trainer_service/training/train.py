@@ -43,7 +43,7 @@ from trainer_service.training.warm_start import (
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
-from unity_bridge.simulators import is_bundled
+from unity_bridge.simulators.schemes import scheme_of
 
 if TYPE_CHECKING:
     import torch
@@ -328,7 +328,7 @@ def _log_plugins(options: RunOptions) -> None:
 
 def _unfilmable(env: str | None) -> list[str]:
     """Returns the problems that prevent filming the simulator."""
-    if env is None or is_bundled(env):
+    if env is None or scheme_of(env) is not None:
         return []
     return [
         f"evaluation.film: '{env}' is a program of its own; only bundled environments can be filmed: set it to false"

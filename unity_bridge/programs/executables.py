@@ -12,7 +12,8 @@ from pathlib import Path
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.programs.program_environment import ProgramEnvironment
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, SIMULATOR_PLUGINS, is_bundled
+from unity_bridge.simulators.foreign.lookup.nearest import closest_environment
+from unity_bridge.simulators.schemes import PROGRAM, known_schemes, scheme_of
 
 _PLAYER_SUFFIXES = (".app", ".exe", ".x86_64", ".x86")
 
@@ -77,15 +78,15 @@ def resolve_program(
     Raises:
         LaunchError: nothing there can be started. Names the tried paths.
     """
-    scheme, _, name = env.partition(":")
-    if scheme == PROGRAM_SCHEME:
+    scheme, (word, _, name) = scheme_of(env), env.partition(":")
+    if scheme is PROGRAM:
         raise LaunchError(
             f"env '{env}': it was an object of a Python program, which alone can make it again: pass it as "
             "env= in Python, or name another environment (env= in Python, --env on a command line)"
         )
-    if is_bundled(env):
+    if scheme is not None:
         if not name:
-            raise LaunchError(f"env '{env}': expected a name after '{scheme}:'")
+            raise LaunchError(f"env '{env}': expected a name after '{word}:'")
         return bundled_command(env, arguments)
     path = find_executable(env, system or platform.system())
     return Command(
@@ -141,13 +142,8 @@ def _not_found(env: str, candidates: Sequence[Path]) -> LaunchError:
     if folder is not None:
         return LaunchError(f"env '{env}': {folder} is a folder, expected the program inside it")
     tried = ", ".join(dict.fromkeys(map(str, candidates)))
-    schemes = ", ".join(f"{scheme}:NAME" for scheme in (*BUNDLED_SCHEMES, *SIMULATOR_PLUGINS.offered()))
-    schemes += ", FILE.py:NAME"
-    from unity_bridge.simulators.registry import (
-        suggest_environment,
-    )  # imports all scenes, so only after a mistake
-
-    near = suggest_environment(env)
+    schemes = ", ".join(each.form for each in known_schemes())
+    near = closest_environment(env)
     hint = f"; did you mean {near}?" if near else ""
     return LaunchError(
         f"env '{env}': no such program{hint} (tried {tried}); expected a path or one of {schemes}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from unity_bridge.programs.executables import Command
-from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.schemes import scheme_of
 
 if TYPE_CHECKING:
     from unity_bridge.simulators.goals import GoalEnvironment
@@ -18,7 +18,8 @@ def open_goal_environment(command: Command) -> GoalEnvironment:
     Raises:
         SceneError: it is no goal environment of Gymnasium, or cannot be made.
     """
-    if not command.is_bundled or command.env.partition(":")[0] not in ("gym", PROGRAM_SCHEME):
+    scheme = scheme_of(command.env) if command.is_bundled else None
+    if scheme is None or scheme.kind not in ("single", "any"):
         raise SceneError(f"{command.env}: it has no compute_reward that the trainer could call")
     from unity_bridge.simulators import command as simulator  # imports every scene
     from unity_bridge.simulators.registry import open_scene

@@ -15,8 +15,8 @@ from typing import Literal
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.fast_paths import fast_paths_allowed
 from unity_bridge.programs.executables import Command
-from unity_bridge.simulators import BUNDLED_SCHEMES, PROGRAM_SCHEME, in_file
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.schemes import scheme_of
 from unity_bridge.simulators.third_party import users_traceback
 from unity_bridge.simulators.wait_notice import WaitNotice
 from unity_bridge.steps import Actions, Steps
@@ -51,12 +51,9 @@ def is_isolated(command: Command, count: int, isolate: Isolate) -> bool:
         raise LaunchError(f"env '{command.env}': isolate is false, but {reason}: expected true or auto")
     if reason or isolate is False:
         return bool(reason)
-    scheme = command.env.partition(":")[0]
-    # Environments of gymma: seed the global random generators.
-    hosted_schemes = {*BUNDLED_SCHEMES, PROGRAM_SCHEME} - {"gymma"}
+    scheme = scheme_of(command.env)
     opens_window = "--record" in arguments or '"human"' in arguments
-    is_hosted = scheme in hosted_schemes or in_file(command.env) is not None
-    return count > 1 or not is_hosted or opens_window
+    return count > 1 or opens_window or scheme is None or scheme.is_isolated
 
 
 class HostedSimulator:

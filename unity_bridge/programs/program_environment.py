@@ -12,10 +12,10 @@ from typing import Any
 
 from unity_bridge.errors import LaunchError
 from unity_bridge.extras import install_hint
-from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.objects import PickledContent, name_of, open_object, with_spec
 from unity_bridge.simulators.own_scene import is_scene
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.schemes import PROGRAM, SceneRequest
 
 _NOT_HERE = "gymnasium."
 """Modules whose environments every process knows."""
@@ -41,11 +41,13 @@ class ProgramEnvironment:
     @property
     def env(self) -> str:
         """The value of ``env_path``: ``python:NAME``."""
-        return f"{PROGRAM_SCHEME}:{self.name}"
+        return f"{PROGRAM.name}:{self.name}"
 
     def open(self, env: str, **settings: Any) -> Scene:
         """Opens it as a scene in this process; called as ``open_scene``. Raises SceneError."""
-        return open_object(lambda: self.given if self.makes_one else self._copy, env, **settings)
+        return open_object(
+            lambda: self.given if self.makes_one else self._copy, env, SceneRequest(**settings)
+        )
 
     def _copy(self) -> Any:
         try:

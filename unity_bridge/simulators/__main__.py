@@ -13,12 +13,12 @@ if __name__ == "__main__":
     # A crash in C code, or a hang until the trainer asks where (SIGABRT), is reported with its line.
     faulthandler.enable(all_threads=False)
 
-from unity_bridge.simulators import PROGRAM_SCHEME
 from unity_bridge.simulators.command import main
 from unity_bridge.simulators.objects import opener_of, read_content
+from unity_bridge.simulators.schemes import PROGRAM
 
 __all__ = ["main"]
 
 if __name__ == "__main__":
-    sent = sys.argv[1:2] and sys.argv[1].startswith(f"{PROGRAM_SCHEME}:")
+    sent = sys.argv[1:2] and sys.argv[1].startswith(f"{PROGRAM.name}:")
     sys.exit(main(opener=opener_of(read_content(sys.stdin.buffer))) if sent else main())

@@ -21,7 +21,7 @@ from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.client import run
 from unity_bridge.simulators.conversation import Watch
-from unity_bridge.simulators.foreign.options import FOREIGN_OPTIONS, add_arguments, schemes_of
+from unity_bridge.simulators.foreign.options import FOREIGN_OPTIONS, add_arguments, named_schemes
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES, OPTIONS
 from unity_bridge.simulators.notices import relayed_warnings
 from unity_bridge.simulators.registry import (
@@ -34,14 +34,16 @@ from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRecorder, FilmRecorder
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps, flag_of
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
+from unity_bridge.simulators.schemes import FILE, SCHEMES
 from unity_bridge.simulators.third_party import users_traceback
 from unity_bridge.untrusted_text import harmless
 
 DEFAULT_PORT = 5004
 CONNECT_TIMEOUT_S = 10.0
-ENVIRONMENTS = (
-    "sim:NAME (a bundled scene), gym:ID (a Gymnasium environment), gymma:ID (one with lists of agents), "
-    "pettingzoo:MODULE, or FILE.py:NAME (a class or function in a Python file)"
+ENVIRONMENTS = ", ".join(
+    f"{each.form} ({each.meaning})" if each.meaning else each.form
+    for each in (*SCHEMES.values(), FILE)
+    if each.form
 )
 """The forms of ENV."""
 
@@ -252,7 +254,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--agents",
         type=_positive,
         metavar="N",
-        help="how many agents, or copies with gym: (default: the scene's own number)",
+        help="how many agents, or copies of a single agent (default: the scene's own number)",
     )
     parser.add_argument(
         "--seed", type=_natural, metavar="S", help="of the scene (default: what the trainer says)"
@@ -283,7 +285,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--env-kwargs",
         type=_json_object,
         metavar="JSON",
-        help="arguments of a gym:, gymma:, pettingzoo: or FILE.py: environment, such as "
+        help=f"arguments of an environment of {named_schemes()}, or in a file, such as "
         """'{"continuous": true}'""",
     )
     _add_group_options(parser)
@@ -358,7 +360,7 @@ def _add_trainer_options(parser: argparse.ArgumentParser) -> None:
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
     for name, option in OPTIONS.items():
         scenes = [f"sim:{scene}" for scene, team in GROUP_SCENES.items() if name in team.options]
-        named = " or ".join([*scenes, *(f"{scheme}:" for scheme in schemes_of(name))])
+        named = " or ".join(filter(None, (*scenes, named_schemes(name, "or"))))
         explained = f"{option.meaning} ({named})"
         if option.is_switch:
             parser.add_argument(flag_of(name), action="store_true", default=None, help=explained)

@@ -6,16 +6,17 @@ there, and nothing else is ever unpickled.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any
 
 from unity_bridge.extras import install_hint
 from unity_bridge.simulators.own_scene import is_scene, own_scene
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
+from unity_bridge.simulators.schemes import SceneRequest
 from unity_bridge.simulators.third_party import ForeignCode
 
 
@@ -46,16 +47,7 @@ def name_of(env: Any) -> str:
     return str(named or type(inner).__name__)
 
 
-def open_object(
-    maker: Callable[[], Callable[..., Any]],
-    env: str,
-    *,
-    agents: int | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    rendered: bool = False,
-    **of_scenes: Any,
-) -> Scene:
+def open_object(maker: Callable[[], Callable[..., Any]], env: str, wanted: SceneRequest) -> Scene:
     """The environment as a scene, with behaviors as ``gym:`` and ``pettingzoo:`` have them, called by ``name_of``.
 
     A scene that the user wrote keeps the names of its behaviors.
@@ -63,26 +55,26 @@ def open_object(
     Args:
         maker: returns what makes a copy of the environment each time.
         env: as messages call it.
-        agents, env_kwargs, options, rendered: as ``open_scene``.
-        of_scenes: what only scenes of ours have.
+        wanted: see ``open_scene``.
 
     Raises:
         SceneError: it cannot be unpacked or made, or is nothing that can be hosted.
     """
-    if env_kwargs:
+    wanted.refuse_settings_of_scenes(env)
+    if wanted.env_kwargs:
         raise SceneError(
             f"{env}: --env-kwargs is for environments that have a name; pass env_kwargs= in Python"
         )
     code = ForeignCode(env)
-    given = dict(options or {})
+    given = dict(wanted.options or {})
     make = code.call("unpacking it", maker)
 
     def make_one(count: int | None = None, *, rendered: bool = False) -> Any:
         return code.call("making it", _made, make, count, rendered=rendered)
 
-    first = make_one(agents or given.get("copies"), rendered=rendered)
+    first = make_one(wanted.agents or given.get("copies"), rendered=wanted.rendered)
     if is_scene(first):
-        for option in given if agents is None else ("agents", *given):
+        for option in given if wanted.agents is None else ("agents", *given):
             raise code.error(
                 f"{flag_of(option)} is for environments of other libraries; pass a scene's own arguments by "
                 "--env-kwargs JSON"
@@ -94,28 +86,23 @@ def open_object(
         if error.name != "gymnasium":
             raise
         raise code.error(f"Gymnasium is not installed; run: {install_hint('gym')}") from None
-    return open_made(code, name_of, _beginning_with(first, make_one), agents, given, rendered=rendered)
+    return open_made(code, name_of, _beginning_with(first, make_one), wanted)
 
 
-def open_file(
-    path: str, name: str, env: str, *, env_kwargs: Mapping[str, Any] | None = None, **settings: Any
-) -> Scene:
-    """The scene or environment that a class or function of a Python file makes.
-
-    Args:
-        path: of the file.
-        name: of the class or function.
-        env: as messages call it.
-        env_kwargs: arguments of the class or function.
-        settings: as ``open_object``.
+def open_file(env: str, wanted: SceneRequest) -> Scene:
+    """The scene or environment that a class or function of a Python file makes, ``FILE.py:NAME``.
 
     Raises:
         SceneError: there is no such file or name; or as ``open_object``.
     """
     from unity_bridge.simulators.foreign.lookup.imports import import_file
 
+    path, _, name = env.rpartition(":")
+    made_with = wanted.env_kwargs or {}
     return open_object(
-        lambda: functools.partial(import_file(env, path, name), **(env_kwargs or {})), env, **settings
+        lambda: partial(import_file(env, path, name), **made_with),
+        env,
+        replace(wanted, env_kwargs=None),
     )
 
 
@@ -131,7 +118,7 @@ def _beginning_with(first: Any, make: Callable[..., Any]) -> Callable[..., Any]:
 
 def opener_of(content: PickledContent) -> Callable[..., Scene]:
     """Returns a function that opens the received environment, with the arguments of ``open_scene``."""
-    return functools.partial(open_object, functools.partial(_maker, content))
+    return lambda env, **wanted: open_object(partial(_maker, content), env, SceneRequest(**wanted))
 
 
 def _maker(content: PickledContent) -> Callable[..., Any]:

@@ -1,31 +1,21 @@
-"""The scenes by the names that users write: ``sim:3dball``, ``gym:CartPole-v1``, ``gymma:rware-tiny-4ag-v2``."""
+"""The scenes by the names that users write: ``sim:3dball``, ``gym:CartPole-v1``, ``walk.py:Walk``."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from unity_bridge.errors import PluginError
-from unity_bridge.extras import install_hint
 from unity_bridge.names import did_you_mean
-from unity_bridge.simulators import SIMULATOR_PLUGINS, in_file
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.foreign.lookup.libraries import library_of
-from unity_bridge.simulators.foreign.options import (
-    FOREIGN_OPTIONS,
-    OPTIONS_OF_SCHEME,
-    require_known,
-    schemes_of,
-)
+from unity_bridge.simulators.foreign.lookup.nearest import closest_environment
+from unity_bridge.simulators.foreign.options import FOREIGN_OPTIONS, named_schemes
 from unity_bridge.simulators.group_scenes.registry import (
     GROUP_SCENES,
-    OPTIONS,
     open_group_scene,
     reject_group_options,
 )
-from unity_bridge.simulators.objects import open_file
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.scenes import gridworld, hallway, sorter, wall_jump
 from unity_bridge.simulators.scenes.basic import Basic
@@ -37,7 +27,7 @@ from unity_bridge.simulators.scenes.pyramids import Pyramids
 from unity_bridge.simulators.scenes.sorter import Sorter
 from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.simulators.scenes.wall_jump import WallJump
-from unity_bridge.simulators.suggestions import closest_environment
+from unity_bridge.simulators.schemes import SIMULATOR_PLUGINS, SceneRequest, known_schemes, scheme_of
 from unity_bridge.simulators.third_party import ForeignCode
 
 
@@ -98,6 +88,8 @@ SCENES: Mapping[str, BundledScene] = {
 }
 """By the NAME of ``sim:NAME``, those without teams; see GROUP_SCENES for the others."""
 
+SCENE_NAMES = (*SCENES, *GROUP_SCENES)
+
 
 def experts() -> list[str]:
     """The scenes that have an expert of their own, as users write them: ``sim:NAME``."""
@@ -126,7 +118,7 @@ def open_scene(
     """Opens the scene with the name ``env``.
 
     Args:
-        env: ``sim:NAME``, ``gym:ID``, ``gymma:ID``, ``pettingzoo:MODULE``, ``FILE.py:NAME``, or of a plugin's scheme.
+        env: of any scheme, see ``schemes``.
         agents: the number of agents; None for the scene's default.
         academy: the environment parameters that the scene reads, and the statistics that it writes.
         pictures: the format of camera observations; None for the scene's default.
@@ -137,48 +129,57 @@ def open_scene(
     Raises:
         SceneError: there is no such scene, it cannot be opened, or it does not support an argument.
     """
-    scheme, _, name = env.partition(":")
-    academy, options = academy or Academy(), options or {}
-    if found := in_file(env):
-        return open_file(
-            *found, env, agents=agents, env_kwargs=env_kwargs, options=options, rendered=rendered
-        )
-    if name and scheme in SIMULATOR_PLUGINS.offered():
-        return _of_plugin(env, agents, academy, env_kwargs, options, rendered=rendered)
-    is_foreign = scheme in OPTIONS_OF_SCHEME and bool(name)
-    has_groups = scheme == "sim" and name in GROUP_SCENES
-    bundled = None if has_groups or is_foreign else _bundled(env)
-    _require_camera(env, bundled, pictures)
-    _require_parameters(env, bundled, academy)
-    if is_foreign:
-        return _open_foreign(env, agents, env_kwargs, options, rendered=rendered)
-    if env_kwargs:
-        raise SceneError(f"{env}: --env-kwargs is for {_listed(tuple(OPTIONS_OF_SCHEME))} environments only")
-    _reject_foreign_options(env, options)
-    if has_groups:
-        return open_group_scene(name, agents, academy, options)
-    reject_group_options(env, options)
-    assert bundled is not None
-    return bundled.make(SceneOptions(agents or bundled.agents, academy, pictures or "png"))
+    scheme = scheme_of(env)
+    if scheme is None or not scheme.form or env == f"{scheme.name}:":
+        *most, last = [each.form for each in known_schemes()]
+        near = closest_environment(env)
+        hint = f" (did you mean '{near}'?)" if near else ""
+        raise SceneError(f"{env}: expected {', '.join(most)} or {last}{hint}")
+    return scheme.open(
+        env,
+        SceneRequest(
+            agents=agents,
+            academy=academy or Academy(),
+            pictures=pictures,
+            env_kwargs=env_kwargs,
+            options=options,
+            rendered=rendered,
+        ),
+    )
 
 
-def suggest_environment(env: str) -> str:
-    """The environment with the nearest name to one that is none, with its scheme; empty if none is near."""
-    return closest_environment(env, (*SCENES, *GROUP_SCENES))
-
-
-def _of_plugin(
-    env: str,
-    agents: int | None,
-    academy: Academy,
-    env_kwargs: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-    *,
-    rendered: bool,
-) -> Scene:
-    """The scene of a scheme that another distribution offers."""
-    scheme, _, name = env.partition(":")
+def open_bundled(env: str, wanted: SceneRequest) -> Scene:
+    """A bundled scene; see ``open_scene``."""
+    name, options, pictures = env.partition(":")[2], wanted.options or {}, wanted.pictures
+    bundled = SCENES.get(name)
+    if bundled is None and name not in GROUP_SCENES:
+        known = ", ".join(f"sim:{scene}" for scene in SCENE_NAMES)
+        hint = did_you_mean(name.removeprefix("sim:"), SCENE_NAMES, "did you mean 'sim:{}'?")
+        raise SceneError(f"{env}: no such scene; expected one of {known}{hint}")
+    if pictures and not (bundled and bundled.has_camera):
+        seeing = ", ".join(f"sim:{name}" for name, scene in SCENES.items() if scene.has_camera)
+        raise SceneError(f"{env}: --pictures is for scenes with a camera only: {seeing}")
+    academy = wanted.academy or Academy()
+    parameters = sorted(bundled.parameters) if bundled else []
+    for name in sorted(academy.parameters.fixed - set(parameters)):
+        expected = f"expected one of {', '.join(parameters)}" if parameters else "it has none"
+        hint = did_you_mean(name, parameters)
+        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
+    if wanted.env_kwargs:
+        raise SceneError(f"{env}: --env-kwargs is for {named_schemes()} environments only")
     for option in options:
+        if option in FOREIGN_OPTIONS:
+            raise SceneError(f"{env}: {flag_of(option)} is for {named_schemes(option)} environments only")
+    if bundled is None:
+        return open_group_scene(name, wanted.agents, academy, options)
+    reject_group_options(env, options)
+    return bundled.make(SceneOptions(wanted.agents or bundled.agents, academy, pictures or "png"))
+
+
+def open_plugin(env: str, wanted: SceneRequest) -> Scene:
+    """The scene of a scheme that another distribution offers; see ``open_scene``."""
+    scheme, _, name = env.partition(":")
+    for option in (*(["pictures"] if wanted.pictures else ()), *(wanted.options or {})):
         raise SceneError(
             f"{env}: {flag_of(option)} is for environments of other schemes; --env-kwargs is for all"
         )
@@ -190,99 +191,9 @@ def _of_plugin(
         "the plugin",
         opener,
         name,
-        agents=agents,
-        academy=academy,
-        env_kwargs=env_kwargs or {},
-        rendered=rendered,
+        agents=wanted.agents,
+        academy=wanted.academy,
+        env_kwargs=wanted.env_kwargs or {},
+        rendered=wanted.rendered,
     )
     return scene
-
-
-def _bundled(env: str) -> BundledScene:
-    scheme, _, name = env.partition(":")
-    if scheme != "sim":
-        near = suggest_environment(env)
-        hint = f" (did you mean '{near}'?)" if near else ""
-        raise SceneError(
-            f"{env}: expected sim:NAME, gym:ID, gymma:ID, pettingzoo:MODULE or FILE.py:NAME{hint}"
-        )
-    if name not in SCENES:
-        scenes = [*SCENES, *GROUP_SCENES]
-        known = ", ".join(f"sim:{scene}" for scene in scenes)
-        hint = did_you_mean(name.removeprefix("sim:"), scenes, "did you mean 'sim:{}'?")
-        raise SceneError(f"{env}: no such scene; expected one of {known}{hint}")
-    return SCENES[name]
-
-
-def _open_foreign(
-    env: str,
-    agents: int | None,
-    env_kwargs: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-    *,
-    rendered: bool,
-) -> Scene:
-    """An environment of another library. See ``open_scene``."""
-    scheme, _, name = env.partition(":")
-    known = OPTIONS_OF_SCHEME[scheme]
-    if "copies" in known:
-        if agents is not None:
-            expected = ", ".join(map(flag_of, known))
-            raise SceneError(f"{env}: --agents is for scenes without teams; expected {expected}")
-        require_known(env, options, known)
-    else:
-        _reject_foreign_options(env, {name: value for name, value in options.items() if name not in known})
-        if "copies" in options:
-            raise SceneError(f"{env}: copies of it are agents; expected --agents {options['copies']}")
-        reject_group_options(env, {name: value for name, value in options.items() if name in OPTIONS})
-    try:
-        return _opener(env)(env, agents, env_kwargs or {}, options, rendered=rendered)
-    except SceneError as error:
-        library = library_of(name.rpartition(":")[2]) if scheme == "gym" else None
-        if library is None or library.scheme == "gym" or "gymma:" in str(error):
-            raise
-        raise SceneError(f"{error} (did you mean gymma:{name}, of {library.module}?)") from error.__cause__
-
-
-def _opener(env: str) -> Callable[..., Scene]:
-    """Opens environments of other libraries. Its module imports these, which are extras and slow to import."""
-    scheme = env.partition(":")[0]
-    library = "PettingZoo" if scheme == "pettingzoo" else "Gymnasium"
-    install = f"run: {install_hint(scheme)}"
-    try:
-        if scheme == "pettingzoo":
-            importlib.import_module("pettingzoo")
-        from unity_bridge.simulators.foreign.open import open_named
-    except ModuleNotFoundError as error:
-        if error.name not in ("gymnasium", "pettingzoo"):
-            raise
-        raise SceneError(f"{env}: {library} is not installed; {install}") from None
-    except ImportError as error:
-        raise SceneError(f"{env}: {library} is too old ({error}); {install}") from None
-    return open_named
-
-
-def _reject_foreign_options(env: str, options: Mapping[str, Any]) -> None:
-    for option in options:
-        if option in FOREIGN_OPTIONS:
-            raise SceneError(
-                f"{env}: {flag_of(option)} is for {_listed(schemes_of(option))} environments only"
-            )
-
-
-def _listed(schemes: Sequence[str]) -> str:
-    *most, last = [f"{scheme}:" for scheme in schemes]
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _require_camera(env: str, bundled: BundledScene | None, pictures: PictureFormat | None) -> None:
-    if pictures and not (bundled and bundled.has_camera):
-        seeing = ", ".join(f"sim:{name}" for name, scene in SCENES.items() if scene.has_camera)
-        raise SceneError(f"{env}: --pictures is for scenes with a camera only: {seeing}")
-
-
-def _require_parameters(env: str, bundled: BundledScene | None, academy: Academy) -> None:
-    known = sorted(bundled.parameters) if bundled else []
-    for name in sorted(academy.parameters.fixed - set(known)):
-        expected = f"expected one of {', '.join(known)}" if known else "it has none"
-        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{did_you_mean(name, known)}")

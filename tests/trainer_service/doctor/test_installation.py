@@ -11,6 +11,7 @@ from trainer_service.doctor.report import Check, Finding
 from trainer_service.kernels import SLOW
 from trainer_service.kernels.compiled import check
 from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError
+from unity_bridge.simulators.schemes import SCHEMES
 
 
 def declare(monkeypatch: pytest.MonkeyPatch, *requirements: str) -> None:
@@ -82,22 +83,22 @@ def test_a_package_that_was_only_found_cannot_be_judged(monkeypatch: pytest.Monk
 def test_what_only_some_environments_need_may_be_missing(
     scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert metadata.version(package) in installation.environments(scheme).found
+    assert metadata.version(package) in installation.environments(SCHEMES[scheme]).found
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    finding = installation.environments(scheme)
+    finding = installation.environments(SCHEMES[scheme])
     assert (finding.verdict, finding.found.split()[-2:]) == ("ok", ["not", "installed"])
     assert 'pip install -e ".[' in finding.remedy
 
 
 def test_libraries_of_several_agents_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    finding = installation.environments("gymma")
+    finding = installation.environments(SCHEMES["gymma"])
     assert finding.verdict == "ok"
     assert 'pip install -e ".[gymma]"' in finding.remedy
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("rware", "ma_gym") or None)
     monkeypatch.setattr(metadata, "version", {"rware": "2.0.0", "ma-gym": "0.0.14"}.__getitem__)
-    assert installation.environments("gymma").found == "rware 2.0.0, ma_gym 0.0.14"
+    assert installation.environments(SCHEMES["gymma"]).found == "rware 2.0.0, ma_gym 0.0.14"
 
 
 def test_a_device_that_is_not_there_fails() -> None:

@@ -30,7 +30,8 @@ from trainer_service.runs.checkpoint import parse_checkpoint, plain_checkpoint
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import SWITCH, PluginGroup
 from unity_bridge.programs.executables import resolve_program
-from unity_bridge.simulators.registry import open_scene, suggest_environment
+from unity_bridge.simulators.foreign.lookup.nearest import closest_environment
+from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError
 
 ALGORITHMS = "trainer_service.algorithms"
@@ -260,7 +261,7 @@ def test_callbacks_go_by_their_names(site: Path) -> None:
 def test_a_scheme_of_a_plugin_is_hosted(site: Path) -> None:
     install_example(site)
     assert resolve_program("hotcold:9").is_bundled
-    assert suggest_environment("hotcolt:9") == "hotcold:9"
+    assert closest_environment("hotcolt:9") == "hotcold:9"
     scene = open_scene("hotcold:9", agents=3)
     assert len(scene.reset(1)["HotCold?team=0"]) == 3
     with pytest.raises(SceneError, match=r"^hotcold:x: expected hotcold:LARGEST with a number"):

@@ -63,7 +63,7 @@ def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complain
 
 def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:
     with pytest.raises(
-        SceneError, match="--env-kwargs is for gym:, pettingzoo: and gymma: environments only"
+        SceneError, match="--env-kwargs is for gym:, gymma: and pettingzoo: environments only"
     ):
         open_scene("sim:basic", env_kwargs={"cells": 30})
 

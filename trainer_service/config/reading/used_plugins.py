@@ -18,7 +18,7 @@ from trainer_service.config.trainer import TrainerSettings
 from trainer_service.errors import ConfigError
 from trainer_service.plugins import CALLBACK_PLUGINS, MLAGENTS_STATS_WRITERS
 from unity_bridge.plugins import Plugin, PluginGroup, plugins_are_on
-from unity_bridge.simulators import SIMULATOR_PLUGINS
+from unity_bridge.simulators.schemes import SIMULATOR_PLUGINS
 
 PLUGIN_GROUPS = (
     ALGORITHM_PLUGINS,

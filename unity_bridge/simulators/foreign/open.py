@@ -17,12 +17,13 @@ from unity_bridge.simulators.foreign.copies import Copies, SerialCopies
 from unity_bridge.simulators.foreign.environment import Environment
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment, MaskInInfo
 from unity_bridge.simulators.foreign.lookup.ids import Maker
-from unity_bridge.simulators.foreign.lookup.pettingzoo_modules import PettingZooMaker
+from unity_bridge.simulators.foreign.lookup.libraries import library_of
 from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper, require_no_normalization
-from unity_bridge.simulators.foreign.options import OPTIONS_OF_KIND, require_known
+from unity_bridge.simulators.foreign.options import require_known
 from unity_bridge.simulators.foreign.scene import ForeignScene
 from unity_bridge.simulators.foreign.vector import VectorCopies
-from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scene import Scene, SceneError, flag_of
+from unity_bridge.simulators.schemes import OPTIONS_OF_KIND, SceneRequest, load, scheme_of
 from unity_bridge.simulators.third_party import ForeignCode
 
 Make = Callable[..., Any]
@@ -30,28 +31,38 @@ Make = Callable[..., Any]
 maker of a vector environment uses, and ``rendered``, whether render() will be called."""
 
 
-def open_named(
-    env: str, agents: int | None, kwargs: Mapping[str, Any], options: Mapping[str, Any], *, rendered: bool
-) -> Scene:
-    """The environment of ``SCHEME:NAME``. Raises SceneError if there is none, or as ``open_made``."""
-    scheme = env.partition(":")[0]
-    maker: Any = Maker(env, kwargs)
-    if scheme == "pettingzoo":
-        maker = PettingZooMaker(env, kwargs, in_turn=options.get("aec", False))
-    kind = {"gymma": "list", "pettingzoo": "pettingzoo"}.get(scheme)
-    code = ForeignCode(env)
-    return open_made(code, lambda made: maker.name, maker, agents, options, kind=kind, rendered=rendered)
+def open_named(env: str, wanted: SceneRequest) -> Scene:
+    """The environment of ``SCHEME:NAME``; see ``open_scene``.
+
+    Raises:
+        SceneError: there is none, or as ``open_made``.
+    """
+    wanted.refuse_settings_of_scenes(env)
+    scheme = scheme_of(env)
+    assert scheme is not None
+    in_turn = {"in_turn": True} if "aec" in (wanted.options or {}) and scheme.kind == "pettingzoo" else {}
+    maker = load(scheme.maker)(env, wanted.env_kwargs or {}, **in_turn)
+    kind = None if scheme.kind == "single" else scheme.kind  # what a function returns may be any kind
+    if kind and wanted.agents is not None:
+        known = ", ".join(map(flag_of, OPTIONS_OF_KIND[kind]))
+        raise SceneError(f"{env}: --agents is for single agents; expected {known}")
+    try:
+        return open_made(ForeignCode(env), lambda made: maker.name, maker, wanted, kind)
+    except SceneError as error:
+        name = env.partition(":")[2]
+        library = library_of(name.rpartition(":")[2])
+        if library is None or library.scheme == scheme.name or f"{library.scheme}:" in str(error):
+            raise
+        hint = f"did you mean {library.scheme}:{name}, of {library.module}?"
+        raise SceneError(f"{error} ({hint})") from error.__cause__
 
 
 def open_made(
     code: ForeignCode,
     name_of: Callable[[Any], str],
     make: Make,
-    count: int | None,
-    options: Mapping[str, Any],
-    *,
+    wanted: SceneRequest,
     kind: str | None = None,
-    rendered: bool = False,
 ) -> Scene:
     """A scene of environments, whatever kind they are.
 
@@ -59,32 +70,25 @@ def open_made(
         code: the environment's.
         name_of: the name of behaviors, of the first environment.
         make: makes one environment, or a vector environment; it is rendered the first time only.
-        count: how many copies; None for one, or for as many as a vector environment of the user's has.
-        options: by name.
+        wanted: its ``agents`` or its option ``copies`` is the number of copies; without it there is one, or there are
+            as many as a vector environment of the user's has.
         kind: of environments, a key of OPTIONS_OF_KIND; None to look.
-        rendered: whether render() will be called.
 
     Raises:
         SceneError: it cannot be made, is nothing that can be hosted, or has no use for an option.
     """
     try:
-        return _opened(code, name_of, make, count, dict(options), kind, rendered=rendered)
+        return _opened(code, name_of, make, wanted, kind)
     except BaseException:
         code.release()
         raise
 
 
 def _opened(
-    code: ForeignCode,
-    name_of: Callable[[Any], str],
-    make: Make,
-    count: int | None,
-    given: dict[str, Any],
-    kind: str | None,
-    *,
-    rendered: bool,
+    code: ForeignCode, name_of: Callable[[Any], str], make: Make, wanted: SceneRequest, kind: str | None
 ) -> Scene:
-    count = count or given.pop("copies", None)
+    given, rendered = dict(wanted.options or {}), wanted.rendered
+    count = wanted.agents or given.pop("copies", None)
     mode = given.get("vector", "sync")
     if mode != "vector_entry_point":
         first = make(count, rendered=rendered)

@@ -1,4 +1,4 @@
-"""The options of environments of other libraries, their flags on the command line, and the schemes they belong to."""
+"""The options of environments of other libraries, and their flags on the command line."""
 
 from __future__ import annotations
 
@@ -7,24 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unity_bridge.simulators.scene import SceneError, flag_of
+from unity_bridge.simulators.schemes import OPTIONS_OF_KIND, SCHEMES
 
 VECTOR_MODES = ("sync", "async", "vector_entry_point")
 """Gymnasium's names for how copies are stepped."""
-
-OPTIONS_OF_SCHEME: Mapping[str, tuple[str, ...]] = {
-    "gym": ("wrap", "vector"),
-    "pettingzoo": ("copies", "with_state", "behaviors", "aec"),
-    "gymma": ("copies", "steps", "with_state", "behaviors", "common_reward"),
-}
-"""The options that environments of each scheme understand."""
-
-OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
-    "single": OPTIONS_OF_SCHEME["gym"],
-    "vector": OPTIONS_OF_SCHEME["gym"],
-    "pettingzoo": OPTIONS_OF_SCHEME["pettingzoo"],
-    "list": OPTIONS_OF_SCHEME["gymma"],
-}
-"""The options that each kind of environment understands: of one agent, several copies in one, or several agents."""
 
 
 def _behaviors(text: str) -> tuple[tuple[str, str], ...]:
@@ -73,16 +59,20 @@ FOREIGN_OPTIONS = tuple(_FLAGS)
 """Options that no scene of ours understands."""
 
 
-def schemes_of(option: str) -> tuple[str, ...]:
-    """The schemes whose environments understand an option."""
-    return tuple(scheme for scheme, options in OPTIONS_OF_SCHEME.items() if option in options)
+def named_schemes(option: str | None = None, last: str = "and") -> str:
+    """The schemes whose environments understand an option, in words: ``gym: and gymma:``; None for any option."""
+    names = [
+        f"{each.name}:"
+        for each in SCHEMES.values()
+        if (known := OPTIONS_OF_KIND.get(each.kind)) and (option is None or option in known)
+    ]
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that only these environments understand."""
     for option, (meaning, how) in _FLAGS.items():
-        named = " or ".join(f"{scheme}:" for scheme in schemes_of(option))
-        parser.add_argument(flag_of(option), help=f"{meaning} ({named})", **how)
+        parser.add_argument(flag_of(option), help=f"{meaning} ({named_schemes(option, 'or')})", **how)
 
 
 def require_known(env: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -242,8 +242,11 @@ def test_what_is_no_environment_of_several_agents_is_refused(name: str, complain
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"agents": 3}, "--agents is for scenes without teams; expected --copies, --steps, --with-state, "),
-        ({"options": {"clock": True}}, "it has no --clock; expected --copies, --steps, --with-state, "),
+        (
+            {"agents": 3},
+            "--agents is for single agents; expected --copies, --with-state, --behaviors, --steps",
+        ),
+        ({"options": {"clock": True}}, "it has no --clock; expected --copies, --with-state"),
         ({"options": {"aec": True}}, "it has no --aec"),
         (
             {"options": {"behaviors": (("agent_9", "A"),)}},
@@ -256,9 +259,16 @@ def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -
         open_scene("gymma:foragers:Foragers-v0", **arguments)
 
 
-@pytest.mark.parametrize("env", ["sim:basic", "sim:spread", "gym:CartPole-v1"])
-def test_its_options_mean_nothing_to_others(env: str) -> None:
-    with pytest.raises(SceneError, match=f"{env}: --common-reward is for gymma: environments only"):
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        ("sim:basic", "--common-reward is for gymma: environments only"),
+        ("sim:spread", "--common-reward is for gymma: environments only"),
+        ("gym:CartPole-v1", "it has no --common-reward; expected --wrap, --vector"),
+    ],
+)
+def test_its_options_mean_nothing_to_others(env: str, complaint: str) -> None:
+    with pytest.raises(SceneError, match=f"{env}: {complaint}"):
         open_scene(env, options={"common_reward": "sum"})
 
 

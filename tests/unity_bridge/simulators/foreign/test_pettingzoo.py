@@ -342,7 +342,7 @@ def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"agents": 3}, "--agents is for scenes without teams; expected --copies, --with-state, --behaviors"),
+        ({"agents": 3}, "--agents is for single agents; expected --copies, --with-state, --behaviors"),
         ({"options": {"steps": 3}}, "it has no --steps; expected --copies, --with-state, --behaviors"),
         ({"options": {"behaviors": (("kid_*", "Kid"),)}}, "--behaviors: agent 'nurse_0' fits none of kid_"),
     ],
@@ -353,7 +353,14 @@ def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -
 
 
 @pytest.mark.parametrize("option", [{"with_state": True}, {"behaviors": (("a", "b"),)}])
-@pytest.mark.parametrize("env", ["sim:basic", "sim:spread", "gym:CartPole-v1"])
-def test_its_options_mean_nothing_to_others(env: str, option: Any) -> None:
-    with pytest.raises(SceneError, match=f"{env}: --.* is for pettingzoo: and gymma: environments only"):
+@pytest.mark.parametrize(
+    ("env", "complaint"),
+    [
+        ("sim:basic", "--.* is for gymma: and pettingzoo: environments only"),
+        ("sim:spread", "--.* is for gymma: and pettingzoo: environments only"),
+        ("gym:CartPole-v1", "it has no --.*; expected --wrap, --vector"),
+    ],
+)
+def test_its_options_mean_nothing_to_others(env: str, complaint: str, option: Any) -> None:
+    with pytest.raises(SceneError, match=f"{env}: {complaint}"):
         open_scene(env, options=option)

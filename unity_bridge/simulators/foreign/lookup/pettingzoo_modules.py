@@ -55,7 +55,8 @@ class PettingZooMaker:
 
     def _function(self) -> Any:
         full = _full_name(self.env.partition(":")[2])
-        found = import_module(self.env, full, lambda missing: _missing(full, missing))
+        for module in ("pettingzoo", full):
+            found = import_module(self.env, module, lambda missing: _missing(full, missing))
         parallel, in_turn = getattr(found, "parallel_env", None), getattr(found, "env", None)
         make = in_turn if callable(in_turn) and (self.in_turn or not callable(parallel)) else parallel
         if not callable(make):
@@ -92,11 +93,16 @@ def _missing(module: str, missing: str) -> str:
 def _nearest(module: str) -> str:
     package, _, name = module.rpartition(".")
     if not package:
-        homes = ("mpe2", *(f"pettingzoo.{family}" for family in _FAMILIES))
-        found = next((home for home in homes if name in _modules_in(home)), "")
-        return f" (did you mean {found}.{name}?)" if found else ""
+        found = next((each for each in installed_modules() if each.endswith(f".{name}")), "")
+        return f" (did you mean {found}?)" if found else ""
     near = difflib.get_close_matches(name, _modules_in(package), n=1)
     return f" (did you mean {package}.{near[0]}?)" if near else ""
+
+
+def installed_modules() -> list[str]:
+    """The modules of all environments that are installed."""
+    homes = ("mpe2", *(f"pettingzoo.{family}" for family in _FAMILIES))
+    return [f"{home}.{name}" for home in homes for name in _modules_in(home) if "_v" in name]
 
 
 def _modules_in(package: str) -> list[str]:

@@ -152,7 +152,9 @@ def test_gym_hosts_lists_of_agents_that_say_how_many(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("foragers.Foragers.n_agents", 3, raising=False)
     scene = open_scene("gym:Foragers-v0", agents=2)
     assert scene.reset(5)["Foragers-v0?team=0"].group_ids.tolist() == [1, 1, 1, 2, 2, 2]
-    with pytest.raises(SceneError, match=r"gym:Foragers-v0: it has no --wrap; expected --copies, --steps"):
+    with pytest.raises(
+        SceneError, match=r"gym:Foragers-v0: it has no --wrap; expected --copies, --with-state"
+    ):
         open_scene("gym:Foragers-v0", options={"wrap": ["ClipReward:-1,1"]})
 
 

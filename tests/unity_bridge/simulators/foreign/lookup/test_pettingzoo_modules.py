@@ -49,8 +49,8 @@ def test_module_without_environment_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("absent", "complaint"),
     [
-        ("pettingzoo", "PettingZoo is not installed"),
-        ("gymnasium", "PettingZoo is not installed"),
+        ("pettingzoo", "pettingzoo is not installed"),
+        ("gymnasium", "Gymnasium is not installed"),
         ("mpe2", "mpe2 is not installed"),
     ],
 )
