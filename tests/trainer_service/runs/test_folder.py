@@ -283,9 +283,9 @@ def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None
 def test_impossible_run_ids_are_refused_for_writing_and_reading(tmp_path: Path, run_id: str) -> None:
     with pytest.raises(UserError, match="run id"):
         RunFolder.open(tmp_path / "results", run_id)
-    with pytest.raises(UserError, match="run id|no run"):  # a folder may be read
+    with pytest.raises(UserError, match=r"run id|no run"):  # a folder may be read
         RunFolder.read(tmp_path / "results", run_id)
-    with pytest.raises(UserError, match="run id|no run"):
+    with pytest.raises(UserError, match=r"run id|no run"):
         RunFolder.open(tmp_path / "results", "run", initialize_from=run_id)
     assert snapshot(tmp_path) == {}
 
