@@ -86,7 +86,8 @@ def clone(
             _logger.info("%s", _in_words(cloning, behavior.name, Path(demo), epochs))
             with _recorded(folder, console, behavior, stop) as (recorder, writers):
                 recorder.add(behavior)
-                _learn(cloning, behavior, epochs, writers, stop)
+                autosave_s = options.checkpoint_settings.autosave_interval_s
+                _learn(cloning, behavior, epochs, writers, stop, recorder, autosave_s)
         return Outcome(folder.path, {behavior.name: behavior.step}, stop.requested)
 
 
@@ -166,9 +167,15 @@ def _learn(
     epochs: int,
     writers: Sequence[SummaryWriter],
     stop: StopSignals,
+    recorder: Recorder,
+    autosave_s: float,
 ) -> None:
-    """Learns epoch after epoch until a signal asks to stop, and keeps the best one's weights."""
+    """Learns epoch after epoch until a signal asks to stop, and keeps the best one's weights.
+
+    The newest ones are saved after the first epoch, and then every ``autosave_s`` seconds.
+    """
     started_s = time.perf_counter()
+    saves_at_s = 0.0
     for epoch in range(1, epochs + 1):
         if stop.requested:
             _logger.info("Interrupted after %d epochs. Saving what was learned.", epoch - 1)
@@ -182,6 +189,9 @@ def _learn(
         )
         for writer in writers:
             writer.write(summary)
+        if stop.take_save_request() or wall_s >= saves_at_s:
+            saves_at_s = wall_s + autosave_s
+            recorder.autosave([behavior])
         if epoch == epochs or not epoch % max(epochs // 20, 1):
             _logger.info("%s. Epoch %d of %d. %s", behavior.name, epoch, epochs, _shown(metrics))
     _logger.info("The weights after %d demonstrated steps are the best.", cloning.restore_best())

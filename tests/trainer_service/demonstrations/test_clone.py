@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -262,6 +263,28 @@ def test_an_interrupted_run_saves_what_it_has_learned(
     assert len(rows("half")) == 3
     assert Path("results/half/Shown/checkpoint.safetensors").is_file()
     assert "stopped early, ended by SIGINT" in mlagents_style("status", "half").out
+
+
+@pytest.mark.process
+@pytest.mark.probe
+def test_a_killed_clone_leaves_a_checkpoint_to_resume_from(
+    mlagents_style, configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(mlagents_style, "basic", 5)
+    configure("Basic", max_steps=400)
+    learn_epoch = OfflineCloning.learn_epoch
+
+    def copied(cloning: OfflineCloning) -> dict[str, float]:
+        if len(rows("shown")) == 2 and not Path("results/killed").exists():
+            shutil.copytree("results/shown", "results/killed", ignore=shutil.ignore_patterns(".lock"))
+        return learn_epoch(cloning)
+
+    monkeypatch.setattr(OfflineCloning, "learn_epoch", copied)
+    assert mlagents_style("clone", "config.yaml", "--demo=expert.demo", "--run-id=shown", "--epochs=3").code == 0
+    line = ("learn", "config.yaml", "--env=sim:basic", "--run-id=killed", "--resume")
+    said = mlagents_style(*line)
+    assert said.code == 0, said.err
+    assert "Resum" in said.out
 
 
 def test_recordings_without_steps_are_refused(mlagents_style, write_demo) -> None:
