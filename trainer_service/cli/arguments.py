@@ -56,6 +56,9 @@ _FILM = ("--record", "--record-episodes", "--record-seconds")
 _INVALID = re.compile(r"invalid (?P<kind>int|float) value: (?P<value>.*)")
 """Argparse's message about a value that is no number."""
 
+_OF_SIMULATORS = {"--mlagents-port": "--port"}
+"""Flags of simulators that have another name here."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
@@ -731,7 +734,7 @@ class _Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 known += list(action.choices)
         for word in re.sub("['=:]", " ", message).split():
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+            near = difflib.get_close_matches(_OF_SIMULATORS.get(word, word), known, n=1, cutoff=0.75)
             if near and near[0] != word and word not in known:
                 message += f" (did you mean '{near[0]}'?)"
                 break

@@ -102,7 +102,12 @@ def test_everything_after_env_args_is_the_simulators() -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("--run_id=x", "--run-id"), ("--num-evns=2", "--num-envs"), ("--no-grafics", "--no-graphics")],
+    [
+        ("--run_id=x", "--run-id"),
+        ("--num-evns=2", "--num-envs"),
+        ("--no-grafics", "--no-graphics"),
+        ("--mlagents-port=5004", "--port"),
+    ],
 )
 def test_a_flag_that_is_none_has_its_nearest(
     typed: str, meant: str, capsys: pytest.CaptureFixture[str]

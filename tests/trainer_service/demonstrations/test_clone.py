@@ -280,7 +280,9 @@ def test_a_killed_clone_leaves_a_checkpoint_to_resume_from(
         return learn_epoch(cloning)
 
     monkeypatch.setattr(OfflineCloning, "learn_epoch", copied)
-    assert mlagents_style("clone", "config.yaml", "--demo=expert.demo", "--run-id=shown", "--epochs=3").code == 0
+    assert (
+        mlagents_style("clone", "config.yaml", "--demo=expert.demo", "--run-id=shown", "--epochs=3").code == 0
+    )
     line = ("learn", "config.yaml", "--env=sim:basic", "--run-id=killed", "--resume")
     said = mlagents_style(*line)
     assert said.code == 0, said.err
