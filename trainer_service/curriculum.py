@@ -21,7 +21,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from trainer_service.config import Lesson, Sampler
 from trainer_service.config import environment_parameters as config
@@ -97,11 +99,13 @@ class LessonChange:
 class Curriculum:
     """A state machine of all parameters' lessons. Without parameters it does nothing."""
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: Parameters, seed: int = 0, *, anew: bool = False) -> None:
         """Starts in the first lessons.
 
         Args:
-            parameters: with their seeds; see ``with_sampler_seeds``.
+            parameters: by name.
+            seed: of the run, from which samplers without a seed derive theirs.
+            anew: whether seeds that are given are replaced as well.
 
         Raises:
             ConfigError: a parameter that cannot be told to a simulator.
@@ -110,6 +114,8 @@ class Curriculum:
         self._messages = {
             name: [_message(name, lesson) for lesson in each] for name, each in self._lessons.items()
         }
+        self._seed = seed
+        self._offsets = _seed_offsets(self._lessons, anew=anew)
         self._numbers = dict.fromkeys(self._lessons, 0)
         self._returns: dict[str, deque[float]] = {
             behavior: deque(maxlen=length) for behavior, length in _history_lengths(self._lessons).items()
@@ -141,9 +147,14 @@ class Curriculum:
         """Behaviors that some lesson watches."""
         return frozenset(self._returns)
 
-    def messages(self) -> list[EnvironmentParameterMessage]:
-        """Returns the messages that set all parameters to their current lessons."""
-        return [self._messages[name][number] for name, number in self._numbers.items()]
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of each parameter's current lesson, in the order of the configuration."""
+        return dict(self._numbers)
+
+    def messages(self, simulator: int = 0) -> list[EnvironmentParameterMessage]:
+        """Returns the messages that set all parameters to their current lessons in a simulator of this number."""
+        return [self._for_simulator(simulator, *current) for current in self._numbers.items()]
 
     def describe(self, parameter: str) -> str:
         """Describes the parameter's lesson, in the words that ML-Agents' users look for in the log."""
@@ -175,6 +186,12 @@ class Curriculum:
             if criteria.behavior == behavior and name in self._mean_returns
         }
         return LessonHistory(tuple(self._returns.get(behavior, ())), mean_returns)
+
+    def _for_simulator(self, simulator: int, name: str, number: int) -> EnvironmentParameterMessage:
+        message, offset = self._messages[name][number], self._offsets.get((name, number))
+        if offset is None or isinstance(message, FloatParameter):
+            return message
+        return replace(message, seed=_sampler_seed(self._seed, offset, simulator))
 
     def _criteria(self) -> list[tuple[str, config.CompletionCriteria]]:
         """Returns the criteria of the current lessons, by parameter; last lessons are left out."""
@@ -222,40 +239,6 @@ class Curriculum:
             )
 
 
-def with_sampler_seeds(parameters: Parameters, seed: int, *, anew: bool = False) -> Parameters:
-    """Returns the parameters with a seed for every sampler.
-
-    A seed of −1 becomes the run's plus an offset, which counts every lesson of every parameter that has no seed of
-    its own, in the order of the file. Constants count too, as in ML-Agents, though they draw nothing.
-
-    Args:
-        seed: the run's.
-        anew: seeds that are given are replaced as well.
-    """
-    offset = 0
-
-    def seeded(value: float | Sampler) -> float | Sampler:
-        nonlocal offset
-        if isinstance(value, Sampler) and value.sampler_parameters.seed != -1 and not anew:
-            return value
-        offset += 1
-        if not isinstance(value, Sampler):
-            return value
-        chosen = {"seed": (seed + offset - 1) % 2**31}  # it travels as an int32
-        return value.model_copy(
-            update={"sampler_parameters": value.sampler_parameters.model_copy(update=chosen)}
-        )
-
-    result: dict[str, float | Sampler | config.CurriculumSettings] = {}
-    for name, parameter in parameters.items():
-        if isinstance(parameter, config.CurriculumSettings):
-            lessons = [each.model_copy(update={"value": seeded(each.value)}) for each in parameter.curriculum]
-            result[name] = parameter.model_copy(update={"curriculum": tuple(lessons)})
-        else:
-            result[name] = seeded(parameter)
-    return result
-
-
 def lesson_mismatches(parameters: Parameters, lessons: Mapping[str, int]) -> list[str]:
     """Describes where parameters do not fit the lessons that a run had reached, and the consequence; one line each."""
     lines = []
@@ -286,6 +269,27 @@ def _history_lengths(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
                 known = lengths.get(criteria.behavior, 1)
                 lengths[criteria.behavior] = max(known, criteria.min_lesson_length)
     return lengths
+
+
+def _seed_offsets(lessons: Mapping[str, Sequence[Lesson]], *, anew: bool) -> dict[tuple[str, int], int]:
+    """Returns the position of each lesson among those without a seed, by parameter and number, in the file's order.
+
+    Constants count too, as in ML-Agents, though they draw nothing.
+    """
+    unseeded = [
+        (name, number)
+        for name, each in lessons.items()
+        for number, value in enumerate(lesson.value for lesson in each)
+        if anew or not isinstance(value, Sampler) or value.sampler_parameters.seed == -1
+    ]
+    return {key: offset for offset, key in enumerate(unseeded)}
+
+
+def _sampler_seed(seed: int, offset: int, simulator: int) -> int:
+    """Returns a sampler's seed, an int32: ML-Agents' in simulator 0, independent of all others in the next ones."""
+    if simulator == 0:
+        return (seed + offset) % 2**31
+    return int(np.random.SeedSequence((seed, offset, simulator)).generate_state(1)[0]) >> 1
 
 
 def _message(name: str, lesson: Lesson) -> EnvironmentParameterMessage:

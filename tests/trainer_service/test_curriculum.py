@@ -16,7 +16,6 @@ from trainer_service.curriculum import (
     Parameters,
     Progress,
     lesson_mismatches,
-    with_sampler_seeds,
 )
 from trainer_service.errors import ConfigError
 from unity_bridge.side_channels import (
@@ -49,10 +48,6 @@ def curriculum(**given: Any) -> Curriculum:
 def earned(*returns: float, fraction: float = 0.0) -> dict[str, Progress]:
     """Progress of behavior A."""
     return {"A": Progress(fraction, returns)}
-
-
-def numbers(course: Curriculum) -> dict[str, int]:
-    return {name: lesson.number for name, lesson in course.lessons.items()}
 
 
 def changed(course: Curriculum, *returns: float, fraction: float = 0.0) -> bool:
@@ -137,9 +132,9 @@ def test_each_parameter_moves_on_by_one_lesson_at_a_time() -> None:
     steps = [{"measure": "progress", "threshold": threshold} for threshold in (0.1, 0.2, 0.3)]
     course = curriculum(p=lessons(*steps), q=lessons(*steps[:1]))
     assert [change.parameter for change in course.advance(earned(fraction=0.9))] == ["p", "q"]
-    assert numbers(course) == {"p": 1, "q": 1}
+    assert course.numbers == {"p": 1, "q": 1}
     course.advance(earned(fraction=0.9))
-    assert numbers(course) == {"p": 2, "q": 1}
+    assert course.numbers == {"p": 2, "q": 1}
 
 
 def test_whatever_parameter_moves_on_all_returns_are_forgotten() -> None:
@@ -149,12 +144,12 @@ def test_whatever_parameter_moves_on_all_returns_are_forgotten() -> None:
     )
     course.advance({"A": Progress(0.0, ()), "B": Progress(0.0, (9.0,))})
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, ())})
-    assert numbers(course) == {"p": 1, "q": 0}
+    assert course.numbers == {"p": 1, "q": 0}
     assert course.history_of("B") == LessonHistory()
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, (9.0,))})
-    assert numbers(course) == {"p": 1, "q": 0}
+    assert course.numbers == {"p": 1, "q": 0}
     course.advance({"A": Progress(0.6, ()), "B": Progress(0.0, (9.0,))})
-    assert numbers(course) == {"p": 1, "q": 1}
+    assert course.numbers == {"p": 1, "q": 1}
 
 
 def test_returns_of_one_lesson_do_not_count_in_the_next() -> None:
@@ -194,13 +189,13 @@ def test_a_resumed_curriculum_equals_an_uninterrupted_one() -> None:
         course.advance(earned(fraction=0.2))
         course.advance({"A": Progress(0.2, (4.0, 6.0)), "B": Progress(0.0, (7.0,))})
     again = curriculum(**given)
-    again.resume(numbers(parted), {name: parted.history_of(name) for name in ("A", "B")})
+    again.resume(parted.numbers, {name: parted.history_of(name) for name in ("A", "B")})
     for course in (straight, again):
         assert course.history_of("A") == LessonHistory((6.0, 4.0), {"p": 5.0})
         assert course.history_of("B") == LessonHistory((7.0,), {"q": 7.0})
         # mean(8, 6) = 7, and ¼·5 + ¾·7 = 6.5 > 6
         assert course.advance(earned(8.0, fraction=0.2)) == [LessonChange("p", False)]
-        assert numbers(course) == {"p": 2, "q": 0}
+        assert course.numbers == {"p": 2, "q": 0}
 
 
 def test_a_shortened_curriculum_resumes_in_its_last_lesson() -> None:
@@ -234,7 +229,7 @@ SAMPLERS = {
 
 
 def test_every_form_of_a_parameter_becomes_a_message() -> None:
-    course = Curriculum(with_sampler_seeds(parameters(**SAMPLERS), 100))
+    course = Curriculum(parameters(**SAMPLERS), 100)
     assert course.messages() == [
         FloatParameter("number", 3.0),
         UniformSampler("even", 101, 1.0, 2.0),
@@ -276,7 +271,7 @@ def drawn_lessons(*values: Any) -> dict[str, Any]:
 def test_seeds_count_unseeded_lessons_in_the_files_order() -> None:
     own = {**UNIFORM, "sampler_parameters": {"seed": 5}}
     given = parameters(a=1.0, b=drawn_lessons(UNIFORM, 2.0, own, UNIFORM), c=UNIFORM)
-    course = Curriculum(with_sampler_seeds(given, 1000))
+    course = Curriculum(given, 1000)
     # a and the number in b count and draw nothing: 1000 a, 1001 and 1003 of b, 1004 c; its own seed counts not.
     seeds = []
     for number in range(4):
@@ -290,14 +285,33 @@ def test_seeds_count_unseeded_lessons_in_the_files_order() -> None:
 
 def test_a_seed_beyond_32_bits_begins_again() -> None:
     largest = 2**31 - 1
-    (_, even) = Curriculum(with_sampler_seeds(parameters(a=1.0, b=UNIFORM), largest)).messages()
+    (_, even) = Curriculum(parameters(a=1.0, b=UNIFORM), largest).messages()
     assert even == UniformSampler("b", 0, 1.0, 2.0)
 
 
 def test_all_seeds_may_be_replaced() -> None:
-    given = with_sampler_seeds(parameters(a=UNIFORM, b=UNIFORM), 10)
-    again = Curriculum(with_sampler_seeds(given, 500, anew=True)).messages()
+    own = {**UNIFORM, "sampler_parameters": {**UNIFORM["sampler_parameters"], "seed": 5}}
+    again = Curriculum(parameters(a=own, b=UNIFORM), 500, anew=True).messages()
     assert again == [UniformSampler("a", 500, 1.0, 2.0), UniformSampler("b", 501, 1.0, 2.0)]
+
+
+def seeds(course: Curriculum, simulator: int) -> dict[str, int]:
+    return {
+        message.name: message.seed
+        for message in course.messages(simulator)
+        if not isinstance(message, FloatParameter)
+    }
+
+
+def test_samplers_have_a_seed_for_each_simulator() -> None:
+    courses = [Curriculum(parameters(**SAMPLERS, other=UNIFORM), run) for run in (100, 101)]
+    assert seeds(courses[0], 0) == {"even": 101, "bell": 7, "gaps": 102, "other": 104}
+    found = [seeds(course, simulator) for course in courses for simulator in range(1, 50)]
+    assert {each["bell"] for each in found} == {7}  # its own in the file
+    derived = [each[name] for each in found for name in ("even", "gaps", "other")]
+    assert len({*derived, *range(100, 106)}) == len(derived) + 6
+    assert all(0 <= seed < 2**31 for seed in derived)
+    assert seeds(Curriculum(parameters(**SAMPLERS, other=UNIFORM), 100), 3) == seeds(courses[0], 3)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _REPORTING = frozenset({"debug", "track", "log_format", "metrics_port"})
 """Sections about the reports of a run."""
 
 _SEED = "seed"
-"""Keys of this name, wherever they stand: the lessons' samplers have seeds that follow from the run's."""
+"""Keys of this name, wherever they stand: samplers may have seeds, too."""
 
 _NUMBER_OF_SEED = re.compile(r"(?:[-_. ](?:s|run)|[-_. ]?seed)?[-_. =]*\d+$")
 """The end of a run id that numbers it: ``walker-seed3``, ``walker_2``, ``walker-s=1``."""

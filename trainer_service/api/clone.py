@@ -21,7 +21,7 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.train import Outcome, with_seeds
+from trainer_service.training.train import Outcome, with_seed
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
@@ -73,7 +73,7 @@ def clone(
         raise UserError("max_steps: expected only one of max_steps and epochs")
     given = {"run_id": run_id, "force": force, "results_dir": results_dir, "seed": seed, "device": device}
     loaded = read_configuration(config, nested(given, SETTINGS))
-    options = with_seeds(loaded.options)
+    options = with_seed(loaded.options)
     options = options.model_copy(update={"plugins": plugins_in(options)})
     console = Console(tty=False, debug=options.debug, log_format=options.log_format)
     with stop_signals() as stop, console:

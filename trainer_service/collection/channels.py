@@ -48,7 +48,7 @@ class Channels:
     def __init__(
         self,
         options: RunOptions,
-        messages: Callable[[], Sequence[EnvironmentParameterMessage]],
+        messages: Callable[[int], Sequence[EnvironmentParameterMessage]],
         hub: ChannelHub,
         *,
         device_type: str = "cpu",
@@ -57,7 +57,7 @@ class Channels:
 
         Args:
             options: of the run, for simulators that accept analytics.
-            messages: returns the current environment parameters.
+            messages: returns the current environment parameters of a simulator, by its number.
             hub: the user-defined channels.
             device_type: the run's kind of device: ``cpu``, ``cuda`` ….
         """
@@ -65,6 +65,8 @@ class Channels:
         self._messages = messages
         self._hub = hub
         self._device_type = device_type
+        self._told: dict[int, Sequence[EnvironmentParameterMessage]] = {}
+        """The parameters that each greeted simulator knows."""
         self._behaviors: dict[int, set[str]] = {}
         """Names of each simulator's behaviors."""
         self._throttled = ThrottledLogger(_logger)
@@ -78,7 +80,8 @@ class Channels:
         introduction: list[SideChannelRecord] = []
         if analytics.CAPABILITY in info.capabilities:
             introduction = analytics_records([self._run_message(simulator)])
-        return [*self.parameters(), *introduction, *self._hub.greeting(simulator)]
+        self._told[simulator] = parameters = self._messages(simulator)
+        return [*parameter_records(parameters), *introduction, *self._hub.greeting(simulator)]
 
     def announce(self, name: str, settings: TrainerSettings, bridge: Bridge) -> None:
         """Notifies the first simulator, if it subscribed, of a newly trained behavior."""
@@ -87,9 +90,11 @@ class Channels:
             message = analytics.behavior_message(name, settings, self._options)
             bridge.send(analytics_records([message]), 0)
 
-    def parameters(self) -> list[SideChannelRecord]:
-        """Returns the current values of all environment parameters."""
-        return parameter_records(self._messages())
+    def send_parameters(self, bridge: Bridge) -> None:
+        """Sends each simulator the environment parameters that have changed: others go on with their draws."""
+        for simulator, told in self._told.items():
+            self._told[simulator] = parameters = self._messages(simulator)
+            bridge.send(parameter_records(each for each in parameters if each not in told), simulator)
 
     def outgoing(self, simulator: int) -> list[SideChannelRecord]:
         """Returns the present messages of user-defined channels for a simulator."""
@@ -119,6 +124,7 @@ class Channels:
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left."""
+        self._told.pop(simulator, None)
         self._behaviors.pop(simulator, None)
         self._hub.drop(simulator)
 
@@ -174,7 +180,7 @@ class Channels:
             return
         self._topics.add(topic)
         text = harmless(notice.text.replace("\n", " "))
-        _logger.warning("Simulator %d: %s.", simulator, text)
+        _logger.warning("Simulator %d: %s.", simulator, text, extra={"topic": topic})
 
     def _warn_of_unknown_channel(self, simulator: int, channel: UUID) -> None:
         """Warns once of each of the first unknown channels, since more messages will follow on them."""

@@ -150,8 +150,8 @@ class Simulators:
         self._ticks = []
 
     def send_parameters(self) -> None:
-        """Sends the current environment parameters with the next replies."""
-        self._bridge.send(self._channels.parameters())
+        """Sends environment parameters that have changed with the next replies."""
+        self._channels.send_parameters(self._bridge)
 
     def restart(self) -> None:
         """Resets every simulator at its next tick. Simulators that wait for a reply are reset now."""

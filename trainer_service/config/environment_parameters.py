@@ -24,7 +24,7 @@ class SamplerParameters(Section):
     """Parameters of any sampler."""
 
     seed: Seed = -1
-    """−1 derives the seed from the run's."""
+    """−1 derives a seed for each simulator from the run's; any other seed is that of all simulators."""
 
 
 class UniformParameters(SamplerParameters):

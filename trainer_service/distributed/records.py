@@ -13,7 +13,7 @@ from trainer_service.collection.records import SampleBatch
 from trainer_service.collection.router import BehaviorId
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.config.run_options import Precision
-from unity_bridge.side_channels import EnvironmentParameterMessage, StatMessage
+from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -72,8 +72,8 @@ class SampleRequest:
     policies: Mapping[str, PublishedPolicy]
     """Policies of the known behaviors, by name."""
 
-    parameters: Sequence[EnvironmentParameterMessage] = ()
-    """Current environment parameters."""
+    lessons: Mapping[str, int] = field(default_factory=dict)
+    """The number of each environment parameter's current lesson."""
 
     restarts: int = 0
     """Number of times that all episodes restarted so far, for a new lesson or another learning side."""
@@ -137,8 +137,8 @@ class SampleResult:
     timers: str = "{}"
     """The worker's timers so far, as JSON."""
 
-    log: Sequence[tuple[int, str]] = ()
-    """Levels and texts of the worker's log entries."""
+    log: Sequence[tuple[int, str, str]] = ()
+    """Levels, texts and topics of the worker's log entries; only notices of simulators have a topic."""
 
     @staticmethod
     def merged(results: Sequence[SampleResult]) -> SampleResult:

@@ -126,6 +126,8 @@ class RolloutWorkers:
         self._request: SampleRequest | None = None
         self._published: Hashable = None
         """Key of the newest request's contents."""
+        self._topics: set[str] = set()
+        """Topics of logged notices."""
         self._quotas_made = 0
         self._restarts = 0
         self._statistics = WorkerStatistics(self._timers)
@@ -200,7 +202,7 @@ class RolloutWorkers:
                     self._ask(number, quota)
 
     def send_parameters(self) -> None:
-        """Does nothing, since every request has the current environment parameters."""
+        """Does nothing, since every request has the current lessons."""
 
     def restart(self) -> None:
         """Restarts all episodes with the next request."""
@@ -235,15 +237,19 @@ class RolloutWorkers:
 
     def _publish(self) -> None:
         """Publishes the present policies, unless the workers have them."""
-        parameters = tuple(self._curriculum.messages())
-        key = (parameters, self._restarts, *(_version(behavior) for behavior in self._behaviors.values()))
+        lessons = self._curriculum.numbers
+        key = (
+            *lessons.values(),
+            self._restarts,
+            *(_version(behavior) for behavior in self._behaviors.values()),
+        )
         if self._request is not None and key == self._published and self.is_async:
             return
         self._published = key
         self._request = SampleRequest(
             number=0 if self._request is None else self._request.number + 1,
             policies={name: published(behavior) for name, behavior in self._behaviors.items()},
-            parameters=parameters,
+            lessons=lessons,
             restarts=self._restarts,
         )
         self._pool.publish(self._request)
@@ -297,8 +303,10 @@ class RolloutWorkers:
     def _handle_result(self, number: int, result: SampleResult) -> None:
         worker = self._workers[number]
         worker.is_lost = False
-        for level, text in result.log:
-            _logger.log(level, "worker %d: %s", number, text)
+        for level, text, topic in result.log:
+            if not topic or topic not in self._topics:
+                _logger.log(level, "worker %d: %s", number, text)
+            self._topics.add(topic)
         self._timers.processes[f"worker {number}"] = result.timers
         worker.collected += sum(batch.transitions for _, batch in result.batches)
         worker.steps_at_once = result.steps_at_once

@@ -24,6 +24,7 @@ from trainer_service.collection.records import SampleBatch
 from trainer_service.collection.router import BehaviorId, Deliver, Router
 from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
+from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import (
     CollectionQuota,
     Declaration,
@@ -37,7 +38,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.checkpoint import parse_checkpoint, spec_mismatch
 from unity_bridge.server.bridge import Bridge, BridgeSettings
-from unity_bridge.side_channels import EnvironmentParameterMessage, SideChannelRecord, StatMessage
+from unity_bridge.side_channels import SideChannelRecord, StatMessage
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.specs import BehaviorSpec
 
@@ -91,9 +92,12 @@ class RolloutWorker:
         self._log = _LogBuffer()
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._log)
-        self._channels = Channels(options, self._parameters, ChannelHub())
         environment = options.env_settings
         first = number * environment.num_envs
+        self._curriculum = Curriculum(options.environment_parameters or {}, environment.seed)
+        self._channels = Channels(
+            options, lambda simulator: self._curriculum.messages(first + simulator), ChannelHub()
+        )
         self._bridge = make_bridge(bridge_settings(options, run_logs, self._greeting, first=first))
         self._router = Router()
         self._simulators = Simulators(
@@ -149,9 +153,10 @@ class RolloutWorker:
             if policy is None:
                 policy = self._policies[name] = _PolicyCopy(name, published, self._number * _AGENTS_OF_WORKER)
             policy.update(published, (quota.number, self._number))
+        self._curriculum.resume(request.lessons, {})
         if before is None:
             return
-        if [*before.parameters] != [*request.parameters]:
+        if before.lessons != request.lessons:
             self._simulators.send_parameters()
         if before.restarts != request.restarts:
             self._simulators.restart()
@@ -233,9 +238,6 @@ class RolloutWorker:
         self._stats.append((behavior, stat))
         return True
 
-    def _parameters(self) -> Sequence[EnvironmentParameterMessage]:
-        return self._request.parameters if self._request is not None else ()
-
     def _greeting(self, simulator: int) -> Sequence[SideChannelRecord]:
         return self._channels.greeting(simulator, self._bridge.simulators[simulator])
 
@@ -292,12 +294,12 @@ class _LogBuffer(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self._lines: deque[tuple[int, str]] = deque(maxlen=_MAX_LOG)
+        self._lines: deque[tuple[int, str, str]] = deque(maxlen=_MAX_LOG)
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._lines.append((record.levelno, record.getMessage()))
+        self._lines.append((record.levelno, record.getMessage(), getattr(record, "topic", "")))
 
-    def drain(self) -> list[tuple[int, str]]:
+    def drain(self) -> list[tuple[int, str, str]]:
         """Returns the lines since the last call."""
         lines = list(self._lines)
         self._lines.clear()

@@ -156,8 +156,7 @@ class PeriodicEvaluator:
         """
         settings = self.settings
         self._done = (0, settings.episodes)
-        lessons = {name: lesson.number for name, lesson in self.curriculum.lessons.items()}
-        with self.simulator.open(lessons, film=film) as bridge:
+        with self.simulator.open(self.curriculum.numbers, film=film) as bridge:
             loop = EpisodeLoop(
                 bridge,
                 limit,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainer_service.collection.launching import engine_settings
 from trainer_service.config import RunOptions
-from trainer_service.curriculum import Curriculum, with_sampler_seeds
+from trainer_service.curriculum import Curriculum
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import SideChannelRecord, parameter_records
@@ -75,7 +75,6 @@ class EvaluationSimulator:
             yield bridge
 
     def _curriculum(self, lessons: Mapping[str, int]) -> Curriculum:
-        parameters = with_sampler_seeds(self.options.environment_parameters or {}, self.seed, anew=True)
-        curriculum = Curriculum(parameters)
+        curriculum = Curriculum(self.options.environment_parameters or {}, self.seed, anew=True)
         curriculum.resume(lessons, {})
         return curriculum

@@ -377,9 +377,9 @@ class Recorder:
         self._write_status(self._status.behavior(behavior.name), self._progress_of(behavior))
 
     def _progress_of(self, behavior: Behavior) -> Progress:
-        lessons = {name: lesson.number for name, lesson in self._curriculum.lessons.items()}
         elo = None if behavior.self_play is None else behavior.self_play.rating
-        return Progress(behavior.name, self._curriculum.history_of(behavior.name), lessons, elo)
+        history = self._curriculum.history_of(behavior.name)
+        return Progress(behavior.name, history, self._curriculum.numbers, elo)
 
     def _write_status(self, status: BehaviorStatus, progress: Progress) -> None:
         """Writes the list of a behavior's checkpoints, with the lessons that it was in."""

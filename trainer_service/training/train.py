@@ -23,7 +23,7 @@ from trainer_service.config import (
     refused_plugins,
     without_updates,
 )
-from trainer_service.curriculum import Curriculum, with_sampler_seeds
+from trainer_service.curriculum import Curriculum
 from trainer_service.errors import ConfigError
 from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
@@ -133,7 +133,7 @@ def _run(
 ) -> Outcome:
     """Opens the run's folder, starts the simulators, and learns. The stack closes what was opened."""
     writers = make_trackers(options)
-    curriculum = Curriculum(options.environment_parameters or {})
+    curriculum = Curriculum(options.environment_parameters or {}, options.env_settings.seed)
     goal_task = open_goal_task(options, command, num_learners(options), stack)
     monitor = _monitor(options, stack)
     folder, console = _open(options, console, stack)
@@ -196,7 +196,7 @@ def _checked(
     if command is not None:
         are_isolated(options, command)
     plugins = {**plugins_in(options), **plugins_among(callbacks)}
-    return with_seeds(options).model_copy(update={"plugins": plugins}), command
+    return with_seed(options).model_copy(update={"plugins": plugins}), command
 
 
 def _open(options: RunOptions, console: Console | None, stack: ExitStack) -> tuple[RunFolder, Console]:
@@ -343,10 +343,8 @@ def _check_demonstrations_of_resumed(options: RunOptions, warm_starts: dict[str,
         raise ConfigError(*missing)
 
 
-def with_seeds(options: RunOptions) -> RunOptions:
-    """Returns the options with all seeds set, so that the run can be repeated from its configuration.yaml."""
+def with_seed(options: RunOptions) -> RunOptions:
+    """Returns the options with their seed chosen, so that the run can be repeated from its configuration.yaml."""
     seed = options.env_settings.seed if options.env_settings.seed >= 0 else random.randint(0, 9999)
-    chosen: dict[str, object] = {"env_settings": options.env_settings.model_copy(update={"seed": seed})}
-    if options.environment_parameters is not None:
-        chosen["environment_parameters"] = with_sampler_seeds(options.environment_parameters, seed)
-    return options.model_copy(update=chosen)
+    environment = options.env_settings.model_copy(update={"seed": seed})
+    return options.model_copy(update={"env_settings": environment})

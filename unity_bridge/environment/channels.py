@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from uuid import UUID
 
 from mlagents_envs.exception import UnityEnvironmentException
 
 from unity_bridge import mlagents_alias
-from unity_bridge.side_channels import SideChannelRecord
+from unity_bridge.side_channels import NOTICES, SideChannelRecord
 from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.untrusted_text import harmless
 
 mlagents_alias.install()
 
@@ -43,12 +44,15 @@ class EnvironmentChannels:
         return records
 
     def deliver(self, records: Iterable[SideChannelRecord]) -> None:
-        """Hands each message to its channel. Those for unknown channels are skipped, and logged once a channel."""
+        """Hands each message to its channel. Notices are logged once a topic, and unknown channels once each."""
         for record in records:
             channel = self._channels.get(record.channel)
             if channel is not None:
                 channel.on_message_received(IncomingMessage(record.body))
-            elif not self._throttled.count(record.channel):
-                self._throttled.log(
-                    record.channel, f"the simulator speaks on side channel {record.channel}, which nobody has"
-                )
+                continue
+            kind: Hashable = record.channel
+            text = f"the simulator speaks on side channel {record.channel}, which nobody has"
+            if record.channel == NOTICES:
+                kind, _, text = record.body.decode(errors="replace").partition("\n")
+            if not self._throttled.count(kind):
+                self._throttled.log(kind, harmless(text))

@@ -12,9 +12,11 @@ from unity_bridge.side_channels import (
     FLOAT_PROPERTIES,
     Aggregation,
     EngineConfiguration,
+    Notice,
     SideChannelRecord,
     StatMessage,
     apply_engine_message,
+    notice_record,
     pack_records,
     parse_parameter,
     parse_property,
@@ -78,7 +80,11 @@ class Academy:
         if record.channel == ENGINE_CONFIGURATION:
             self.engine = apply_engine_message(self.engine, record.body)
         elif record.channel == ENVIRONMENT_PARAMETERS:
-            self.parameters.set(parse_parameter(record.body))
+            parameter = parse_parameter(record.body)
+            self.parameters.set(parameter)
+            if problem := self.parameters.problem(parameter.name):
+                text = f"{problem}; what the trainer sends of it has no effect"
+                self.send(notice_record(Notice(f"parameter {parameter.name}", text)))
         elif record.channel == FLOAT_PROPERTIES:
             given = parse_property(record.body)
             self.properties[given.name] = given.value

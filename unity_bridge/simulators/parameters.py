@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
 from unity_bridge.arrays import Floats
 from unity_bridge.errors import WireError
+from unity_bridge.names import did_you_mean
 from unity_bridge.side_channels import (
     EnvironmentParameterMessage,
     FloatParameter,
@@ -15,6 +16,7 @@ from unity_bridge.side_channels import (
     MultiRangeUniformSampler,
     UniformSampler,
 )
+from unity_bridge.simulators.scene import SceneError
 
 Sampler = Callable[[int], Floats]
 """A function that draws a number of values independently."""
@@ -37,6 +39,26 @@ class EnvironmentParameters:
         self._samplers: dict[str, Sampler] = {
             name: _sampler(FloatParameter(name, value)) for name, value in (fixed or {}).items()
         }
+        self._env = ""
+        self._known: Collection[str] | None = None
+        """The names that the scene reads; None if that is not known."""
+
+    def declare(self, env: str, names: Collection[str]) -> None:
+        """Declares the names that a scene reads. Until then it may read any.
+
+        Raises:
+            SceneError: a fixed parameter is not one of them.
+        """
+        self._env, self._known = env, names
+        for problem in filter(None, map(self.problem, sorted(self.fixed))):
+            raise SceneError(problem)
+
+    def problem(self, name: str) -> str:
+        """Describes the problem of a parameter that the scene does not read; empty for others."""
+        if self._known is None or name in self._known:
+            return ""
+        expected = f"expected one of {', '.join(sorted(self._known))}" if self._known else "it has none"
+        return f"{self._env}: no environment parameter '{name}'; {expected}{did_you_mean(name, self._known)}"
 
     def set(self, message: EnvironmentParameterMessage) -> None:
         """Sets a parameter as the trainer says, unless it is fixed.

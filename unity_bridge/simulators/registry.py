@@ -160,11 +160,7 @@ def open_bundled(env: str, wanted: SceneRequest) -> Scene:
         seeing = ", ".join(f"sim:{name}" for name, scene in SCENES.items() if scene.has_camera)
         raise SceneError(f"{env}: --pictures is for scenes with a camera only: {seeing}")
     academy = wanted.academy or Academy()
-    parameters = sorted(bundled.parameters) if bundled else []
-    for name in sorted(academy.parameters.fixed - set(parameters)):
-        expected = f"expected one of {', '.join(parameters)}" if parameters else "it has none"
-        hint = did_you_mean(name, parameters)
-        raise SceneError(f"{env}: no environment parameter '{name}'; {expected}{hint}")
+    academy.parameters.declare(env, bundled.parameters if bundled else ())
     if wanted.env_kwargs:
         raise SceneError(f"{env}: --env-kwargs is for {named_schemes()} environments only")
     for option in options:

@@ -38,11 +38,11 @@ class SceneRequest:
     rendered: bool = False
 
     def refuse_settings_of_scenes(self, env: str) -> None:
-        """Refuses what only bundled scenes and those of plugins can use. Raises SceneError."""
+        """Refuses settings that only bundled scenes and those of plugins can use. Raises SceneError."""
         if self.pictures:
             raise SceneError(f"{env}: --pictures is for bundled scenes with a camera")
-        for name in sorted(self.academy.parameters.fixed) if self.academy else ():
-            raise SceneError(f"{env}: no environment parameter '{name}'; it has none")
+        if self.academy is not None:
+            self.academy.parameters.declare(env, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from trainer_service.behaviors.behavior import Behavior
 from trainer_service.collection.channels import Channels
 from trainer_service.config import RunOptions, parse_run_options
-from trainer_service.curriculum import Curriculum
+from trainer_service.curriculum import Curriculum, Progress
 from trainer_service.training.train import train
 from unity_bridge import mlagents_alias
 from unity_bridge.server.bridge import SimulatorInfo, Tick
@@ -54,6 +54,35 @@ def channels() -> Channels:
 
 def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
     assert channels.greeting(0, PLAIN) == parameter_records([FloatParameter("mass", 2.0)])
+
+
+def of_lessons(*values: Any) -> dict[str, Any]:
+    """A parameter with these lessons, each of which ends at once."""
+    done = {"behavior": "Probe", "measure": "progress", "threshold": 0.0}
+    lessons = [{"name": f"{n}", "value": each, "completion_criteria": done} for n, each in enumerate(values)]
+    return {"curriculum": lessons}
+
+
+def test_only_parameters_that_changed_are_sent_again() -> None:
+    drawn = {"sampler_type": "uniform", "sampler_parameters": {"max_value": 2}}
+    options = options_with(mass=drawn, height=of_lessons(1.0, drawn, 3.0), width=of_lessons(4.0, 4.0, 4.0))
+    course = Curriculum(options.environment_parameters or {}, 5)
+    channels, line = Channels(options, course.messages, ChannelHub()), Line()
+    for simulator in (0, 2):
+        assert channels.greeting(simulator, PLAIN) == parameter_records(course.messages(simulator))
+    for _ in range(2):
+        course.advance({"Probe": Progress(0.5)})
+        line.sent.clear()
+        channels.send_parameters(line)  # type: ignore[arg-type]
+        assert line.sent == [
+            (simulator, *parameter_records([course.messages(simulator)[1]])) for simulator in (0, 2)
+        ]
+        assert channels.greeting(2, PLAIN) == parameter_records(course.messages(2))  # it was started again
+    channels.drop(0)
+    line.sent.clear()
+    course.resume({"height": 1}, {})
+    channels.send_parameters(line)  # type: ignore[arg-type]
+    assert [simulator for simulator, _ in line.sent] == [2]
 
 
 def test_only_the_first_simulator_hears_the_details_of_the_run(channels: Channels) -> None:

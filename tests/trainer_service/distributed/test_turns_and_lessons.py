@@ -19,6 +19,7 @@ from trainer_service.behaviors.saving import checkpoint_of
 from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
 from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings, parse_player
+from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
 from unity_bridge.simulators.academy import Academy
@@ -58,15 +59,49 @@ def test_lessons_change_between_two_requests(tmp_path: Path, require_reset: bool
 
     options = options_of({"A": SMALL_PPO}, **lesson(require_reset), distributed={"collection": collection})
     run = learn_in_process(options, scenes, tmp_path, arrival=Turns())
-    told = [[message.value for message in request.parameters] for request in run.pool.requests]
-    assert told[0] == [1.0]
-    assert told[-1] == [7.0]
+    told = [request.lessons["pay"] for request in run.pool.requests]
+    assert told[0] == 0
+    assert told[-1] == 1
     assert told == sorted(told)
     assert [world.resets for world in worlds] == [2 if require_reset else 1] * 2
     for answer, paid in paid_by_answer(run):
-        parameters = run.pool.requests[answer.number].parameters
-        assert set(paid) <= {0.0, parameters[0].value} or not require_reset
+        value = (1.0, 7.0)[run.pool.requests[answer.number].lessons["pay"]]
+        assert set(paid) <= {0.0, value} or not require_reset
     assert {7.0} <= {value for _, paid in paid_by_answer(run) for value in paid}
+
+
+def test_each_simulator_of_each_worker_draws_for_itself(tmp_path: Path) -> None:
+    told: dict[int, list[Any]] = {}
+
+    def scenes(number: int, academy: Academy) -> Walkers:
+        heard = told.setdefault(number, [])
+        set_parameter = academy.parameters.set
+        academy.parameters.set = lambda message: (heard.append(message), set_parameter(message))[1]  # type: ignore[method-assign]
+        return Walkers({"A?team=0": Walk(agents=1)}, academy)
+
+    drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1.0, "max_value": 2.0}}
+    options = options_of({"A": SMALL_PPO}, environment_parameters={"pay": drawn})
+    environment = options.env_settings.model_copy(update={"num_envs": 2})
+    options = options.model_copy(update={"env_settings": environment})
+    learn_in_process(options, scenes, tmp_path)
+    course = Curriculum(options.environment_parameters or {}, options.env_settings.seed)
+    assert told == {number: course.messages(number) for number in range(4)}
+    assert len({message.seed for (message,) in told.values()}) == 4
+
+
+def test_a_notice_of_all_workers_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def scenes(number: int, academy: Academy) -> Walkers:
+        academy.parameters.declare("sim:walk", ["pay"])
+        return Walkers({"A?team=0": Walk(agents=1)}, academy)
+
+    learn_in_process(
+        options_of({"A": SMALL_PPO}, environment_parameters={"pai": 2.0, "pay": 1.0}), scenes, tmp_path
+    )
+    told = [
+        text for text in caplog.messages if text.startswith("worker") and "no environment parameter" in text
+    ]
+    assert len(told) == 1
+    assert "sim:walk: no environment parameter 'pai'; expected one of pay (did you mean 'pay'?)" in told[0]
 
 
 class Turns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -246,14 +247,46 @@ def test_a_run_with_fewer_lessons_resumes_in_the_last(mlagents_style, school) ->
     assert heard()[-1] == "height 7.000"
 
 
-def test_seeds_of_samplers_are_written_and_heard(mlagents_style, school) -> None:
+def test_a_simulator_draws_for_itself_and_again_when_resumed(mlagents_style, school) -> None:
     drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2, "max_value": 3}}
-    said = mlagents_style(*school(lesson("drawn", drawn), max_steps=2 * ROUND))
+
+    def heights(rounds: int, *words: str) -> list[list[str]]:
+        said = mlagents_style(
+            *school(lesson("drawn", drawn), max_steps=rounds * ROUND), "--num-envs=2", *words
+        )
+        assert said.code == 0, said.err
+        logs = [(RUN / f"run_logs/Player-{number}.log").read_text() for number in range(2)]
+        return [re.findall(r"^height (\S+)", log, re.MULTILINE) for log in logs]
+
+    first, second = heights(150)  # one may start seconds after the other on a busy machine
+    assert first[:3] != second[:3]
+    assert all(2.0 <= float(height) < 3.0 for height in first + second)
+    (only,) = yaml.safe_load((RUN / "configuration.yaml").read_text())["environment_parameters"]["height"][
+        "curriculum"
+    ]
+    assert (
+        only["value"]["sampler_parameters"]["seed"] == -1
+    )  # as given: another would be that of all simulators
+    resumed = heights(300, "--resume")
+    assert [own[:3] for own in resumed] == [first[:3], second[:3]]
+
+
+@pytest.mark.parametrize("isolate", ["--isolate", "--no-isolate"])
+def test_a_parameter_that_nobody_reads_is_told_once(mlagents_style, configure, isolate: str) -> None:
+    path = configure("Sorter", max_steps=500, summary_freq=250)
+    document = yaml.safe_load(path.read_text())
+    lessons = [lesson("few", 3, beyond=-100.0), lesson("more", 5)]
+    lessons[0]["completion_criteria"]["behavior"] = "Sorter"
+    document["environment_parameters"] = {"num_tile": {"curriculum": lessons}, "num_tiles": 4, "tiles": 3}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    said = mlagents_style("learn", str(path), "--env=sim:sorter", "--num-envs=2", isolate)
     assert said.code == 0, said.err
-    written = yaml.safe_load((RUN / "configuration.yaml").read_text())["environment_parameters"]
-    (only,) = written["height"]["curriculum"]
-    assert only["value"]["sampler_parameters"] == {"seed": 4, "min_value": 2.0, "max_value": 3.0}
-    assert written["gravity"] == 9.8
-    heights = [float(line.split()[1]) for line in heard() if line.startswith("height")]
-    assert len(set(heights)) == 3
-    assert all(2.0 <= height < 3.0 for height in heights)
+    assert "Parameter 'num_tile' is in lesson 'more'" in said.out
+    told = [line for line in said.out.splitlines() if "no environment parameter" in line]
+    text = r"\[WARNING\] Simulator \d: sim:sorter: no environment parameter '%s'; expected one of num_tiles"
+    assert (
+        sum(bool(re.match(text % "num_tile" + r" \(did you mean 'num_tiles'\?\)", line)) for line in told)
+        == 1
+    )
+    assert sum(bool(re.match(text % "tiles", line)) for line in told) == 1
+    assert len(told) == 2

@@ -306,6 +306,18 @@ def test_unknown_channels_are_logged_once(mirror: Any, caplog: pytest.LogCapture
     assert caplog.text.count(f"speaks on side channel {STATS}, which nobody has") == 1
 
 
+def test_notices_of_the_simulator_are_logged_once(open_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
+
+    parameters = EnvironmentParametersChannel()
+    env = open_env("sim:sorter", side_channels=[parameters])
+    for _ in range(2):
+        parameters.set_float_parameter("num_tile", 7)
+        env.reset()
+    (told,) = [text for text in caplog.messages if "num_tile" in text]
+    assert told.startswith("sim:sorter: no environment parameter 'num_tile'; expected one of num_tiles")
+
+
 def test_two_channels_of_one_id_are_refused() -> None:
     with pytest.raises(UnityEnvironmentException, match=f"two side channels have the id {UUID(int=3)}"):
         UnityEnvironment("sim:basic", side_channels=[Notes(3), Notes(3)])

@@ -1,11 +1,26 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
+import gymnasium
 import pytest
 
+from unity_bridge.programs.program_environment import program_environment
+from unity_bridge.side_channels import (
+    FloatParameter,
+    UniformSampler,
+    pack_records,
+    parameter_records,
+    parse_notice,
+    unpack_records,
+)
+from unity_bridge.simulators import registry, schemes
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import SCENES, open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.scenes.basic import Basic
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -76,6 +91,69 @@ def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pyt
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(SceneError, match=r'gym:CartPole-v1: .*pip install -e "\.\[gym\]"'):
         open_scene("gym:CartPole-v1")
+
+
+@pytest.fixture
+def scene_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scene in a Python file of the current folder: ``./scene.py:room``."""
+    monkeypatch.chdir(tmp_path)
+    lines = ("from unity_bridge.simulators.scenes.basic import Basic", "def room():", "    return Basic(1)")
+    Path("scene.py").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("sim:sorter", "expected one of num_tiles"),
+        ("sim:walljump", "expected one of big_wall_height, small_wall_height"),
+        ("sim:pyramids", "it has none"),
+        ("sim:spread", "it has none"),
+        ("gym:CartPole-v1", "it has none"),
+        ("pettingzoo:mpe2.simple_spread_v3", "it has none"),
+        ("gymma:foreign_probes:Listed", "it has none"),
+        ("./scene.py:room", "it has none"),
+        ("python:CartPole-v1", "it has none"),
+    ],
+)
+def test_a_parameter_that_a_scene_does_not_read_is_told(env: str, expected: str, scene_file: None) -> None:
+    academy, unread = Academy(), [FloatParameter("wind", 1.0), UniformSampler("sun", 0, 0.0, 1.0)]
+    if env.startswith("python"):
+        program_environment(gymnasium.make("CartPole-v1")).open(env, academy=academy)
+    else:
+        open_scene(env, academy=academy)
+    read = [
+        FloatParameter(name, 2.0) for name in SCENES.get(env.removeprefix("sim:"), SCENES["basic"]).parameters
+    ]
+    academy.receive(pack_records(parameter_records([*unread, *read])))
+    notices = [parse_notice(record.body) for record in unpack_records(academy.outgoing())]
+    assert [notice.topic for notice in notices] == ["parameter wind", "parameter sun"]
+    assert notices[0].text.startswith(f"{env}: no environment parameter 'wind'; {expected}")
+
+
+@pytest.mark.parametrize(("declared", "told"), [(None, []), (["wind"], ["parameter sun"])])
+def test_a_plugins_scene_may_declare_what_it_reads(
+    declared: list[str] | None, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def room(name: str, *, academy: Academy, **arguments: object) -> Scene:
+        if declared is not None:
+            academy.parameters.declare(f"theirs:{name}", declared)
+        return Basic(1)
+
+    plugin = SimpleNamespace(load=lambda: room)
+    for module in (registry, schemes):
+        monkeypatch.setattr(module, "SIMULATOR_PLUGINS", SimpleNamespace(offered=lambda: {"theirs": plugin}))
+    academy = Academy()
+    open_scene("theirs:room", academy=academy)
+    academy.receive(
+        pack_records(parameter_records([FloatParameter("wind", 1.0), FloatParameter("sun", 1.0)]))
+    )
+    notices = [parse_notice(record.body) for record in unpack_records(academy.outgoing())]
+    assert [notice.topic for notice in notices] == told
+
+
+def test_a_fixed_parameter_of_a_scene_in_python_is_refused(scene_file: None) -> None:
+    with pytest.raises(SceneError, match=r"\./scene\.py:room: no environment parameter 'wind'; it has none"):
+        open_scene("./scene.py:room", academy=Academy({"wind": 1.0}))
 
 
 class Without:
