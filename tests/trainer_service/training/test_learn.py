@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,7 @@ class ScriptedBridge:
         self.sent: list[tuple[int | None, SideChannelRecord]] = []
         self.resets: list[int] = []
         self.simulators: dict[int, SimulatorInfo] = {}
+        self.greeting: Callable[[int, SimulatorInfo], object] = lambda simulator, info: None
 
     def take_save_request(self) -> bool:
         return False
@@ -88,6 +89,8 @@ class ScriptedBridge:
         self.requested = not self.script
         for event in events:
             self.simulators[event.simulator] = SimulatorInfo("3.0.1", "1.5.0", frozenset(), self.launched)
+            if isinstance(event, Tick) and event.new_specs:
+                self.greeting(event.simulator, self.simulators[event.simulator])
         return events
 
     def reply(self, simulator: int, actions: dict[str, ActionBatch]) -> None:
@@ -117,6 +120,7 @@ def run(
     options = parse_run_options({"behaviors": section, "environment_parameters": parameters}).options
     course = Curriculum(options.environment_parameters or {})
     channels = Channels(options, course.messages, hub or ChannelHub())
+    bridge.greeting = channels.greeting
 
     def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
         settings = options.behavior_settings(name)
@@ -229,18 +233,16 @@ def two_lessons(require_reset: bool = False) -> dict[str, Any]:
     return {"curriculum": lessons}
 
 
-TOLD = [
-    (None, record) for record in parameter_records([FloatParameter("height", 2.0), FloatParameter("g", 9.0)])
-]
+(HIGH,) = parameter_records([FloatParameter("height", 2.0)])
 
 
-def test_a_new_lesson_is_told_to_everybody_with_all_parameters(
+def test_a_new_lesson_is_told_without_other_parameters(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5, ended=1, reward=3.0)], [])
     with caplog.at_level(logging.INFO, logger="trainer_service"):
         run(bridge, tmp_path, height=two_lessons(), g=9)
-    assert bridge.sent == TOLD
+    assert bridge.sent == [(0, HIGH)]
     assert bridge.resets == []
     assert len(bridge.replies) == 2
     assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in caplog.messages
@@ -258,7 +260,7 @@ def test_a_lesson_may_reset_every_simulator_at_its_next_tick(tmp_path: Path) -> 
     )
     behaviors = run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)
     assert bridge.resets == [0, 1]
-    assert bridge.sent == TOLD
+    assert bridge.sent == [(0, HIGH), (1, HIGH)]
     assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 1, 0, 1]
     # Two steps before the reset, of simulator 0; none of the tick that was answered with one; three in the end.
     assert behaviors["B"].step == 2 + 3
