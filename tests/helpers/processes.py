@@ -163,7 +163,7 @@ class Process:
 
     def memory(self) -> int:
         """Resident bytes."""
-        return _status(self.pid, "VmRSS") * 1024
+        return resident(self.pid)
 
     def peak_memory(self) -> int:
         """The most it ever had, in bytes."""
@@ -330,6 +330,11 @@ class HealthySimulator(CommandProcess):
         if len(within) < 2:
             return 0.0
         return (within[-1]["ticks"] - within[0]["ticks"]) / (within[-1]["at"] - within[0]["at"])
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    return _status(pid, "VmRSS") * 1024
 
 
 def steps(output: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,10 +23,17 @@ class Answer(NamedTuple):
 class Page:
     """A program with a page, and a browser's part of the conversation."""
 
-    def __init__(self, *arguments: str, cwd: Path) -> None:
-        command = [sys.executable, "-m", "trainer_service", arguments[0], "--no-browser", *arguments[1:]]
+    def __init__(self, *arguments: str, cwd: Path, browser: Path | None = None) -> None:
+        """browser: a program to be called with the address; None for none."""
+        closed = [] if browser else ["--no-browser"]
+        command = [sys.executable, "-m", "trainer_service", arguments[0], *closed, *arguments[1:]]
         self.process = subprocess.Popen(
-            command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=cwd,
+            env={**os.environ, "BROWSER": str(browser)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         assert self.process.stdout is not None
         self.said = ""
@@ -36,7 +44,7 @@ class Page:
                 break
         else:
             raise AssertionError(self.said)
-        self.cookie = ""
+        self.cookie, self.rest = "", ""
 
     def ask(self, path: str, method: str = "GET", body: str | None = None, **headers: str) -> Answer:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
@@ -64,4 +72,4 @@ class Page:
 
     def close(self) -> None:
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.rest += self.process.communicate(timeout=30)[0]

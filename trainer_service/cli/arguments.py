@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from trainer_service._version import __version__
 from trainer_service.api.run_arguments import SETTINGS
+from unity_bridge.transport.ports import port_number
 
 # argparse only: --help and a mistyped flag answer at once.
 
@@ -176,7 +177,7 @@ def _add_simulators(simulators: Any) -> None:
         "max_lifetime_restarts", "restarts_rate_limit_n", "restarts_rate_limit_period_s",
     )  # fmt: skip
     add("--host", metavar="ADDRESS", help="where simulators attach (default 127.0.0.1)")
-    add("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
+    add("--port", type=port_number, metavar="PORT", help="the port for that (default 5004)")
     add(
         "--tls-cert", metavar="FILE",
         help="certificate of that port, in PEM (default: made for a --host beyond this machine)",
@@ -242,7 +243,7 @@ def _add_suggest(commands: Any) -> None:
     )  # fmt: skip
     _add_settings(suggest, "env_path")
     suggest.add_argument("--host", metavar="ADDRESS", help="where a simulator attaches (default 127.0.0.1)")
-    suggest.add_argument("--port", type=int, metavar="PORT", help="the port for that (default 5004)")
+    suggest.add_argument("--port", type=port_number, metavar="PORT", help="the port for that (default 5004)")
     _add_settings(
         suggest,
         "num_areas",
@@ -438,7 +439,7 @@ def _add_demo(commands: Any) -> None:
 def _add_page(command: Any) -> None:
     """The flags of the local page."""
     command.add_argument(
-        "--port", type=int, default=0, metavar="PORT", help="of the page (default: a free one)"
+        "--port", type=port_number, default=0, metavar="PORT", help="of the page (default: a free one)"
     )
     command.add_argument(
         "--no-browser", dest="browser", action="store_false",
@@ -584,7 +585,7 @@ def _add_doctor(commands: Any) -> None:
     add("--no-graphics", action="store_true", help="start the simulator without a window")
     add("--timeout-wait", type=int, metavar="SECONDS", help="patience with the simulator")
     add("--results-dir", metavar="DIR", help="where results would go (default results)")
-    add("--port", type=int, metavar="PORT", help="where simulators would attach (default 5004)")
+    add("--port", type=port_number, metavar="PORT", help="where simulators would attach (default 5004)")
     add("--torch-device", dest="device", metavar="DEVICE", help="cpu, cuda, cuda:0 …")
     add(
         "--ray", dest="ray_address", metavar="ADDRESS",
@@ -615,7 +616,7 @@ def _add_relay(commands: Any) -> None:
         "--address", default=None, metavar="HOST:PORT",
         help="the trainer's address, if not one of the code's; without a code only an address of this machine",
     )  # fmt: skip
-    add("--port", type=int, metavar="PORT", help="where the Editor attaches (default 5004)")
+    add("--port", type=port_number, metavar="PORT", help="where the Editor attaches (default 5004)")
     _add_settings(
         relay, "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts",
         "restarts_rate_limit_n", "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor",
@@ -733,7 +734,7 @@ class _Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 known += list(action.choices)
-        for word in re.sub("['=:]", " ", message).split():
+        for word in re.sub("['=:]", " ", message.partition(": expected ")[0]).split():
             near = difflib.get_close_matches(_OF_SIMULATORS.get(word, word), known, n=1, cutoff=0.75)
             if near and near[0] != word and word not in known:
                 message += f" (did you mean '{near[0]}'?)"

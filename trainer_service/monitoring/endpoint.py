@@ -22,7 +22,7 @@ from trainer_service.errors import UserError
 from trainer_service.monitoring.run_monitor import RunMonitor
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.extras import install_hint
-from unity_bridge.transport.ports import require_free
+from unity_bridge.transport.ports import is_local_name, require_free
 
 HOST = "127.0.0.1"
 
@@ -127,7 +127,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        if url.path == "/metrics":
+        if not is_local_name(self.headers.get("Host")):
+            self._answer_json(HTTPStatus.FORBIDDEN, {"error": f"expected the host {HOST} or localhost"})
+        elif url.path == "/metrics":
             self._answer(HTTPStatus.OK, self.server.content_type, self.server.metrics())
         elif url.path == "/health":
             self._answer_json(*self._health(url.query))

@@ -7,20 +7,26 @@ import hmac
 import json
 import secrets
 import socket
+import tempfile
 import threading
 import time
 import webbrowser
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from trainer_service.errors import UserError
 from trainer_service.watching.stage import SPEEDS, Stage
 from unity_bridge.extras import install_hint
+from unity_bridge.simulators.client import terminate_like_ctrl_c
+from unity_bridge.transport.ports import is_local_name
 
 HOST = "127.0.0.1"
-_COOKIE = "watch_session"
+_LONGEST_COMMAND = 10_000
+"""Bytes of the longest command of the page that is read."""
 _FILES = {"page.js": "text/javascript", "page.css": "text/css"}
 _POLL_S = 0.02
 _HEADERS = {
@@ -36,6 +42,8 @@ class Access:
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
+        self.cookie = f"watch_session_{secrets.token_hex(4)}"
+        """The name of the cookie: a browser sends the pages of all ports the same ones."""
         self._unused = True
         self._session = secrets.token_urlsafe(24)
 
@@ -59,7 +67,7 @@ def serve(
     browser: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serves the page while something plays for it: until Ctrl-C, or until ``play`` returns.
+    """Serves the page while something plays for it: until Ctrl-C or SIGTERM, or until ``play`` returns.
 
     Args:
         stage: the stage that the page shows and controls.
@@ -76,13 +84,14 @@ def serve(
     except ModuleNotFoundError:
         raise UserError(f"watch: uvicorn is not installed: {install_hint('watch')}") from None
     access = Access()
-    with socket.socket() as listening:
+    with socket.socket() as listening, tempfile.TemporaryDirectory(prefix="watch-") as private:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
             listening.listen()  # a browser may come before the server runs
-        except OSError as error:
-            raise UserError(f"--port: {HOST}:{port} cannot be used: {error.strerror or error}") from None
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"--port: {HOST}:{port} cannot be used: {why}") from None
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         config = uvicorn.Config(
             application(stage, access), log_level="error", access_log=False, lifespan="off"
@@ -91,11 +100,12 @@ def serve(
         url = f"{address}/?token={access.token}"
         say(f"Watch at {url}\nThe address opens once, in one browser of this machine. Ctrl-C ends it.")
         if browser:
-            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+            threading.Thread(target=_open, args=(url, Path(private)), daemon=True).start()
         serving = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         serving.start()
         try:
-            stage.run(play)
+            with terminate_like_ctrl_c():
+                stage.run(play)
         except KeyboardInterrupt:
             return
         finally:
@@ -103,6 +113,15 @@ def serve(
             time.sleep(5 * _POLL_S)  # for the page to hear of it
             server.should_exit = True
             serving.join(timeout=5)
+
+
+def _open(url: str, private: Path) -> None:
+    """Opens an address in a browser by a file in a folder of this user: all users see a browser's arguments."""
+    with suppress(OSError, webbrowser.Error):  # it is printed, too
+        file = private / "watch.html"
+        file.touch(mode=0o600)
+        file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={url}">', encoding="ascii")
+        webbrowser.open(file.as_uri())
 
 
 def application(stage: Stage, access: Access) -> Callable[..., Any]:
@@ -116,12 +135,11 @@ def application(stage: Stage, access: Access) -> Callable[..., Any]:
         raise UserError(f"watch: starlette is not installed: {install_hint('watch')}") from None
 
     def refusal(request: Request) -> Response | None:
-        host = request.headers.get("host", "").rpartition(":")[0]
-        if host not in (HOST, "localhost"):  # another name that leads here is a page's trick
+        if not is_local_name(request.headers.get("host")):
             return PlainTextResponse("wrong host\n", 403)
         if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return PlainTextResponse("another site\n", 403)
-        if not access.admits(request.cookies.get(_COOKIE, "")):
+        if not access.admits(request.cookies.get(access.cookie, "")):
             return PlainTextResponse(
                 "the address is used already, or its token is wrong; start watch again\n", 403
             )
@@ -131,7 +149,8 @@ def application(stage: Stage, access: Access) -> Callable[..., Any]:
         session = access.session_for(request.query_params.get("token", ""))
         if session is not None:
             answer: Response = RedirectResponse("/", 303)
-            answer.set_cookie(_COOKIE, session, httponly=True, samesite="strict")
+            # Not "strict": the file that leads here is another site, and a page that POSTs or frames gets no cookie.
+            answer.set_cookie(access.cookie, session, httponly=True, samesite="lax")
             return answer
         return refusal(request) or _file("page.html", "text/html")
 
@@ -152,10 +171,14 @@ def application(stage: Stage, access: Access) -> Callable[..., Any]:
     async def control(request: Request) -> Response:
         if refused := refusal(request):
             return refused
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _LONGEST_COMMAND:
+                return PlainTextResponse("too long\n", 413)
         try:
-            given = json.loads((await request.body())[:10_000])
-            stage.command(given)
-        except (ValueError, TypeError, AttributeError) as error:
+            stage.command(json.loads(body))
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             return PlainTextResponse(f"{error}\n", 400)
         return Response(status_code=204)
 

@@ -85,7 +85,7 @@ def run(
     def say_waiting(waited_s: float) -> None:
         say(f"waiting for the trainer on {connection.address}, which has not answered for {waited_s:.0f} s")
 
-    with connection, WaitNotice(say_waiting, silence_s) as notice, _terminate_like_ctrl_c():
+    with connection, WaitNotice(say_waiting, silence_s) as notice, terminate_like_ctrl_c():
         player = _Player(connection, scene, seed, episodes, watch, academy, notice)
         try:
             return _play_until_over(player, connect_timeout_s, reconnect_s, say)
@@ -226,8 +226,8 @@ class _Player:
 
 
 @contextlib.contextmanager
-def _terminate_like_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM raise KeyboardInterrupt, if this is the main thread."""
+def terminate_like_ctrl_c() -> Iterator[None]:
+    """A context in which SIGTERM raises KeyboardInterrupt, if this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

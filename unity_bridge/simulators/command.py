@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -36,6 +37,7 @@ from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError, Steps
 from unity_bridge.simulators.scenes.grid_camera import PictureFormat
 from unity_bridge.simulators.schemes import FILE, SCHEMES
 from unity_bridge.simulators.third_party import users_traceback
+from unity_bridge.transport.ports import port_number
 from unity_bridge.untrusted_text import harmless
 
 DEFAULT_PORT = 5004
@@ -322,7 +324,7 @@ def _add_recording_options(parser: argparse.ArgumentParser) -> None:
 def _add_trainer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mlagents-port",
-        type=_port,
+        type=partial(port_number, least=1),
         default=DEFAULT_PORT,
         metavar="N",
         help=f"the port on which the trainer listens on this machine, learn's --port (default {DEFAULT_PORT})",
@@ -422,13 +424,6 @@ def _address(text: str) -> str:
     except RemoteError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def _port(text: str) -> int:
-    number = int(text)
-    if not 0 < number < 65536:
-        raise argparse.ArgumentTypeError(f"expected a port from 1 to 65535, got {text}")
-    return number
 
 
 def _seconds(text: str) -> float:

@@ -1,16 +1,34 @@
-"""Whether a port is free, and which process listens there."""
+"""Numbers of ports, whether one is free, which process listens there, and names of this machine."""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import socket
 from typing import TYPE_CHECKING
 
 from unity_bridge.errors import BridgeError, PortInUse
+from unity_bridge.untrusted_text import printable
 
 if TYPE_CHECKING:
     import psutil
+
+
+def port_number(text: str, least: int = 0) -> int:
+    """Returns the port that a flag names. Raises argparse.ArgumentTypeError for any other text."""
+    if not text.isascii() or not text.isdigit() or len(text) > 5 or not least <= int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"expected a port from {least} to 65535, got {printable(text[:40])}")
+    return int(text)
+
+
+def is_local_name(host: str | None) -> bool:
+    """Whether the ``Host`` of an HTTP request is a name of this machine, as every browser's is that a user sent here.
+
+    Any other name is that of a page which has its own name lead here, to read what only this machine may. A request
+    without one is no browser's.
+    """
+    return host is None or host.partition(":")[0] in ("127.0.0.1", "localhost")
 
 
 def require_free(host: str, port: int) -> None:
@@ -20,6 +38,8 @@ def require_free(host: str, port: int) -> None:
         PortInUse: another process listens there.
         BridgeError: the address cannot be bound for another reason.
     """
+    if not 0 <= port < 65536:  # gRPC would take the lower 16 bits
+        raise BridgeError(f"port: expected 0 to 65535, got {port}")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

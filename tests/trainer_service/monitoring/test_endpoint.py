@@ -8,6 +8,8 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -61,6 +63,36 @@ def samples(address: str) -> dict[str, Any]:
             name = sample.labels.get("behavior")
             found[sample.name if name is None else f"{sample.name} {name}"] = sample.value
     return found
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9100", 200),
+        ("localhost:8080", 200),  # the other end of a tunnel
+        ("localhost", 200),
+        ("127.0.0.1", 200),
+        (None, 200),  # HTTP/1.0, as health checks of proxies speak it
+        ("evil.example", 403),
+        ("evil.example:9100", 403),
+        ("127.0.0.1.evil.example:9100", 403),
+        ("localhost.evil.example", 403),
+        ("", 403),
+    ],
+)
+@pytest.mark.parametrize("path", ["/metrics", "/health", "/"])
+def test_pages_of_other_hosts_read_nothing(
+    monitor: RunMonitor, path: str, host: str | None, status: int
+) -> None:
+    with closing(HTTPConnection(monitor.address.removeprefix("http://"), timeout=30)) as connection:
+        connection.putrequest("GET", path, skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        with connection.getresponse() as answer:
+            said = answer.read().decode()
+    assert answer.status == (404 if path == "/" and status == 200 else status)
+    assert ("expected the host 127.0.0.1 or localhost" in said) == (status == 403)
 
 
 def test_prometheus_gets_the_state_of_the_run(monitor: RunMonitor, tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from processes import wait_until
 from watched_page import Page
 
 pytest.importorskip("starlette")
@@ -22,6 +26,15 @@ def opened(tmp_path: Path) -> Iterator[list[Page]]:
         page.close()
 
 
+@pytest.fixture(scope="module")
+def one_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    page = Page("watch", "sim:basic", "--expert", cwd=tmp_path_factory.mktemp("page"))
+    page.enter()
+    yield page
+    page.close()
+    assert "Traceback" not in page.rest
+
+
 def test_the_token_opens_the_page_once(opened: list[Page], tmp_path: Path) -> None:
     page = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
     opened.append(page)
@@ -34,10 +47,77 @@ def test_the_token_opens_the_page_once(opened: list[Page], tmp_path: Path) -> No
     for path in ("/page.js", "/page.css", "/about"):
         assert page.ask(path).status == 200
     assert page.ask("/server.py").status == 404
-    assert page.ask("/", Host="evil.example:80").status == 403
+    for name in ("evil.example:80", "localhost.evil.example", "127.0.0.1.evil.example:80", ""):
+        assert page.ask("/", Host=name).status == 403
+    assert page.ask("/", Host="localhost:1").status == 200
     assert page.ask("/control", "POST", '{"do": "pause"}', Sec_Fetch_Site="cross-site").status == 403
     page.cookie = ""
     assert page.ask(f"/?token={page.token}").status == 403
+
+
+def test_pages_of_two_ports_do_not_take_each_others_cookie(opened: list[Page], tmp_path: Path) -> None:
+    for _ in range(2):
+        opened.append(Page("watch", "sim:basic", "--expert", cwd=tmp_path))
+    first, second = opened
+    first.enter()
+    second.enter()
+    first.cookie = second.cookie = f"{first.cookie}; {second.cookie}"  # as a browser has it, by their names
+    assert len(dict(each.split("=") for each in first.cookie.split("; "))) == 2
+    assert [page.do(do="pause") for page in opened] == [204, 204]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="other systems have other permissions")
+def test_the_browsers_arguments_hold_no_secret(opened: list[Page], tmp_path: Path) -> None:
+    told, browser = tmp_path / "told", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {told}.new && mv {told}.new {told}\n')
+    browser.chmod(0o700)
+    page = Page("watch", "sim:basic", "--expert", cwd=tmp_path, browser=browser)
+    opened.append(page)
+    wait_until(told.exists, "the browser")
+    arguments = told.read_text()
+    assert page.token not in arguments
+    file = Path(unquote(urlsplit(arguments.strip()).path))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert f"url=http://127.0.0.1:{page.port}/?token={page.token}" in file.read_text()
+    assert "samesite=lax" in page.ask(f"/?token={page.token}").cookie.lower(), "the file is another site"
+    page.close()
+    assert not file.parent.exists()
+
+
+@pytest.mark.parametrize("env", ["sim:basic", "gym:CartPole-v1"])
+def test_sigterm_ends_a_page_like_ctrl_c(opened: list[Page], tmp_path: Path, env: str) -> None:
+    """pygame, which draws the second one, would keep the signal for itself."""
+    if env.startswith("gym:"):
+        pytest.importorskip("pygame")
+    page = Page("watch", env, "--random", cwd=tmp_path)
+    opened.append(page)
+    page.enter()
+    with page.frames() as frames:
+        next(frame for frame in frames if frame.get("picture"))
+        page.process.terminate()
+        *_, last = frames
+    assert last["over"]
+    out, _ = page.process.communicate(timeout=60)
+    assert (page.process.returncode, "Traceback" in out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("[" * 9000, 400),
+        ('{"do": ' * 1400, 400),
+        ('{"do": "input", "pressed": [], "axes": [1' + "0" * 400 + "]}", 400),
+        ('{"do": "speed", "value": NaN}', 400),
+        ('"\\ud800"', 400),
+        ("\0", 400),
+        ("", 400),
+        (" " * 10_001, 413),
+    ],
+)
+def test_bodies_that_are_no_command(one_page: Page, body: str, status: int) -> None:
+    assert one_page.ask("/control", "POST", body).status == status
+    assert one_page.do(do="pause") == 204
 
 
 def test_the_page_shows_and_controls_a_scene(opened: list[Page], tmp_path: Path) -> None:
@@ -100,6 +180,8 @@ def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_pa
         (["watch", "sim:basic", "--expert", "--random"], "give one of them"),
         (["watch", "sim:basic", "--random", "--env", "sim:basic"], "--env"),
         (["watch", "gym:CartPole-v1", "--expert"], "no expert"),
+        (["watch", "sim:basic", "--random", "--port=70000"], "expected a port from 0 to 65535, got 70000"),
+        (["watch", "sim:basic", "--random", "--port=-1"], "expected a port from 0 to 65535, got -1"),
         (["record-demo", "sim:spread", "--policy=keyboard", "-o", "x.demo"], "one agent, got 3"),
         (["record-demo", "sim:basic", "--policy=keyboard", "--stochastic", "-o", "x.demo"], "--stochastic"),
         (["evaluate", "random", "--against", "human", "expert", "--env", "sim:duel"], "human alone"),

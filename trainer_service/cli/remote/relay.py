@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -34,16 +33,20 @@ def relay_simulators(parsed: argparse.Namespace) -> int:
     from trainer_service.metrics.console import Console
     from unity_bridge.relay.relay import Relay
     from unity_bridge.remote.join_code import JOIN_VARIABLE
+    from unity_bridge.simulators.client import terminate_like_ctrl_c
 
     given = vars(parsed)
     options = load_run_options(None, nested(given, SETTINGS)).options
     trainer, connect = _trainer(parsed.join, parsed.address)
     os.environ.pop(JOIN_VARIABLE, None)  # a secret, which no simulator needs
     command = command_of(options)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the trainer hears a goodbye, as after Ctrl-C
     # What the trainer tells its simulators is the trainer's: only how they are started and watched is decided here.
     settings = bridge_settings(options, parsed.run_logs, lambda simulator: ())
-    with Console(tty=False, stream=sys.stderr), Relay(settings, connect) as relay:
+    with (
+        Console(tty=False, stream=sys.stderr),
+        terminate_like_ctrl_c(),
+        Relay(settings, connect) as relay,
+    ):  # the trainer hears a goodbye
         if command is not None:
             relay.launch(command, options.env_settings.num_envs)
             say(f"Relaying {options.env_settings.num_envs} x {command.env} to {trainer}")
