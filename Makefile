@@ -1,4 +1,5 @@
-# Two commands: `make learn` trains an agent and scores it, `make test` runs the suite.
+# Two commands: `make learn` trains an agent and scores it, `make test` runs the suite. An environment that is there
+# already is kept, with its build of torch.
 # `make check` is what to run before a commit.
 
 PYTHON ?= python3
@@ -18,9 +19,14 @@ learn: $(VENV)/.installed
 	@echo
 	@echo "Watch it:    $(BIN)/mlagents-style evaluate $(RUN_ID) --episodes 12 --record 3dball.gif"
 	@echo "See curves:  $(BIN)/tensorboard --logdir results"
+	@$(GO_ON)
 
-demo: $(VENV)/.installed-watch
-	$(BIN)/mlagents-style demo
+# The shell lives on after Ctrl-C, which ends the demo, to say how to go on.
+demo: $(VENV)/.installed
+	@trap : INT; $(BIN)/mlagents-style demo; $(GO_ON)
+
+# Commands of the pages are typed without a path, so the environment must be active.
+GO_ON = echo "Go on:       . $(BIN)/activate"
 
 # Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
@@ -84,7 +90,7 @@ KERNEL       = trainer_service/kernels/compiled
 ABOUT_KERNEL = $(BIN)/python -m trainer_service.kernels.compiled.build --check
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
-	$(INSTALL) .
+	$(INSTALL) ".[classic,watch]"
 	@$(ABOUT_KERNEL)
 	@touch $@
 
@@ -92,11 +98,6 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*
 	$(INSTALL) ".[dev]"
 	@$(ABOUT_KERNEL)
 	@touch $@ $(VENV)/.installed
-
-$(VENV)/.installed-watch: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
-	$(INSTALL) ".[watch]"
-	@$(ABOUT_KERNEL)
-	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/bin/python pyproject.toml
 	$(INSTALL) ".[docs]"

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import yaml
+
 from trainer_service.cli import main
 from trainer_service.cli.arguments import build_parser
 from trainer_service.config import load_run_options
@@ -196,7 +198,9 @@ def _run_command(line: str, folder: Path) -> None:
 
 def shortened_program(text: str) -> str:
     """A Python program with few steps and episodes."""
-    text = re.sub(r'\b(train|sweep)\((\s*)"(?:cartpole|basic)"', rf"\1(\2{_FEW_STEPS}", text)
+    text = re.sub(
+        r'\b((?:train|sweep)\(\s*)"(cartpole|basic)"', lambda found: found[1] + _short(found[2]), text
+    )
     text = re.sub(r"\btrain\((?=env=)(?!.*max_env_steps)", f"train(max_env_steps={STEPS}, ", text)
     text = re.sub(r"\btrials=\d+", "trials=2", text)
     text = text.replace('"learn", ', f'"learn", "--max-env-steps={STEPS}", ')
@@ -204,7 +208,12 @@ def shortened_program(text: str) -> str:
     return re.sub(r"\bepisodes=\d+", "episodes=1", re.sub(r'"--episodes", "\d+"', '"--episodes", "1"', text))
 
 
-_FEW_STEPS = f'{{"trainer_type": "ppo", "max_steps": {STEPS}, "summary_freq": 40}}'
+def _short(name: str) -> str:
+    """A bundled configuration with few steps, as a Python program says it."""
+    configuration = yaml.safe_load((REPOSITORY / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
+    for settings in configuration["behaviors"].values():
+        settings.update(max_steps=STEPS, summary_freq=40)
+    return repr(configuration)
 
 
 def shortened_command(line: str, results: Path, folder: Path) -> list[str]:
