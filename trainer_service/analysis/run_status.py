@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from trainer_service.analysis.run_record import OURS, RunRecord, is_number
 from trainer_service.errors import UserError
@@ -14,6 +14,8 @@ from trainer_service.runs.files import read_object
 from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.lock import is_locked
 from trainer_service.runs.status import TrainingStatus, saved_status
+
+_T = TypeVar("_T")
 
 _LARGEST_LOG = 2**22
 """Limit of the bytes of a simulator's log that are looked at, at its end."""
@@ -80,12 +82,12 @@ class RunStatus:
 def run_status(run: RunRecord) -> RunStatus:
     """Reads the status of a run."""
     layout = RunLayout(run.path)
-    status = _saved(layout.status)
+    status = _readable(saved_status, layout.status, TrainingStatus())
     names = dict.fromkeys([*run.curves, *status.behaviors])
     members = _group_members(run)  # their models are saved by their own names, but they learn as their group
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
-    timers = read_object(layout.timers)
-    metadata = timers.get("metadata") or read_object(layout.status).get("metadata") or {}
+    timers = _readable(read_object, layout.timers, {})
+    metadata = timers.get("metadata") or _readable(read_object, layout.status, {}).get("metadata") or {}
     locked = is_locked(layout.lock)
     end, ended_by = ("", "") if locked else _end(layout, metadata)
     return RunStatus(
@@ -160,11 +162,12 @@ def _max_steps(run: RunRecord, name: str) -> int | None:
     return int(steps) if is_number(steps) else None
 
 
-def _saved(path: Path) -> TrainingStatus:
+def _readable(read: Callable[[Path], _T], path: Path, otherwise: _T) -> _T:
+    """The content of a file; ``otherwise`` where it is damaged."""
     try:
-        return saved_status(path)
+        return read(path)
     except UserError:
-        return TrainingStatus()
+        return otherwise
 
 
 def _complaints(run: RunRecord, layout: RunLayout) -> dict[str, int]:

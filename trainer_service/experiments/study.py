@@ -132,19 +132,13 @@ class SweepStudy:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
         self._make_sampler, self._seed = SAMPLERS[sampler], seed
-        try:
-            self._study: Study = optuna.create_study(
-                storage=None if journal is None else _storage(journal),
-                study_name="sweep",
-                direction=direction,
-                pruner=PRUNERS[pruner](reports),
-                load_if_exists=True,
-            )
-        except UserError:
-            raise
-        except Exception as error:  # whatever Optuna raises for entries that make no sense
-            why = f"{type(error).__name__}: {error}"
-            raise UserError(f"'{journal}' is damaged. Optuna cannot read it: {why:.200}") from error
+        self._study: Study = optuna.create_study(
+            storage=None if journal is None else _storage(journal),
+            study_name="sweep",
+            direction=direction,
+            pruner=PRUNERS[pruner](reports),
+            load_if_exists=True,
+        )
 
     def ask(self) -> TrialRecord:
         """Begins a trial."""
@@ -261,7 +255,11 @@ def _storage(journal: Path) -> Any:
         raise SaveError(lock, error) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # experimental in some versions
-        return JournalStorage(JournalFileBackend(str(journal)))
+        try:
+            return JournalStorage(JournalFileBackend(str(journal)))
+        except Exception as error:  # whatever Optuna raises for entries that make no sense
+            why = f"{type(error).__name__}: {error}"
+            raise UserError(f"'{journal}' is damaged. Optuna cannot read it: {why:.200}") from error
 
 
 def _suggested(trial: Trial, path: str, parameter: Parameter) -> Any:

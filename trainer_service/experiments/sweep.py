@@ -15,14 +15,14 @@ from typing import Any, Literal
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.run.stop import Duration
 from trainer_service.config.section import Section
-from trainer_service.config.values import Count, PositiveCount, Text, shown
+from trainer_service.config.values import Count, PositiveCount, Text
 from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import JobEnd, JobPool, Place
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.space import Space, Values, require_valid, short_text, with_values
 from trainer_service.experiments.study import Direction, SweepStudy, TrialRecord, require_optuna
 from trainer_service.experiments.trial_runs import RunWatch, SweepFolder, TrialRuns, has_ended
-from trainer_service.runs.files import require_object, write_atomic
+from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.training.stop_signals import StopSignals
 
 _LOOK_S = 0.5
@@ -155,11 +155,14 @@ def run_sweep(
     objective = objective_of(options, settings.objective, settings.behavior)
     files = SweepFolder(folder)
     with files.held(resume=resume), JobPool(settings.jobs, place) as pool:
-        settings = _with_seed(files, settings)
-        _keep(
-            files,
-            {**settings.model_dump(include=_KEPT), "space": space.to_json(), "configuration": configuration},
-        )
+        before = read_object(files.settings) if resume else None
+        settings = _with_seed(files, settings, before)
+        kept = {
+            **settings.model_dump(include=_KEPT),
+            "space": space.to_json(),
+            "configuration": configuration,
+        }
+        _keep(files, kept, before)
         files.write_base(configuration)
         study = SweepStudy(
             files.journal,
@@ -217,10 +220,9 @@ class _Sweep:
     def run(self) -> None:
         """Runs trials until there is none to begin and none goes on."""
         self._waiting.extend(self.study.interrupted())
-        trials = self.study.trials()
-        self.files.require_fewer(len(trials))
-        for trial in trials:
-            self._runs(trial).require_values(self.configuration)
+        self.files.require_fewer(len(self.study.trials()))
+        for trial in self.study.trials():
+            self._runs(trial).require_values()
         while True:
             if self._must_stop():
                 self.pool.stop_all()
@@ -345,21 +347,21 @@ def _require_own_simulators(options: RunOptions, jobs: int) -> None:
         raise UserError(f"{taken[0]}: expected none, as {jobs} trials at a time cannot share a port")
 
 
-def _with_seed(files: SweepFolder, settings: SweepSettings) -> SweepSettings:
+def _with_seed(
+    files: SweepFolder, settings: SweepSettings, before: Mapping[str, Any] | None
+) -> SweepSettings:
     """The settings with a seed: the given one, that of the resumed sweep, or a new one."""
     if settings.seed is not None:
         return settings
-    before = require_object(files.settings)
     seed = random.randint(0, 9999) if before is None else before.get("seed")
     if not isinstance(seed, int) or seed < 0:
-        raise UserError(f"'{files.settings}' is damaged: seed: expected a whole number, got {shown(seed)}")
+        raise UserError(f"'{files.settings}' is damaged: its seed is no whole number")
     return settings.model_copy(update={"seed": seed})
 
 
-def _keep(files: SweepFolder, kept: Mapping[str, Any]) -> None:
-    """Writes the settings that must not change during a sweep. Raises UserError if it has changed."""
+def _keep(files: SweepFolder, kept: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
+    """Writes the settings that must not change during a sweep. Raises UserError if they have changed."""
     now = json.loads(json.dumps(kept, default=str))
-    before = require_object(files.settings)
     if changed := [key for key in now if before is not None and before.get(key) != now[key]]:
         raise UserError(
             f"'{files.path}': the sweep began with another {' and '.join(changed)}. Scores would not compare: resume "

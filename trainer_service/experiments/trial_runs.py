@@ -15,11 +15,10 @@ from trainer_service.analysis.run_status import Ending, run_status
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.document import dump_document, read_document
 from trainer_service.config.reading.settings import split_path
-from trainer_service.config.values import shown
 from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import Job
 from trainer_service.experiments.objective import Objective
-from trainer_service.experiments.space import with_values
+from trainer_service.experiments.space import short_text, with_values
 from trainer_service.experiments.study import TrialRecord
 from trainer_service.runs.files import SaveError, write_atomic
 from trainer_service.runs.layout import LOCK, RunLayout
@@ -157,19 +156,16 @@ class TrialRuns:
         )  # fmt: skip
         return Job(self.run_id(index), arguments, layout.job_log)
 
-    def require_values(self, configuration: Mapping[str, Any]) -> None:
-        """Raises UserError for a run of other values than the trial has in the journal. configuration: of the sweep."""
-        expected = parse_run_options(with_values(configuration, self.trial.values)).options.model_dump()
+    def require_values(self) -> None:
+        """Raises UserError for a run that has other values than the trial has in the journal."""
         for file in (RunLayout(self.path(at)).configuration for at in range(len(self.seeds))):
-            if not file.is_file():
-                continue
-            found = parse_run_options(read_document(file).values, label=str(file)).options.model_dump()
-            for path in self.trial.values:
-                if (got := _value_at(found, path)) != (wanted := _value_at(expected, path)):
-                    raise UserError(
-                        f"{file}: {path}: got {shown(got)}, but trial {self.trial.number} has {shown(wanted)} in "
-                        f"'{self.folder.journal}': they are not of one sweep. Restore them, or begin another one."
-                    )
+            values = read_document(file).values if file.is_file() else {}
+            laid_over = with_values(values, self.trial.values) if values else {}
+            if parse_run_options(values, label=str(file)).options != parse_run_options(laid_over).options:
+                raise UserError(
+                    f"{file}: its values are not those of trial {self.trial.number} in '{self.folder.journal}': "
+                    f"{short_text(self.trial.values)}. Restore them, or begin another sweep."
+                )
 
     def next_index(self) -> int | None:
         """The first seed whose run has not ended by itself; None if all have."""
@@ -186,13 +182,6 @@ class TrialRuns:
     def score(self, objective: Objective) -> float:
         """The mean score over the seeds. Raises UserError where a run has none."""
         return fmean(objective.score(read_run(self.path(at))) for at in range(len(self.seeds)))
-
-
-def _value_at(values: Any, path: str) -> Any:
-    """The value at a path in nested mappings; None where there is none."""
-    for key in split_path(path):
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
 
 
 def has_ended(path: Path) -> bool:

@@ -127,19 +127,11 @@ def object_in(text: bytes) -> dict[str, Any] | None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one where there is none, or no such file."""
-    try:
-        return object_in(path.read_bytes()) or {}
-    except OSError:
-        return {}
-
-
-def require_object(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None without the file. Raises UserError for a file that is damaged."""
+    """The object in a JSON file; an empty one without the file. Raises UserError for a file that is damaged."""
     try:
         value = object_in(path.read_bytes())
     except FileNotFoundError:
-        return None
+        return {}
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     if value is None:

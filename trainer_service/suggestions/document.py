@@ -37,7 +37,9 @@ class Suggestion:
 
     def to_yaml(self) -> str:
         """A configuration with the reasons as comments."""
-        text = "\n".join(["# Suggested after a short play with random actions.", *self._facts(), ""])
+        text = "\n".join(
+            [f"# Suggested after {self.features.messages} messages of random actions.", *self._facts(), ""]
+        )
         if self.env_settings:
             text += yaml.safe_dump({"env_settings": dict(self.env_settings)}, sort_keys=False)
         if self.groups:

@@ -113,7 +113,7 @@ def choose_learner(behavior: BehaviorFeatures, *, mixed: bool) -> Choice:
         )
     if behavior.replaces_goals:
         return _learner("sac", "continuous actions and stated goals, which a replay buffer can replace")
-    missing = f"; its goals cannot be replaced: {behavior.no_hindsight}" if behavior.no_hindsight else ""
+    missing = f"; its goals cannot be replaced: {behavior.no_hindsight}" if behavior.states_goals else ""
     if is_smooth_control(behavior):
         return _learner(
             "sac", f"continuous actions, dense rewards, ends by truncation only: exact control{missing}"

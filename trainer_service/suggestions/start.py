@@ -23,7 +23,7 @@ from trainer_service.runs.folder import require_run_id
 from trainer_service.runs.layout import RunLayout
 from trainer_service.suggestions.document import Suggestion, suggestion_of
 from trainer_service.suggestions.features import EnvironmentFeatures
-from trainer_service.suggestions.probe import LEAST_MESSAGES, probe
+from trainer_service.suggestions.probe import probe
 from trainer_service.training.learner_ranks import num_learners, serves_rank_0
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
@@ -117,12 +117,7 @@ def look_at(
 def _judged(
     features: EnvironmentFeatures, options: RunOptions, command: Command | None
 ) -> EnvironmentFeatures:
-    """The features, with what is against hindsight replay. Warns where the probe saw little."""
-    if features.messages < LEAST_MESSAGES:
-        _logger.warning(
-            "The environment is slow (%.3g ms for a message), so settings are chosen after only %d messages. Look at "
-            "them before a long run: mlagents-style suggest.", features.environment_ms, features.messages,
-        )  # fmt: skip
+    """The features, with what is against hindsight replay. Warns of behaviors none of whose episodes ended."""
     for behavior in features.behaviors:
         if behavior.agents and not behavior.episodes:
             _logger.warning(
@@ -131,16 +126,12 @@ def _judged(
                 "with gymnasium.wrappers.TimeLimit; others must truncate by themselves (docs/simulators.md).",
                 behavior.name, features.messages,
             )  # fmt: skip
-    if not any(behavior.states_goals for behavior in features.behaviors):
-        return features
     try:
-        goal_task_of(command, num_learners(options)).close()
+        if any(behavior.states_goals for behavior in features.behaviors):
+            goal_task_of(command, num_learners(options)).close()
     except SceneError as error:
-        behaviors = tuple(
-            replace(behavior, no_hindsight=str(error)) if behavior.states_goals else behavior
-            for behavior in features.behaviors
-        )
-        return replace(features, behaviors=behaviors)
+        judged = (replace(behavior, no_hindsight=str(error)) for behavior in features.behaviors)
+        return replace(features, behaviors=tuple(judged))
     return features
 
 

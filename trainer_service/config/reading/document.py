@@ -83,35 +83,31 @@ def read_document(path: Path, content: str = "'behaviors'") -> Document:
     """
     if is_bundled_name(path) and not path.is_file():
         path = bundled_configs()[path.name].path
-    text = _read_text(path)
-    values, builder = _built(text, str(path))
-    if builder is None:
+    document = _parsed(_read_text(path), str(path))
+    if document.values is None:
         raise ConfigError(f"{path}: the file is empty; expected a mapping with {content}")
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected a mapping with {content}, got {shown(values)}")
-    return Document(str(path), values, builder.lines, tuple(builder.problems))
+    if not isinstance(document.values, dict):
+        raise ConfigError(f"{path}: expected a mapping with {content}, got {shown(document.values)}")
+    return document
 
 
 def read_value(text: str, label: str) -> Any:
     """The value of one setting, which is written as in a file. Raises ConfigError. label: its name in messages."""
-    values, builder = _built(text, label)
-    if builder is not None and builder.problems:
-        document = Document(label, {}, builder.lines)
-        raise ConfigError(*map(document.at, builder.problems))
-    return values
+    document = _parsed(text, label)
+    if document.problems:
+        raise ConfigError(*map(document.at, document.problems))
+    return document.values
 
 
-def _built(text: str, label: str) -> tuple[Any, _Builder | None]:
-    """The values of a YAML text and their builder; None for both without any."""
+def _parsed(text: str, label: str) -> Document:
+    """The document of a YAML text, whose values are of any type. Raises ConfigError."""
     try:
         loader = _Loader(text, label)
-        node = loader.get_single_node()
-        if node is None:
-            return None, None
-        builder = _Builder(label, loader)
-        return builder.build(node, ()), builder
+        builder, node = _Builder(label, loader), loader.get_single_node()
+        values: Any = None if node is None else builder.build(node, ())
     except yaml.YAMLError as error:
         raise ConfigError(f"{_where(label, error, text)}: {_why(error)}") from None
+    return Document(label, values, builder.lines, tuple(builder.problems))
 
 
 def _read_text(path: Path) -> str:

@@ -16,7 +16,7 @@ from trainer_service.errors import UserError
 from trainer_service.metrics.isolated_writer import IsolatedWriter
 from trainer_service.metrics.summary import Summary
 from trainer_service.metrics.writers import SummaryWriter
-from trainer_service.runs.files import require_object, write_atomic
+from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.runs.layout import RunLayout
 from unity_bridge.extras import install_hint
 from unity_bridge.plugins import reason
@@ -47,7 +47,7 @@ class TrackedRun:
 
         Raises UserError where their file is damaged.
         """
-        return (self.is_resumed and require_object(self.memory)) or {}
+        return read_object(self.memory) if self.is_resumed else {}
 
     def remember(self, **values: Any) -> None:
         """Keeps values for ``recall``, such as the run's id in the tracker. Raises SaveError."""
