@@ -82,12 +82,12 @@ class RunStatus:
 def run_status(run: RunRecord) -> RunStatus:
     """Reads the status of a run."""
     layout = RunLayout(run.path)
-    status = _readable(saved_status, layout.status, TrainingStatus())
+    status = _readable(saved_status, layout.status) or TrainingStatus()
     names = dict.fromkeys([*run.curves, *status.behaviors])
     members = _group_members(run)  # their models are saved by their own names, but they learn as their group
     behaviors = {name: _progress(run, status, name) for name in names if name not in members}
-    timers = _readable(read_object, layout.timers, {})
-    metadata = timers.get("metadata") or _readable(read_object, layout.status, {}).get("metadata") or {}
+    timers = _readable(read_object, layout.timers) or {}
+    metadata = timers.get("metadata") or (_readable(read_object, layout.status) or {}).get("metadata") or {}
     locked = is_locked(layout.lock)
     end, ended_by = ("", "") if locked else _end(layout, metadata)
     return RunStatus(
@@ -162,12 +162,12 @@ def _max_steps(run: RunRecord, name: str) -> int | None:
     return int(steps) if is_number(steps) else None
 
 
-def _readable(read: Callable[[Path], _T], path: Path, otherwise: _T) -> _T:
-    """The content of a file; ``otherwise`` where it is damaged."""
+def _readable(read: Callable[[Path], _T], path: Path) -> _T | None:
+    """The content of a file; None where it is damaged."""
     try:
         return read(path)
     except UserError:
-        return otherwise
+        return None
 
 
 def _complaints(run: RunRecord, layout: RunLayout) -> dict[str, int]:
