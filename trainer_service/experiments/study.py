@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 Direction = Literal["maximize", "minimize"]
+Sampler = Literal["tpe", "random"]
+Pruner = Literal["median", "hyperband", "none"]
 State = Literal["running", "complete", "pruned", "failed"]
 
 _VALUES, _STEPS, _MESSAGE = "values", "steps", "message"
@@ -53,44 +55,19 @@ class TrialRecord:
     """Why it failed; empty otherwise."""
 
 
-def _tpe(seed: int) -> BaseSampler:
-    from optuna.samplers import TPESampler
+def _sampler(name: Sampler, seed: int) -> BaseSampler:
+    from optuna.samplers import RandomSampler, TPESampler
 
-    return TPESampler(seed=seed)
-
-
-def _random(seed: int) -> BaseSampler:
-    from optuna.samplers import RandomSampler
-
-    return RandomSampler(seed=seed)
+    return TPESampler(seed=seed) if name == "tpe" else RandomSampler(seed=seed)
 
 
-def _median(reports: int) -> BasePruner:
-    from optuna.pruners import MedianPruner
+def _pruner(name: Pruner, reports: int) -> BasePruner:
+    """A pruner. reports: the number of values that a whole trial reports."""
+    from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner
 
-    return MedianPruner(n_warmup_steps=int(reports * _WARMUP_SHARE))
-
-
-def _hyperband(reports: int) -> BasePruner:
-    from optuna.pruners import HyperbandPruner
-
-    return HyperbandPruner(max_resource=max(reports, 1))
-
-
-def _nothing(reports: int) -> BasePruner:
-    from optuna.pruners import NopPruner
-
-    return NopPruner()
-
-
-SAMPLERS: Mapping[str, Callable[[int], BaseSampler]] = {"tpe": _tpe, "random": _random}
-"""Samplers by name, each made of a seed."""
-PRUNERS: Mapping[str, Callable[[int], BasePruner]] = {
-    "median": _median,
-    "hyperband": _hyperband,
-    "none": _nothing,
-}
-"""Pruners by name, each made of the number of values that a whole trial reports."""
+    if name == "median":
+        return MedianPruner(n_warmup_steps=int(reports * _WARMUP_SHARE))
+    return HyperbandPruner(max_resource=max(reports, 1)) if name == "hyperband" else NopPruner()
 
 
 def require_optuna() -> None:
@@ -111,8 +88,8 @@ class SweepStudy:
         space: Space,
         *,
         direction: Direction,
-        sampler: str,
-        pruner: str,
+        sampler: Sampler,
+        pruner: Pruner,
         reports: int,
         seed: int,
     ) -> None:
@@ -122,7 +99,7 @@ class SweepStudy:
             journal: its file; None keeps it in memory.
             space: the parameters.
             direction: of the objective.
-            sampler, pruner: names in ``SAMPLERS`` and ``PRUNERS``.
+            sampler, pruner: as in ``SweepSettings``.
             reports: the number of values that a whole trial reports.
             seed: of the sampler. Draws depend on it, on the trial's number and on the trials before.
         """
@@ -131,12 +108,12 @@ class SweepStudy:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
-        self._make_sampler, self._seed = SAMPLERS[sampler], seed
+        self._sampler, self._seed = sampler, seed
         self._study: Study = optuna.create_study(
             storage=None if journal is None else _storage(journal),
             study_name="sweep",
             direction=direction,
-            pruner=PRUNERS[pruner](reports),
+            pruner=_pruner(pruner, reports),
             load_if_exists=True,
         )
 
@@ -144,7 +121,7 @@ class SweepStudy:
         """Begins a trial."""
         number = len(self._study.get_trials(deepcopy=False))
         # A seed for each trial: a sampler that began anew in a resumed sweep would draw the same values again.
-        self._study.sampler = self._make_sampler((self._seed * 1_000_003 + number) % _SEEDS)
+        self._study.sampler = _sampler(self._sampler, (self._seed * 1_000_003 + number) % _SEEDS)
         trial = self._study.ask()
         self._draw(trial)
         return _record(self._frozen(trial.number))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.config.run.stop import Duration
@@ -20,7 +20,14 @@ from trainer_service.errors import UserError
 from trainer_service.experiments.jobs import JobEnd, JobPool, Place
 from trainer_service.experiments.objective import Objective, objective_of
 from trainer_service.experiments.space import Space, Values, require_valid, short_text, with_values
-from trainer_service.experiments.study import Direction, SweepStudy, TrialRecord, require_optuna
+from trainer_service.experiments.study import (
+    Direction,
+    Pruner,
+    Sampler,
+    SweepStudy,
+    TrialRecord,
+    require_optuna,
+)
 from trainer_service.experiments.trial_runs import RunWatch, SweepFolder, TrialRuns, has_ended
 from trainer_service.runs.files import read_object, write_atomic
 from trainer_service.training.stop_signals import StopSignals
@@ -61,10 +68,10 @@ class SweepSettings(Section):
     direction: Direction = "maximize"
     """Whether large or small scores are good."""
 
-    sampler: Literal["tpe", "random"] = "tpe"
+    sampler: Sampler = "tpe"
     """How values are drawn: by a model of the trials so far (TPE), or at random."""
 
-    pruner: Literal["median", "hyperband", "none"] = "median"
+    pruner: Pruner = "median"
     """Which trials end early."""
 
     total_steps: PositiveCount | None = None

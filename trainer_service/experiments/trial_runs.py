@@ -28,7 +28,6 @@ _BY_SIGNAL = "SIG"
 """The beginning of the reason why a run was interrupted: the name of a signal."""
 
 
-@dataclass(frozen=True, slots=True)
 class SweepFolder:
     """The folder of a sweep.
 
@@ -42,27 +41,10 @@ class SweepFolder:
           trial-0003/             the run of a trial; with several seeds trial-0003-SEED
     """
 
-    path: Path
-
-    @property
-    def base(self) -> Path:
-        """The configuration of every trial."""
-        return self.path / "base.yaml"
-
-    @property
-    def best(self) -> Path:
-        """The configuration of the best trial."""
-        return self.path / "best.yaml"
-
-    @property
-    def settings(self) -> Path:
-        """The settings that must not change while the sweep goes on."""
-        return self.path / "settings.json"
-
-    @property
-    def journal(self) -> Path:
-        """Optuna's study."""
-        return self.path / "journal.log"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.base, self.best = path / "base.yaml", path / "best.yaml"
+        self.settings, self.journal = path / "settings.json", path / "journal.log"
 
     @contextmanager
     def held(self, *, resume: bool) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from unity_bridge.specs import (
     ACHIEVED_GOAL,
@@ -130,8 +130,5 @@ class EnvironmentFeatures:
     teams: tuple[tuple[str, ...], ...] = ()
     """Behaviors whose agents are members of the same groups, where these are several."""
 
-    messages: int = field(default=0, compare=False)
+    messages: int = 0
     """The simulator's messages that were looked at."""
-
-    environment_ms: float = field(default=0.0, compare=False)
-    """Milliseconds from an answer to the simulator's next message. It informs the user, and no rule."""

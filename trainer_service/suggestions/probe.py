@@ -111,7 +111,6 @@ class _RandomPlayer:
             behaviors=tuple(behaviors),
             teams=tuple(sorted(mixed)),
             messages=self.messages,
-            environment_ms=1000 * self.waited_s / self.messages,
         )
 
 

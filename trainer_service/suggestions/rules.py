@@ -7,7 +7,7 @@ a suggestion is the same everywhere. The values come from the bundled configurat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,23 +33,20 @@ class Choice:
 
 def suggest_settings(environment: EnvironmentFeatures) -> dict[str, list[Choice]]:
     """The choices for each behavior, and for each group of several behaviors, by name."""
-    teams = heterogeneous_groups(environment)
-    learners = {
-        name: _together([each for each in environment.behaviors if each.name in team])
-        for name, team in teams.items()
-    }
-    members = {name for team in teams.values() for name in team}
-    learners |= {each.name: each for each in environment.behaviors if each.name not in members}
-    mixed = {name for team in environment.teams for name in team} - members
-    budgets = choose_budgets(learners)
-    chosen = {
-        name: behavior_settings(behavior, budgets[name], mixed=name in mixed)
-        for name, behavior in learners.items()
-    }
-    return {
-        name: _of_team(choices, len(teams[name])) if name in teams else choices
-        for name, choices in chosen.items()
-    }
+    chosen: dict[str, list[Choice]] = {}
+    members: set[str] = set()
+    # All behaviors learn for as long as the one that needs the most steps of the environment.
+    most = max(
+        (choose_budget(each).value / max(1, each.agents) for each in environment.behaviors), default=0.0
+    )
+    for name, team in heterogeneous_groups(environment).items():
+        members |= team.keys()
+        chosen[name] = team_settings([each for each in environment.behaviors if each.name in team], most)
+    mixed = {name for team in environment.teams for name in team}
+    for behavior in environment.behaviors:
+        if behavior.name not in members:
+            chosen[behavior.name] = behavior_settings(behavior, most, mixed=behavior.name in mixed)
+    return chosen
 
 
 def heterogeneous_groups(environment: EnvironmentFeatures) -> dict[str, dict[str, int]]:
@@ -65,10 +62,16 @@ def heterogeneous_groups(environment: EnvironmentFeatures) -> dict[str, dict[str
     }
 
 
-def behavior_settings(behavior: BehaviorFeatures, budget: Choice, *, mixed: bool) -> list[Choice]:
-    """All choices for one behavior. mixed: whether its groups have agents of other behaviors."""
+def behavior_settings(behavior: BehaviorFeatures, least: float, *, mixed: bool) -> list[Choice]:
+    """All choices for one behavior.
+
+    least: the least steps of each agent. mixed: whether its groups have agents of other behaviors.
+    """
     learner = choose_learner(behavior, mixed=mixed)
-    steps: int = budget.value
+    budget = choose_budget(behavior)
+    if budget.value < (steps := round(least * behavior.agents)):
+        budget = Choice("max_steps", steps, "as many steps of the environment as other behaviors need")
+    steps = budget.value
     hyperparameters = {"sac": sac, "ppo": ppo, "mappo": mappo, "poca": poca}[learner.value]
     return [
         learner,
@@ -82,19 +85,15 @@ def behavior_settings(behavior: BehaviorFeatures, budget: Choice, *, mixed: bool
     ]
 
 
-def _together(members: list[BehaviorFeatures]) -> BehaviorFeatures:
-    """A group of several behaviors, with the features of the one that has the most agents."""
+def team_settings(members: list[BehaviorFeatures], least: float) -> list[Choice]:
+    """All choices for a group of several behaviors, by the features of the one with the most agents."""
     largest = max(members, key=lambda member: member.agents)
     agents = sum(member.agents for member in members)
-    return replace(
-        largest, agents=agents, group_size=sum(member.group_size for member in members), aliased=0.0
-    )
-
-
-def _of_team(choices: list[Choice], behaviors: int) -> list[Choice]:
-    """The choices for a group of several behaviors."""
-    kept = [each for each in choices if each.key not in ("trainer_type", "hyperparameters.state")]
-    reason = f"{behaviors} behaviors share a group: one critic sees all of their agents"
+    size = sum(member.group_size for member in members)
+    whole = replace(largest, agents=agents, group_size=size, aliased=0.0)
+    choices = [each for each in behavior_settings(whole, least, mixed=False) if each.key != "trainer_type"]
+    reason = f"{len(members)} behaviors share a group: one critic sees all of their agents"
+    kept = [each for each in choices if each.key != "hyperparameters.state"]
     return [Choice("trainer_type", "mappo", reason), *kept]
 
 
@@ -291,18 +290,6 @@ def discount(behavior: BehaviorFeatures) -> tuple[float, str]:
         return 0.99, "no episode ended: how long they are is unknown"
     gamma = min(0.99, max(0.9, 1 - 1.25 / behavior.longest))
     return round(gamma, 3), f"episodes have up to {behavior.longest} decisions"
-
-
-def choose_budgets(learners: Mapping[str, BehaviorFeatures]) -> dict[str, Choice]:
-    """The budgets of all behaviors: as many steps of the environment for each as for the one that needs the most."""
-    budgets = {name: choose_budget(behavior) for name, behavior in learners.items()}
-    messages = {name: budget.value / max(1, learners[name].agents) for name, budget in budgets.items()}
-    longest = max(messages, key=lambda name: messages[name])
-    for name, behavior in learners.items():
-        if messages[name] < messages[longest]:
-            steps = round(messages[longest] * max(1, behavior.agents))
-            budgets[name] = Choice("max_steps", steps, f"as many steps of the environment as '{longest}'")
-    return budgets
 
 
 def choose_budget(behavior: BehaviorFeatures) -> Choice:

@@ -303,14 +303,6 @@ def test_every_suggestion_is_a_valid_configuration(kind: str) -> None:
         assert value == {"group_sum": "team_sum"}.get(choice.value, choice.value), choice.key
 
 
-@pytest.mark.parametrize("kind", EVERY_KIND)
-def test_the_machine_changes_no_choice(kind: str) -> None:
-    slow, fast = (
-        EnvironmentFeatures(behaviors=(EVERY_KIND[kind],), environment_ms=ms) for ms in (100.0, 0.1)
-    )
-    assert suggestion_of(slow, {}).to_yaml() == suggestion_of(fast, {}).to_yaml()
-
-
 def test_each_choice_has_a_reason_in_its_line() -> None:
     suggestion = suggestion_of(EnvironmentFeatures(behaviors=(behavior(continuous=2),)), {})
     text = suggestion.to_yaml()
