@@ -54,5 +54,6 @@ class SameNumber:
     def terminated(self, achieved: np.ndarray, desired: np.ndarray) -> np.ndarray | None:
         return (achieved == desired).all(axis=1) if self.ends else None
 
-    def require_paid(self, achieved: np.ndarray, desired: np.ndarray, paid: np.ndarray) -> None:
-        """Nothing is required: trajectories of tests are paid for goals that they did not achieve."""
+    def mismatch(self, achieved: np.ndarray, desired: np.ndarray, paid: np.ndarray) -> Exception | None:
+        """None: trajectories of tests are paid for goals that they did not achieve."""
+        return None

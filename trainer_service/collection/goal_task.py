@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions
 from trainer_service.errors import ConfigError
@@ -11,9 +10,6 @@ from trainer_service.replay.hindsight import GoalTask
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.goal_environment import open_goal_environment
 from unity_bridge.simulators.scene import SceneError
-
-if TYPE_CHECKING:
-    from unity_bridge.simulators.goals import GoalEnvironment
 
 _EXPECTED = (
     "hyperparameters.replay.type: hindsight calls the environment's compute_reward in the trainer: expected a goal "
@@ -40,18 +36,16 @@ def open_goal_task(
     if options.checkpoint_settings.inference or not relabels:
         return None
     try:
-        task = goal_task_of(command, learners)
+        return goal_task_of(command, learners, stack)
     except SceneError as error:
         raise ConfigError(f"{_EXPECTED}; {error}") from error
-    stack.callback(task.close)
-    return task
 
 
-def goal_task_of(command: Command | None, learners: int) -> GoalEnvironment:
+def goal_task_of(command: Command | None, learners: int, stack: ExitStack) -> GoalTask:
     """Creates another environment of a simulator for its task. Arguments as above.
 
     Raises:
-        SceneError: hindsight replay cannot use it, and why.
+        SceneError: why hindsight replay cannot use it.
     """
     if learners > 1:
         raise SceneError(
@@ -59,4 +53,6 @@ def goal_task_of(command: Command | None, learners: int) -> GoalEnvironment:
         )
     if command is None:
         raise SceneError("got simulators that attach")
-    return open_goal_environment(command)
+    task = open_goal_environment(command)
+    stack.callback(task.close)
+    return task

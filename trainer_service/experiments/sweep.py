@@ -163,7 +163,7 @@ def run_sweep(
     files = SweepFolder(folder)
     with files.held(resume=resume), JobPool(settings.jobs, place) as pool:
         before = read_object(files.settings) if resume else None
-        settings = _with_seed(files, settings, before)
+        settings = _with_seed(settings, before)
         kept = {
             **settings.model_dump(include=_KEPT),
             "space": space.to_json(),
@@ -354,16 +354,12 @@ def _require_own_simulators(options: RunOptions, jobs: int) -> None:
         raise UserError(f"{taken[0]}: expected none, as {jobs} trials at a time cannot share a port")
 
 
-def _with_seed(
-    files: SweepFolder, settings: SweepSettings, before: Mapping[str, Any] | None
-) -> SweepSettings:
+def _with_seed(settings: SweepSettings, before: Mapping[str, Any] | None) -> SweepSettings:
     """The settings with a seed: the given one, that of the resumed sweep, or a new one."""
     if settings.seed is not None:
         return settings
     seed = random.randint(0, 9999) if before is None else before.get("seed")
-    if not isinstance(seed, int) or seed < 0:
-        raise UserError(f"'{files.settings}' is damaged: its seed is no whole number")
-    return settings.model_copy(update={"seed": seed})
+    return settings.model_copy(update={"seed": seed if isinstance(seed, int) else 0})
 
 
 def _keep(files: SweepFolder, kept: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:

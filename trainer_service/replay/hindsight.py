@@ -14,7 +14,6 @@ from trainer_service.errors import ConfigError
 from trainer_service.replay.transitions import Sample, TransitionReplay
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
-from unity_bridge.simulators.scene import SceneError
 from unity_bridge.specs import ACHIEVED_GOAL, DESIRED_GOAL, BehaviorSpec
 from unity_bridge.steps import Observation, as_floats
 
@@ -28,8 +27,8 @@ class GoalTask(Protocol):
         """Returns the rewards of N steps. Shapes [N, size] to [N]."""
         ...
 
-    def require_paid(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> None:
-        """Raises an exception where N steps were not paid by this task. Shapes as above."""
+    def mismatch(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> Exception | None:
+        """Returns an error where the task pays other rewards than N steps were paid. Shapes as above."""
         ...
 
     def terminated(self, achieved: Floats32, desired: Floats32) -> Bools | None:
@@ -65,15 +64,11 @@ class HindsightReplay(TransitionReplay):
         """Adds trajectories. Raises ConfigError where the environment pays other rewards than its reward function."""
         rows = super().add(trajectories)
         if self._task is not None:
-            (after, _), steps = self._after(rows), self._sensor_columns
-            try:
-                self._task.require_paid(
-                    as_floats(after(steps[self._achieved])),
-                    as_floats(after(steps[self._desired])),
-                    self._steps["task_rewards"][rows],
-                )
-            except SceneError as error:
-                raise ConfigError(f"hyperparameters.replay.type: hindsight: {error}") from error
+            after, _ = self._after(rows)
+            columns = (self._sensor_columns[sensor] for sensor in (self._achieved, self._desired))
+            achieved, desired = (as_floats(after(column)) for column in columns)
+            if error := self._task.mismatch(achieved, desired, self._steps["task_rewards"][rows]):
+                raise ConfigError(f"hyperparameters.replay.type: hindsight: {error}")
         return rows
 
     def sample(self, count: int, rng: np.random.Generator, *, beta: float = 1.0) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,9 @@ def _judged(
                 behavior.name, features.messages,
             )  # fmt: skip
     try:
-        if any(behavior.states_goals for behavior in features.behaviors):
-            goal_task_of(command, num_learners(options)).close()
+        with ExitStack() as stack:
+            if any(behavior.states_goals for behavior in features.behaviors):
+                goal_task_of(command, num_learners(options), stack)
     except SceneError as error:
         judged = (replace(behavior, no_hindsight=str(error)) for behavior in features.behaviors)
         return replace(features, behaviors=tuple(judged))

@@ -15,7 +15,7 @@ from unity_bridge.arrays import Bools, Floats, Floats32, Rows
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment
 from unity_bridge.simulators.foreign.scene import ForeignScene
 from unity_bridge.simulators.foreign.spaces import is_picture
-from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import ACHIEVED_GOAL, DESIRED_GOAL
 
@@ -49,18 +49,19 @@ class GoalEnvironment:
         self._code = code
         self._reward = _GoalFunction("compute_reward", reward, code)
         achieved, desired, paid = code.call("trying compute_reward", _steps, env)
-        self._require(achieved, desired, paid)
+        wrong = self._mismatch(achieved, desired, paid)
         # Rewards may be rare: step() is told that it achieved its goal, if it asks compute_reward.
         with _always_achieved(env, reward):
             tried, missed, success = code.call("trying compute_reward", _steps, env)
         rows = self._reward.differing(tried, missed, success)
-        self._require(tried[rows], tried[rows], success[rows])
+        if wrong := wrong or self._mismatch(tried[rows], tried[rows], success[rows]):
+            raise wrong
         terminated = _attribute(env, "compute_terminated")
         self._terminated = terminated and _GoalFunction("compute_terminated", terminated, code)
 
-    def require_paid(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> None:
-        """Raises SceneError where ``compute_reward`` does not return what N steps paid. Shapes as below."""
-        self._require(self._goals(achieved), self._goals(desired), paid)
+    def mismatch(self, achieved: Floats32, desired: Floats32, paid: Floats32) -> SceneError | None:
+        """Returns an error where ``compute_reward`` does not return what N steps paid. Shapes as below."""
+        return self._mismatch(self._goals(achieved), self._goals(desired), paid)
 
     def rewards(self, achieved: Floats32, desired: Floats32) -> Floats32:
         """Rewards of N steps. Shapes [N, size] to [N]. Raises SceneError where the function does."""
@@ -77,13 +78,16 @@ class GoalEnvironment:
         """Closes the environment."""
         self._scene.close()
 
-    def _require(self, achieved: NDArray[Any], desired: NDArray[Any], paid: Floats | Floats32) -> None:
+    def _mismatch(
+        self, achieved: NDArray[Any], desired: NDArray[Any], paid: Floats | Floats32
+    ) -> SceneError | None:
         rows = self._reward.differing(achieved, desired, paid)[:1]
-        if len(rows):
-            raise self._code.error(
-                f"expected compute_reward(achieved_goal, desired_goal, {{}}) to return what step() pays, got "
-                f"{self._reward(achieved[rows], desired[rows])[0]:g} where it paid {paid[rows][0]:g}"
-            )
+        if not len(rows):
+            return None
+        return self._code.error(
+            f"expected compute_reward(achieved_goal, desired_goal, {{}}) to return what step() pays, got "
+            f"{self._reward(achieved[rows], desired[rows])[0]:g} where it paid {paid[rows][0]:g}"
+        )
 
     def _goals(self, flat: Floats32) -> NDArray[Any]:
         """Goals as members of the environment's space. Shape [N, size] to [N, *space.shape]."""

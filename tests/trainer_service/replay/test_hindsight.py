@@ -137,10 +137,9 @@ def test_a_loaded_buffer_draws_what_the_saved_one_draws() -> None:
 
 def test_each_step_is_held_against_the_reward_function() -> None:
     class Paid(SameNumber):
-        def require_paid(self, achieved: np.ndarray, desired: np.ndarray, paid: np.ndarray) -> None:
+        def mismatch(self, achieved: np.ndarray, desired: np.ndarray, paid: np.ndarray) -> Exception | None:
             steps.append(np.column_stack([achieved, desired, paid]).tolist())
-            if len(steps) == 2:
-                raise SceneError("python:Env: got 1 where it paid 10")
+            return SceneError("python:Env: got 1 where it paid 10") if len(steps) == 2 else None
 
     steps: list[Any] = []
     spec = goal_spec(ACTIONS)
