@@ -8,6 +8,7 @@ import numpy as np
 
 from trainer_service.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
+from trainer_service.rollout.group_returns import GroupReturns
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
@@ -43,6 +44,11 @@ class GroupLife:
         self.alive: dict[tuple[int, int], set[int]] = {(s, g): set() for s in (0, 1) for g in (1, 2)}
         self.asked: dict[tuple[int, int], set[int]] = {key: set() for key in self.alive}
         self.number = 0
+        self.groups = GroupReturns()
+        self.earned: dict[tuple[int, int], int] = dict.fromkeys(self.alive, 0)
+        """What each group has earned: its number at every tick."""
+        self.paid: dict[tuple[int, int], int] = {}
+        """What it had earned at the last row of each agent, by simulator and agent."""
 
     def __iter__(self) -> Iterator[Trajectories]:
         while True:
@@ -70,10 +76,14 @@ class GroupLife:
             asked |= now
             asked &= alive
             waits += [(agent, group) for agent in sorted(now)]
-        return self.observe(simulator, self.batch(ends, waits)) if ends or waits else None
+        return self.observe(simulator, self.batch(ends, waits, simulator)) if ends or waits else None
 
-    def batch(self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]]) -> StepBatch:
+    def batch(
+        self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]], simulator: int = 0
+    ) -> StepBatch:
         rows = [*((agent, group) for agent, group, _ in ends), *waits]
+        for group in (1, 2):
+            self.earned[simulator, group] += group
         terminated = np.zeros(len(rows), np.bool_)
         terminated[: len(ends)] = [end for _, _, end in ends]
         first, self.number = self.number, self.number + len(rows)
@@ -87,12 +97,23 @@ class GroupLife:
             truncated=(np.arange(len(rows)) < len(ends)) & ~terminated,
             allowed_actions=allowed_of(numbers),
             group_ids=groups,
-            group_rewards=groups.astype(np.float32),
+            group_rewards=np.array(
+                [self.due(simulator, *row, is_over=at < len(ends)) for at, row in enumerate(rows)], np.float32
+            ),
         )
+
+    def due(self, simulator: int, agent: int, group: int, *, is_over: bool) -> int:
+        """What an agent's group has earned since the agent's last row; 0 in its first."""
+        now = self.earned[simulator, group]
+        before = self.paid.pop((simulator, agent), now)
+        if not is_over:
+            self.paid[simulator, agent] = now
+        return now - before
 
     def observe(self, simulator: int, batch: StepBatch) -> Trajectories | None:
         membership = self.allocator.assign(simulator, 0, batch)
-        observed = self.assembler.observe(simulator, 0, batch, membership if self.by_group else None)
+        clocks = self.groups.observe(simulator, 0, batch)
+        observed = self.assembler.observe(simulator, 0, batch, membership if self.by_group else None, clocks)
         first = batch.num_terminal
         numbers = batch.observations[0][first:, 0].astype(np.int64)
         decisions = Decisions(

@@ -46,5 +46,7 @@ def lives_of_group() -> Trajectories:
         agent_indices=np.array([0, 1, 1]),
         ticks=np.array([0, 1, 2, 3, 0, 2, 3]),
         final_ticks=np.array([4, 1, 4]),
+        earned=np.full(7, np.nan),
+        final_earned=np.full(3, np.nan),
     )
     return lives([4, 1, 2], [False, True, False], group_index=index)

@@ -22,7 +22,7 @@ from trainer_service.networks.threads import Threads
 from trainer_service.rollout.agent_indices import AgentIndexAllocator, GroupMembership, reported_agent_indices
 from trainer_service.rollout.agents import MAX_AGENTS, Keys, TooManyAgents
 from trainer_service.rollout.assembler import Decisions, Episodes, TrajectoryAssembler
-from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns, game_results
+from trainer_service.rollout.group_returns import GroupReturns, GroupTick, game_results
 from trainer_service.rollout.observation_selector import ObservationSelector
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import WireError
@@ -110,13 +110,13 @@ class Collector:
         if not self._waiting:
             self._assembler.tidy()  # rows may move: no other object stores them
         batch, membership = (steps.batch, None) if self._observes_all else self._select_observations(steps)
+        groups = self._groups.observe(steps.simulator, steps.team, steps.batch)
         try:
-            observed = self._assembler.observe(steps.simulator, steps.team, batch, membership)
+            observed = self._assembler.observe(steps.simulator, steps.team, batch, membership, groups)
         except TooManyAgents as error:
             raise WireError(f"behavior '{self._name}': {error}") from None
         if observed.vanished is not None:
             self._forget_vanished(steps, observed.vanished)
-        group_episodes = self._groups.observe(steps.simulator, steps.team, steps.batch)
         first = batch.num_terminal
         waiting = _Waiting(
             observed.waiting,
@@ -125,12 +125,12 @@ class Collector:
         )
         self._waiting.append((steps, waiting))
         transitions, trajectories = observed.transitions, observed.trajectories
-        if observed.episodes is None and not len(group_episodes):
+        if observed.episodes is None and not len(groups):
             return SampleBatch(steps.team, transitions, trajectories, None, None, replaced_values)
-        episodes, ended = _ended_episodes(steps, observed.episodes, group_episodes, membership)
+        episodes, ended = _ended_episodes(steps, observed.episodes, groups, membership)
         results = None
         if self.opponents is not None:
-            results = game_results(steps.batch, steps.team, ended, group_episodes.keys)
+            results = game_results(steps.batch, steps.team, ended, groups.keys)
         return SampleBatch(steps.team, transitions, trajectories, episodes, results, replaced_values)
 
     def act(self) -> list[ActionBatch]:
@@ -253,7 +253,7 @@ def learner_and_collector(
 
 
 def _ended_episodes(
-    steps: BehaviorTick, episodes: Episodes | None, groups: GroupEpisodes, membership: GroupMembership | None
+    steps: BehaviorTick, episodes: Episodes | None, groups: GroupTick, membership: GroupMembership | None
 ) -> tuple[EndedEpisodes, Rows]:
     """Returns the ended episodes of a tick for reports, and the rows in which agents' episodes ended."""
     returns, lengths, ended = np.empty(0), np.empty(0, np.int64), np.empty(0, np.intp)

@@ -18,6 +18,7 @@ def ragged_generalized_advantage(
     *,
     discount: float | AnyFloats,
     gae_lambda: float,
+    durations: NDArray[np.float64] | None = None,
 ) -> AnyFloats:
     """Generalized advantage estimates, eq. 16 of Schulman et al. 2016 (arXiv:1506.02438).
 
@@ -34,6 +35,7 @@ def ragged_generalized_advantage(
         lengths: steps of each trajectory, at least one, in order, summing to S. Shape [P].
         discount: γ, per decision; one for each signal or for all.
         gae_lambda: λ; 0 gives one-step TD errors, 1 gives Monte Carlo returns minus V.
+        durations: Δ_t of each step, for γ^Δ_t and λ^Δ_t in the place of γ and λ; None for 1. Shape [S].
 
     Returns:
         Advantages, shape [S]. Add ``values`` to get the regression target of V.
@@ -50,12 +52,17 @@ def ragged_generalized_advantage(
     column = np.repeat(np.arange(len(lengths)), lengths)
     row = np.arange(len(rewards)) - np.repeat(ends, lengths) + longest
     advantages = np.zeros((longest, *bootstrap_value.shape), rewards.dtype)
+    decay = np.multiply(discount, gae_lambda)
+    if durations is not None:
+        lasting = durations if rewards.ndim == 1 else durations[:, None]
+        discount, decay = np.power(discount, lasting), np.power(decay, lasting)
     advantages[row, column] = rewards + np.asarray(discount, rewards.dtype) * next_values - values
     # One for each column, since NumPy multiplies short rows by a number in three times the time.
-    decay = np.full(bootstrap_value.shape, np.multiply(discount, gae_lambda), rewards.dtype)
+    decays = np.empty((1, *bootstrap_value.shape) if durations is None else advantages.shape, rewards.dtype)
+    decays[(0, slice(None)) if durations is None else (row, column)] = decay
     later, *earlier = reversed(list(advantages))
-    for advantage in earlier:
-        later = np.add(advantage, decay * later, out=advantage)
+    for at, advantage in enumerate(earlier, start=2):
+        later = np.add(advantage, decays[-at if len(decays) > 1 else 0] * later, out=advantage)
     flat: AnyFloats = advantages[row, column]
     return flat
 

@@ -98,7 +98,7 @@ class JointSample:
     """Whether the agent's task ended within the joint steps. Shape [B, n]."""
 
     discounts: Floats32
-    """Discounts of the next observations' values: γ to the power of the number of joint steps. Shape [B, n]."""
+    """Discounts of the next observations' values: γ to the power of the duration of the joint steps. Shape [B, n]."""
 
     sequences: JointSequences | None = None
     """The sequences of these joint steps; None if they are sampled individually."""
@@ -115,8 +115,8 @@ class _Window(NamedTuple):
 
     rewards: Floats32
     terminated: Bools
-    joint_steps: Rows
-    """[B, n]"""
+    duration: NDArray[np.float64]
+    """Duration of these joint steps, see ``JointSteps``; of each agent's own decisions, their number. [B, n]"""
 
 
 class JointReplay(ReplayBuffer[JointSample]):
@@ -192,13 +192,13 @@ class JointReplay(ReplayBuffer[JointSample]):
             rewards=window.rewards,
             summed_rewards=self._summed_rewards(rows),
             terminated=window.terminated,
-            discounts=(self._discount**window.joint_steps).astype(np.float32),
+            discounts=self._discounts(window.duration),
         )
 
     def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
         """Implements ReplayBuffer."""
         steps = self._steps
-        at, present = self._steps_ahead(rows, ahead)
+        at, present, elapsed = self._steps_ahead(rows, ahead)
         places = np.nonzero(present)
         taken, agents = at[places], places[2]
         to_next = steps["ahead"][taken, agents]
@@ -220,26 +220,31 @@ class JointReplay(ReplayBuffer[JointSample]):
             discrete_actions=steps["discrete_actions"][taken, agents].astype(np.int64),
             task_rewards=steps["rewards"][taken, agents],
             terminated=steps["terminated"][taken, agents],
+            elapsed=elapsed[places],
         )
 
-    def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools]:
-        """Returns rows of each agent's steps whose rewards count, and whether they exist. [count, B, n] each."""
+    def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools, NDArray[np.float64]]:
+        """Returns rows of each agent's steps whose rewards count, whether they exist, and the duration of the steps
+        before. [count, B, n] each."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         present, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
-        ahead = [(at, present)]
+        elapsed = np.zeros(at.shape)
+        ahead = [(at, present, elapsed)]
         for _ in range(count - 1):
             if self._follow_agents:
                 to_next = steps["ahead"][at, agents]
-                at, present = self._wrap(at + to_next), present & (to_next > 0)
+                at, present, elapsed = self._wrap(at + to_next), present & (to_next > 0), elapsed + 1.0
             else:
                 going = going & steps["continues"][at]
+                elapsed = elapsed + steps["duration"][at]
                 at = np.where(going, self._wrap(at + 1), at)
                 present = going & steps["present"][at, agents]
                 if not self._team:
                     present &= steps["segment"][at, agents] == first
-            ahead.append((at, present))
-        return np.stack([at for at, _ in ahead]), np.stack([present for _, present in ahead])
+            ahead.append((at, present, elapsed))
+        rows_ahead, presence, durations = map(np.stack, zip(*ahead, strict=True))
+        return rows_ahead, presence, durations
 
     def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
         """Returns a function from a column name to values at the next steps, [B, n, …]; and their presence, [B, n]."""
@@ -281,41 +286,48 @@ class JointReplay(ReplayBuffer[JointSample]):
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
         first, own = steps["segment"][rows], steps["present"][rows]
         rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
-        joint_steps = np.ones(len(rows), np.int64)
-        for offset in range(1, n_step):
+        duration = steps["duration"][rows].astype(np.float64)
+        for _ in range(1, n_step):
             going = steps["continues"][at]
             at = np.where(going, self._wrap(at + 1), at)
             last = np.where(steps["present"][at], at[:, None], last)
             same = going[:, None] & own & (steps["segment"][at] == first)
-            rewards = rewards + np.where(same, self._discount**offset * steps["rewards"][at], 0.0)
+            discounts = self._discounts(duration)[:, None]
+            rewards = rewards + np.where(same, discounts * steps["rewards"][at], 0.0)
             terminated = terminated | (same & steps["terminated"][at])
-            joint_steps += going
-        joint_steps = np.broadcast_to(joint_steps[:, None], last.shape)
-        return _Window(last, at, rewards.astype(np.float32), terminated, joint_steps)
+            duration += going * steps["duration"][at]
+        duration = np.broadcast_to(duration[:, None], last.shape)
+        return _Window(last, at, rewards.astype(np.float32), terminated, duration)
 
     def _agent_window(self, rows: Rows, n_step: int) -> _Window:
         """The window over each agent's own decisions."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
-        rewards, joint_steps = steps["rewards"][rows], np.ones(at.shape, np.int64)
+        rewards, duration = steps["rewards"][rows], np.ones(at.shape)
         going = np.ones(at.shape, np.bool_)
         for offset in range(1, n_step):
             ahead = steps["ahead"][at, agents]
             going = going & (ahead > 0)
             at = np.where(going, self._wrap(at + ahead), at)
             rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, agents], 0.0)
-            joint_steps += going
-        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], joint_steps)
+            duration += going
+        return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], duration)
 
     def _summed_rewards(self, rows: Rows) -> Floats32:
         """Discounted sums of the group's rewards, starting at these rows. [B]"""
         steps, at = self._steps, rows
         total, going = steps[_SUMMED][rows], np.ones(len(rows), np.bool_)
-        for offset in range(1, self._n_step):
+        duration = steps["duration"][rows].astype(np.float64)
+        for _ in range(1, self._n_step):
             going = going & steps["continues"][at]
             at = np.where(going, self._wrap(at + 1), at)
-            total = total + np.where(going, self._discount**offset * steps[_SUMMED][at], 0.0)
+            total = total + np.where(going, self._discounts(duration) * steps[_SUMMED][at], 0.0)
+            duration += going * steps["duration"][at]
         return total.astype(np.float32)
+
+    def _discounts(self, durations: NDArray[np.float64]) -> Floats32:
+        discounts: Floats32 = (self._discount**durations).astype(np.float32)
+        return discounts
 
     def _wrap(self, rows: Rows) -> Rows:
         wrapped: Rows = rows % len(self._steps["segment"])
@@ -351,17 +363,17 @@ def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sens
     trajectory_of_segment = _groups_of(trajectories)
     oldest = np.full(len(joint_steps.lengths), np.iinfo(np.int64).max)
     np.minimum.at(oldest, trajectory_of_segment, numbers)
-    present = dense(np.ones(len(rows), np.bool_))
-    common = dense(trajectories.group_rewards)
     own = dense(trajectories.rewards)
+    durations = np.ones(len(joint_steps)) if joint_steps.durations is None else joint_steps.durations
     return {
         **observation_arrays(tuple(dense(trajectories.observations[i]) for i in sensors)),
-        "present": present,
+        "present": dense(np.ones(len(rows), np.bool_)),
         "continuous_actions": dense(trajectories.continuous_actions),
         "discrete_actions": dense(trajectories.discrete_actions),
         "allowed_actions": dense(trajectories.allowed_actions, True),
-        "rewards": own + common,
-        _SUMMED: own.sum(axis=1) + common.sum(axis=1) / present.sum(axis=1),
+        "rewards": own + dense(trajectories.group_rewards),
+        _SUMMED: own.sum(axis=1) + joint_steps.group_rewards[in_time],
+        "duration": durations[in_time].astype(np.float32),
         "terminated": dense(terminated),
         "segment": dense(numbers[segments], -1),
         "ahead": dense(ahead),
@@ -380,6 +392,7 @@ def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
         "allowed_actions": np.empty((rows, num_agents, actions.mask_size), np.bool_),
         "rewards": np.empty((rows, num_agents), np.float32),
         _SUMMED: np.empty(rows, np.float32),
+        "duration": np.empty(rows, np.float32),
         "terminated": np.empty((rows, num_agents), np.bool_),
         "segment": np.empty((rows, num_agents), np.int64),
         "ahead": np.empty((rows, num_agents), np.int64),

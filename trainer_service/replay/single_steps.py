@@ -36,3 +36,6 @@ class SingleSteps:
 
     terminated: Bools
     """Whether the task ended with the step. Shape [M]."""
+
+    elapsed: NDArray[np.float64] | None = None
+    """Duration of the joint steps before the step, see ``JointSteps``; None for their number. Shape [M]."""

@@ -19,6 +19,7 @@ from trainer_service.rollout.agents import (
     is_time_to_check,
     vanished_agents,
 )
+from trainer_service.rollout.group_returns import GroupTick
 from trainer_service.rollout.group_trajectories import GroupTrajectoryAssembler
 from trainer_service.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.arrays import Rows, sparse_array
@@ -89,6 +90,7 @@ class _FinalState(NamedTuple):
     allowed_actions: NDArray[np.bool_]
     memories: NDArray[np.float32]
     ticks: NDArray[np.int64]
+    earned: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +124,7 @@ class TrajectoryAssembler:
     An agent's memory is zero at the start of an episode, and continues over the episode's segments. It is dropped with
     the agent's simulator.
 
-    For learners of groups, the segments of a group are cut and returned together.
+    For learners of groups, the segments of a group are cut and returned together, each when its agent reports.
 
     An agent that its simulator does not mention for long (see agents.py) counts as vanished. Its segment is returned
     without the last action, whose outcome is unknown, and is truncated at the agent's last observation.
@@ -154,8 +156,10 @@ class TrajectoryAssembler:
         self._untouched = True
         """Whether no agent has acted yet."""
         self._groups = GroupTrajectoryAssembler() if by_group else None
-        self._clocks: dict[int, dict[int, int]] = {}
+        self._ticks_of: dict[int, dict[int, int]] = {}
         """Number of ticks, by simulator and team id."""
+        self._clocks: GroupTick | None = None
+        """The clocks of the groups in ``observe``."""
         self._tick = 0
         """The tick of the simulator and team id in ``observe``."""
         self._waiting: dict[int, _Waiting] = {}
@@ -168,17 +172,24 @@ class TrajectoryAssembler:
         self._allocate(_FIRST_ROWS)
 
     def observe(
-        self, simulator: int, team: int, batch: StepBatch, membership: GroupMembership | None = None
+        self,
+        simulator: int,
+        team: int,
+        batch: StepBatch,
+        membership: GroupMembership | None = None,
+        clocks: GroupTick | None = None,
     ) -> Observed:
         """Writes rewards and episode ends to the previous action of each agent. Returns the tick's results.
 
-        membership: the group and index of each row, if segments are returned by group.
+        membership: the group and index of each row, if segments are returned by group. clocks: of the groups; None
+        if no row is in a group.
 
         Raises:
             TooManyAgents: The simulator has too many agents. Only ``drop`` may be called for it then.
         """
-        clocks = self._clocks.setdefault(simulator, {})
-        clocks[team] = self._tick = clocks.get(team, 0) + 1
+        ticks = self._ticks_of.setdefault(simulator, {})
+        ticks[team] = self._tick = ticks.get(team, 0) + 1
+        self._clocks = clocks
         team_key = _team_key(simulator, team)
         ended = batch.num_terminal
         segments: list[Trajectories | None] = []
@@ -208,6 +219,7 @@ class TrajectoryAssembler:
         if self._groups is not None and membership is not None:
             self._groups.join(simulator, waiting, membership.groups[ended:])
             self._agent_indices[waiting] = membership.agent_indices[ended:]
+            self._earned_before[waiting] = np.nan if clocks is None else clocks.earned_before[ended:]
         vanished = None
         known = len(self._agents.known(team_key)[0])
         if is_time_to_check(self._tick, known, len(waiting)):
@@ -259,6 +271,7 @@ class TrajectoryAssembler:
         if self._groups is not None:
             # Other simulators may have been observed in between.
             self._ticks[cells] = self._asked[index]
+            self._earned[cells] = self._earned_before[index]
         if self._memory_size:
             self._memories[cells] = self._memory[index]
             self._memory[index] = decisions.memories
@@ -267,7 +280,7 @@ class TrajectoryAssembler:
 
     def drop(self, simulator: int) -> None:
         """Forgets a simulator that left. Its unfinished episodes are dropped."""
-        for team in self._clocks.pop(simulator, {}):
+        for team in self._ticks_of.pop(simulator, {}):
             rows = self._agents.drop(_team_key(simulator, team))
             self._clear(rows[rows < len(self._lengths)])
             self._waiting.pop(_team_key(simulator, team), None)
@@ -340,6 +353,7 @@ class TrajectoryAssembler:
                 self._allowed[cells],
                 self._memories[cells],
                 self._ticks[cells] if self._groups is not None else last,
+                self._earned[cells] if self._groups is not None else np.empty(0),
             )
             segment = self._hand_out(acting, seen, np.zeros(len(acting), np.bool_), ended=True)
         if self._groups is not None:
@@ -350,7 +364,7 @@ class TrajectoryAssembler:
 
     def _require_at_most_max_agents(self, simulator: int) -> None:
         agents = sum(
-            len(self._agents.known(_team_key(simulator, team))[0]) for team in self._clocks[simulator]
+            len(self._agents.known(_team_key(simulator, team))[0]) for team in self._ticks_of[simulator]
         )
         if agents > MAX_AGENTS:
             raise TooManyAgents(f"expected at most {MAX_AGENTS} agents in one simulator, got {agents}")
@@ -399,6 +413,7 @@ class TrajectoryAssembler:
             batch.allowed_actions[at],
             self._memory[rows],
             np.full(len(rows), self._tick),
+            np.full(len(rows), np.nan) if self._clocks is None else self._clocks.earned[at],
         )
 
     def _cut_groups(
@@ -421,9 +436,12 @@ class TrajectoryAssembler:
         segments[0] = groups.complete(segments[0], groups.leave(simulator, rows[moved]))
         rows, at = rows[~moved], at[~moved]
         full = np.unique(groups[rows[self._lengths[rows] == self._horizon]])
-        if len(full):
-            with_them = np.isin(groups[rows], full)
-            segments.append(groups.complete(self._cut(rows[with_them], batch, at[with_them]), full))
+        due = groups.due(rows)
+        if len(full) or due.any():
+            cut = due | np.isin(groups[rows], full)
+            segment = self._cut(rows[cut], batch, at[cut])
+            acting = np.flatnonzero(self._pending)
+            segments.append(groups.complete(segment, groups.cut(rows[cut], full, acting)))
         return segments
 
     def _hand_out(
@@ -455,7 +473,14 @@ class TrajectoryAssembler:
             terminated=terminated,
             group_index=None
             if self._groups is None
-            else GroupIndex(steps(self._ticks), seen.ticks, self._groups[rows], self._agent_indices[rows]),
+            else GroupIndex(
+                steps(self._ticks),
+                seen.ticks,
+                self._groups[rows],
+                self._agent_indices[rows],
+                steps(self._earned),
+                seen.earned,
+            ),
             ended=np.full(len(rows), ended),
             begun=begun,
             agents=numbers,
@@ -518,9 +543,12 @@ class TrajectoryAssembler:
         self._rewards = steps()
         self._group_rewards = steps()
         self._ticks = steps(kind=np.int64) if self._groups is not None else np.empty(0, np.int64)
+        self._earned = steps(kind=np.float64) if self._groups is not None else np.empty(0)
         self._asked = np.zeros(rows, np.int64)
         """Tick of each agent's last request."""
         self._agent_indices = np.zeros(rows, np.int64)
+        self._earned_before = np.zeros(rows)
+        """The clock of each agent's group at its last request."""
         self._lengths = np.zeros(rows, np.int64)
         """Number of actions in the unfinished segment."""
         self._episode_lengths = np.zeros(rows, np.int64)
@@ -568,10 +596,12 @@ class TrajectoryAssembler:
 
 _OF_STEPS = (
     "_continuous", "_discrete", "_allowed", "_log_probs", "_memories", "_rewards", "_group_rewards", "_ticks",
+    "_earned",
 )  # fmt: skip
 _OF_AGENTS = (
     "_asked",
     "_agent_indices",
+    "_earned_before",
     "_lengths",
     "_episode_lengths",
     "_returns",

@@ -13,11 +13,12 @@ from unity_bridge.steps import StepBatch
 
 _FIRST_ROWS = 16
 _NO_GROUP = -1
+_NO_NUMBERS, _NO_RETURNS = np.empty(0, np.int64), np.empty(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GroupEpisodes:
-    """Group episodes that ended in one tick."""
+class GroupTick:
+    """The group episodes that ended in one tick, G of N rows, and the groups' rewards so far."""
 
     numbers: NDArray[np.int64]
     """Numbers in the order of their starts, over all groups, from 0. Shape [G]."""
@@ -28,34 +29,50 @@ class GroupEpisodes:
     keys: NDArray[np.int64]
     """Keys of the groups: ``agent_keys`` of their ids. Shape [G]."""
 
+    earned: NDArray[np.float64]
+    """The clock of the group that each row's rewards belong to; NaN without one. Shape [N]."""
+
+    earned_before: NDArray[np.float64]
+    """The clock of the group that each row acts in from now on; it differs from ``earned`` where an agent joins or
+    changes its group. NaN without a group, and for terminal rows. Shape [N]."""
+
     def __len__(self) -> int:
+        """The number of ended episodes."""
         return len(self.returns)
 
 
-_NONE = GroupEpisodes(np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.int64))
-
-
 class GroupReturns:
-    """Sums the rewards of each group, without a Python loop over agents or groups.
+    """Keeps the clock of each group, and sums the rewards of group episodes, without a Python loop over agents.
 
     A group's episode begins when its first agent requests an action, and ends with the message in which its last
     living agent ends. Agents that died earlier or joined later count too. Group 0 has no episodes.
 
-    Every member receives the full group reward in its own rows, and it is counted once. The last report is the most
-    complete one, so members may decide at different ticks.
+    The *clock* of a group is the sum of group rewards since its episode began. Each row tells what the group has earned
+    since its agent's previous row, so the clock is read from a row whose agent knows its place on it: the clock at its
+    previous row. Agents that report in one tick have one place. So those that were there when the episode began know
+    it, and so does everyone who reports in one tick with an agent that does. The place of any other newcomer is
+    estimated: what it reports moves the clock in the direction of its reward only, and until an agent that knows its
+    place reports. If no such agent is left, the estimated places count as known.
     """
 
     def __init__(self) -> None:
         self.begun = 0
         """Number of group episodes that have begun."""
+        self._ticks = 0
         self._agents = AgentRows()
         self._groups = AgentRows()
         self._group_of = np.full(_FIRST_ROWS, _NO_GROUP, np.int64)
         """The group's row of each agent row."""
-        self._group_reward_of = np.zeros(_FIRST_ROWS)
-        """The sum of group rewards that each agent has received."""
-        self._group_reward = np.zeros(_FIRST_ROWS)
-        """The group's reward in its running episode. This and the following arrays are indexed by group rows."""
+        self._place = np.zeros(_FIRST_ROWS)
+        """The clock of its group at each agent's last row."""
+        self._is_known = np.zeros(_FIRST_ROWS, np.bool_)
+        """Whether that is not estimated."""
+        self._clock = np.zeros(_FIRST_ROWS)
+        """This and the following arrays are indexed by group rows."""
+        self._read_at = np.zeros(_FIRST_ROWS, np.int64)
+        """The last tick in which an agent with a known place reported."""
+        self._knowing = np.zeros(_FIRST_ROWS, np.int64)
+        """Number of living members with a known place."""
         self._own = np.zeros(_FIRST_ROWS)
         """The sum of the members' own rewards."""
         self._alive = np.zeros(_FIRST_ROWS, np.int64)
@@ -65,29 +82,42 @@ class GroupReturns:
         self._key = np.zeros(_FIRST_ROWS, np.int64)
         """The key of the simulator's group."""
 
-    def observe(self, simulator: int, team: int, batch: StepBatch) -> GroupEpisodes:
-        """Adds a tick. Returns the episodes that it ends."""
+    def observe(self, simulator: int, team: int, batch: StepBatch) -> GroupTick:
+        """Adds a tick. Returns the episodes that it ends, and the clocks."""
+        none = np.full(len(batch), np.nan)
         if not self._agents.capacity and not np.count_nonzero(batch.group_ids):
-            return _NONE
-        keys = agent_keys(batch.agent_ids, team)
-        ended = batch.num_terminal
-        finished = self._end(simulator, keys[:ended], batch) if ended else _NONE
-        rows = self._agents.find(simulator, keys[ended:])
+            return _tick(none, none)
+        self._ticks += 1
+        keys, first = agent_keys(batch.agent_ids, team), batch.num_terminal
+        rows = self._agents.find(simulator, keys[first:])
+        if first:
+            rows[np.isin(keys[first:], keys[:first])] = -1  # an agent that begins its next episode
+            rows = np.concatenate([self._agents.find(simulator, keys[:first]), rows])
         known = np.flatnonzero(rows >= 0)
-        self._credit(rows[known], batch, ended + known)
+        self._credit(rows[known], batch, known)
+        earned = none.copy()
+        earned[known] = self._clock[self._group_of[rows[known]]]
+        over = []
+        if first:
+            ended = np.flatnonzero(rows[:first] >= 0)
+            over.append(self._leave(simulator, rows[ended]))
+            self._agents.release(simulator, keys[ended])
+            keys, rows = keys[first:], rows[first:]
         wanted = np.full(len(rows), _NO_GROUP, np.int64)
-        grouped = np.flatnonzero(batch.group_ids[ended:])
-        wanted[grouped] = self._rows_of_groups(simulator, agent_keys(batch.group_ids[ended:][grouped], team))
+        grouped = np.flatnonzero(batch.group_ids[first:])
+        wanted[grouped] = self._rows_of_groups(simulator, agent_keys(batch.group_ids[first:][grouped], team))
         current = np.where(rows >= 0, self._group_of[rows], _NO_GROUP)
         changed = np.flatnonzero(wanted != current)
         if len(changed) == 0:
-            return finished
+            return _tick(earned, earned, *over)
         moved = changed[current[changed] != _NO_GROUP]
-        left = self._leave(simulator, rows[moved])
-        self._agents.release(simulator, keys[ended:][moved])
+        over.append(self._leave(simulator, rows[moved]))
+        self._agents.release(simulator, keys[moved])
         joining = changed[wanted[changed] != _NO_GROUP]
-        self._join(simulator, keys[ended:][joining], wanted[joining])
-        return _joined(finished, left)
+        self._join(simulator, keys[joining], wanted[joining], batch.group_rewards[first + joining])
+        earned_before = none
+        earned_before[first + grouped] = self._clock[wanted[grouped]]
+        return _tick(earned, earned_before, *over)
 
     def forget(self, simulator: int, keys: Keys) -> None:
         """Forgets agents that vanished. A group without remaining agents has not ended either."""
@@ -100,33 +130,42 @@ class GroupReturns:
         self._group_of[self._agents.drop(simulator)] = _NO_GROUP
         self._alive[self._groups.drop(simulator)] = 0
 
-    def _end(self, simulator: int, keys: NDArray[np.int64], batch: StepBatch) -> GroupEpisodes:
-        rows = self._agents.find(simulator, keys)
-        known = np.flatnonzero(rows >= 0)
-        self._credit(rows[known], batch, known)
-        finished = self._leave(simulator, rows[known])
-        self._agents.release(simulator, keys[known])
-        return finished
-
     def _credit(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
-        """Adds the rewards of rows ``at`` of the batch to the groups of the agents' rows."""
-        groups = self._group_of[rows]
+        """Adds the rewards of rows ``at`` of the batch to the groups of the agents' rows, and reads the clocks."""
+        groups, paid = self._group_of[rows], batch.group_rewards[at]
         np.add.at(self._own, groups, batch.rewards[at])
-        self._group_reward_of[rows] += batch.group_rewards[at]
-        self._group_reward[groups] = self._group_reward_of[rows]
+        places, is_known = self._place[rows] + paid, self._is_known[rows]
+        if not is_known.all():
+            self._advance(groups[~is_known], places[~is_known], paid[~is_known])
+        self._clock[groups[is_known]] = places[is_known]
+        self._read_at[groups[is_known]] = self._ticks
+        self._place[rows] = self._clock[groups]
+        if not is_known.all():
+            found = ~is_known & ((self._read_at[groups] == self._ticks) | (self._knowing[groups] == 0))
+            self._is_known[rows[found]] = True
+            np.add.at(self._knowing, groups[found], 1)
 
-    def _leave(self, simulator: int, rows: Rows) -> GroupEpisodes:
+    def _advance(self, groups: Rows, places: NDArray[np.float64], paid: NDArray[np.float32]) -> None:
+        """Moves clocks to estimated places, if these lie in the direction of the reward that was paid."""
+        ahead = places - self._clock[groups]
+        up, down = (ahead > 0) & (paid > 0), (ahead < 0) & (paid < 0)
+        np.maximum.at(self._clock, groups[up], places[up])
+        np.minimum.at(self._clock, groups[down], places[down])
+
+    def _leave(self, simulator: int, rows: Rows) -> tuple[Rows, Rows, Rows]:
+        """Removes agents. Returns the numbers, returns and keys of the episodes that end with them."""
         groups = self._group_of[rows]
         self._group_of[rows] = _NO_GROUP
         np.subtract.at(self._alive, groups, 1)
+        np.subtract.at(self._knowing, groups, self._is_known[rows])
         over = np.unique(groups[self._alive[groups] == 0])
         self._groups.release(simulator, self._key[over])  # the group may never return
-        returns = self._own[over] + self._group_reward[over]
-        return GroupEpisodes(self._number[over], returns, self._key[over])
+        return self._number[over], self._own[over] + self._clock[over], self._key[over]
 
-    def _join(self, simulator: int, keys: NDArray[np.int64], groups: Rows) -> None:
+    def _join(self, simulator: int, keys: NDArray[np.int64], groups: Rows, paid: NDArray[np.float32]) -> None:
+        """Adds agents to groups. paid: the group rewards of their first rows, which may be from before the episode."""
         rows = self._agents.assign(simulator, keys)
-        for name in ("_group_of", "_group_reward_of"):
+        for name in ("_group_of", "_place", "_is_known"):
             setattr(self, name, with_room(getattr(self, name), self._agents.capacity))
         beginning = groups[self._alive[groups] == 0]
         if len(beginning):
@@ -134,10 +173,16 @@ class GroupReturns:
             beginning = beginning[np.sort(np.unique(beginning, return_index=True)[1])]
             self._number[beginning] = np.arange(self.begun, self.begun + len(beginning))
             self.begun += len(beginning)
-            self._own[beginning] = self._group_reward[beginning] = 0.0
+            self._own[beginning] = self._clock[beginning] = 0.0
+            self._knowing[beginning] = 0
+            self._read_at[beginning] = self._ticks
         np.add.at(self._alive, groups, 1)
-        self._group_of[rows] = groups
-        self._group_reward_of[rows] = self._group_reward[groups]
+        is_known = self._read_at[groups] == self._ticks
+        # A newcomer that has been a member from the start tells by its first row what the group has earned since.
+        late = ~is_known & (paid * self._clock[groups] >= 0)
+        self._advance(groups[late], paid[late].astype(np.float64), paid[late])
+        self._group_of[rows], self._place[rows], self._is_known[rows] = groups, self._clock[groups], is_known
+        np.add.at(self._knowing, groups, is_known)
 
     def _rows_of_groups(self, simulator: int, keys: NDArray[np.int64]) -> Rows:
         """Returns the rows of groups, assigned if new. ``keys`` may repeat."""
@@ -145,20 +190,20 @@ class GroupReturns:
         if len(rows) == 0 or rows.min() >= 0:
             return rows
         rows = self._groups.assign(simulator, distinct := np.unique(keys))
-        for name in ("_group_reward", "_own", "_alive", "_number", "_key"):
+        for name in ("_clock", "_read_at", "_knowing", "_own", "_alive", "_number", "_key"):
             setattr(self, name, with_room(getattr(self, name), self._groups.capacity))
         self._key[rows] = distinct
         return rows[np.searchsorted(distinct, keys)]
 
 
-def _joined(first: GroupEpisodes, second: GroupEpisodes) -> GroupEpisodes:
-    if not len(second):
-        return first
-    return GroupEpisodes(
-        np.concatenate([first.numbers, second.numbers]),
-        np.concatenate([first.returns, second.returns]),
-        np.concatenate([first.keys, second.keys]),
+def _tick(
+    earned: NDArray[np.float64], earned_before: NDArray[np.float64], *ended: tuple[Rows, Rows, Rows]
+) -> GroupTick:
+    """Returns a tick with the episodes that ``_leave`` has ended."""
+    numbers, returns, keys = (
+        np.concatenate(column) for column in zip((_NO_NUMBERS, _NO_RETURNS, _NO_NUMBERS), *ended, strict=True)
     )
+    return GroupTick(numbers, returns, keys, earned, earned_before)
 
 
 def counted_returns(

@@ -50,6 +50,13 @@ class JointSteps:
     last: Integers
     """The joint step after the last decision, to bootstrap from; −1 if all episodes were over. Shape [G]."""
 
+    group_rewards: NDArray[np.float32]
+    """What the group earned until the next joint step, as its clock says; 0 without a decision. Shape [F]."""
+
+    durations: NDArray[np.float64] | None
+    """The part of an agent's step that each joint step lasts, as the mean over the members that act meanwhile: ½ if two
+    members decide in turn. γ counts once for 1. None if all are 1, since all members decide at once. Shape [F]."""
+
     def __len__(self) -> int:
         return len(self.members)
 
@@ -88,7 +95,8 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     # One number per joint step, sorted by group trajectory, then by time. Odd numbers are for agents whose index was
     # reused at once.
     start = ticks.min(initial=0)
-    keys = 2 * (groups * (ticks.max(initial=0) - start + 1) + (ticks - start))
+    span = ticks.max(initial=0) - start + 1
+    keys = 2 * (groups * span + (ticks - start))
     replaced = np.isin(keys[steps:] * num_agents + agents_left, keys[:steps] * num_agents + agent_of_step)
     left_at = keys[steps:][replaced]
     keys[steps:] += replaced
@@ -113,9 +121,21 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     joint_steps_of = np.bincount(groups[at], minlength=num_trajectories)
     decisions_of = np.bincount(groups[at][has_decisions], minlength=num_trajectories)
     first = np.cumsum(joint_steps_of) - joint_steps_of
-    final = first + joint_steps_of - 1
-    follows = (joint_steps_of > decisions_of) & (ticks[at][final] > ticks[at][first + decisions_of - 1])
+    last_ticks = ticks[at][first + decisions_of - 1]
+    ends, is_cut = _ends(trajectories, group_index, last_ticks)
+    # Members of a cut group may report one after the other. The first that does so is followed by the next trajectory.
+    final = np.where(is_cut, of_final[ends], first + joint_steps_of - 1)
+    follows = (joint_steps_of > decisions_of) & (ticks[at][final] > last_ticks)
     last = np.where(follows, final, -1)
+    group_rewards, durations = _rewards_and_durations(
+        trajectories,
+        group_index,
+        joint_step[:steps],
+        groups[at],
+        ticks[at],
+        np.flatnonzero(has_decisions),
+        ends,
+    )
     return JointSteps(
         members,
         decided,
@@ -126,7 +146,83 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         first,
         decisions_of,
         last,
+        group_rewards,
+        durations,
     )
+
+
+def _ends(
+    trajectories: Trajectories, group_index: GroupIndex, last_ticks: Integers
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """Returns the trajectory with which each group trajectory ends, and whether the group's episode goes on.
+
+    It is the latest; of a cut group, the earliest that was cut after the last decision. last_ticks: of the decisions,
+    [G]. Shapes [G].
+    """
+    groups, ticks = group_index.groups, group_index.final_ticks
+    ends, is_cut = np.zeros(len(last_ticks), np.int64), np.zeros(len(last_ticks), np.bool_)
+    in_order = np.argsort(ticks, kind="stable")
+    ends[groups[in_order]] = in_order  # of several, the last one counts
+    if trajectories.ended is not None:
+        cut = in_order[::-1]
+        cut = cut[~trajectories.ended[cut] & (ticks[cut] > last_ticks[groups[cut]])]
+        ends[groups[cut]], is_cut[groups[cut]] = cut, True
+    return ends, is_cut
+
+
+def _rewards_and_durations(
+    trajectories: Trajectories,
+    group_index: GroupIndex,
+    of_step: Integers,
+    groups: Integers,
+    ticks: Integers,
+    in_time: Integers,
+    ends: Integers,
+) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
+    """Returns ``group_rewards`` and ``durations`` of joint steps.
+
+    of_step: as in JointSteps, [S]. groups, ticks: of the joint steps, [F]. in_time: those with decisions, R rows. ends:
+    the trajectories with which the group trajectories end, [G].
+    """
+    count, rows = len(groups), len(in_time)
+    group, tick = groups[in_time], ticks[in_time]
+    is_last = np.append(group[1:] != group[:-1], True)
+
+    def following(values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
+        """The values of the next rows. final: those that follow the last row of each group trajectory, [G]."""
+        return np.where(is_last, final[group], np.append(values[1:], values[:1]))
+
+    clocks = np.empty(count)
+    clocks[of_step] = group_index.earned
+    earned = following(clocks[in_time], group_index.final_earned[ends]) - clocks[in_time]
+    members = np.maximum(np.bincount(of_step, minlength=count), 1)
+    # An agent without a group is alone.
+    alone = np.bincount(of_step, trajectories.group_rewards, count) / members
+    group_rewards = np.zeros(count, np.float32)
+    group_rewards[in_time] = np.where(np.isnan(earned), alone[in_time], earned)
+
+    row_of = np.zeros(count, np.int64)
+    row_of[in_time] = np.arange(rows)
+    row, last = row_of[of_step], np.cumsum(trajectories.lengths) - 1
+    next_row, next_tick = np.append(row[1:], 0), np.append(group_index.ticks[1:], 0)
+    next_tick[last] = group_index.final_ticks
+    start = tick.min(initial=0)
+    span = int(next_tick.max(initial=0)) - start + 1
+    next_row[last] = np.searchsorted(
+        group * span + tick - start, group_index.groups * span + next_tick[last] - start
+    )
+    until = following(tick, group_index.final_ticks[ends])
+    if (next_tick == until[row]).all():
+        return group_rewards, None
+    rate = 1.0 / (next_tick - group_index.ticks)
+    acting = np.cumsum(np.bincount(row, minlength=rows + 1) - np.bincount(next_row, minlength=rows + 1))
+    rates = np.cumsum(np.bincount(row, rate, rows + 1) - np.bincount(next_row, rate, rows + 1))
+    # An agent may leave between two joint steps.
+    beyond = np.maximum(until[next_row - 1] - next_tick, 0)
+    parts = (until - tick) * rates[:rows] - np.bincount(next_row - 1, beyond * rate, rows)
+    durations = np.ones(count)
+    durations[in_time] = parts / acting[:rows]
+    return group_rewards, durations
 
 
 def split_group_trajectories(trajectories: Trajectories, num_agents: int, longest: int) -> Trajectories:
@@ -168,6 +264,8 @@ def split_group_trajectories(trajectories: Trajectories, num_agents: int, longes
             finals(group_index.final_ticks, group_index.ticks),
             numbers[starts],
             group_index.agent_indices[source],
+            group_index.earned,
+            finals(group_index.final_earned, group_index.earned),
         ),
         ended=None if ended is None else ended[source] & ~cut,
     )

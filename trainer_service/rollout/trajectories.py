@@ -32,6 +32,12 @@ class GroupIndex:
     agent_indices: NDArray[np.int64]
     """The agent's index in its group, from 0. Shape [P]."""
 
+    earned: NDArray[np.float64]
+    """The group's clock at each step's decision, see ``GroupReturns``; NaN without a group. Shape [S]."""
+
+    final_earned: NDArray[np.float64]
+    """The group's clock at each trajectory's end. Shape [P]."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trajectories:
@@ -110,6 +116,8 @@ class Trajectories:
             self.group_index.final_ticks[segments],
             self.group_index.groups[segments],
             self.group_index.agent_indices[segments],
+            self.group_index.earned[steps],
+            self.group_index.final_earned[segments],
         )
         of_segments = {name: part(name, segments) for name in _OF_SEGMENTS}
         of_steps = {name: part(name, steps) for name in _OF_STEPS}

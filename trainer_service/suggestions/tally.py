@@ -54,6 +54,8 @@ class Tally:
         """The most agents of each group at once, by team id and group id."""
         self._left = 0
         self._group_rewards: list[NDArray[np.float32]] = []
+        self._rounds: defaultdict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+        """The last reward of each member that reported alone, by team id and group id, until one does so again."""
         self._episodes: list[list[float]] = []
         self._truncated = 0
         self._situations: defaultdict[bytes, list[float]] = defaultdict(list)
@@ -95,6 +97,14 @@ class Tally:
             members = totals[batch.group_ids == group]
             if len(members) > 1:
                 self._group_rewards.append(members)
+                continue
+            number = int(batch.agent_ids[batch.group_ids == group][0])
+            of_round = self._rounds[team_id, int(group)]
+            if number in of_round:
+                if len(of_round) > 1:
+                    self._group_rewards.append(np.array([*of_round.values()], np.float32))
+                of_round.clear()
+            of_round[number] = float(members[0])
 
     def _count_groups(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,28 +33,42 @@ class Decided:
     joint_step: int = -1
 
 
-JointStep = dict[int, Decided]
-"""Agents that decided, by agent index."""
+@dataclass
+class JointStep:
+    """The agents that decided at a tick."""
+
+    agents: dict[int, Decided]
+    """By agent index."""
+    group_reward: float = 0.0
+    duration: float = 1.0
 
 
 def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
     """Group trajectories of joint steps, by plain loops."""
-    group_index = trajectories.group_index
+    group_index, ended = trajectories.group_index, trajectories.ended
     assert group_index is not None
-    group_trajectories: dict[int, dict[int, JointStep]] = {}
+    assert ended is not None
+    found: dict[int, dict[int, JointStep]] = {}
+    clocks: dict[int, dict[int, float]] = {}
+    spans: dict[int, list[tuple[int, int]]] = {}
+    finals: dict[int, list[tuple[int, bool]]] = {}
     step = 0
     for segment, length in enumerate(trajectories.lengths.tolist()):
+        group, final = int(group_index.groups[segment]), int(group_index.final_ticks[segment])
+        ticks = [int(tick) for tick in group_index.ticks[step : step + length]]
+        spans.setdefault(group, []).extend(pairwise([*ticks, final]))
+        finals.setdefault(group, []).append((final, not ended[segment]))
+        clocks.setdefault(group, {}).setdefault(final, float(group_index.final_earned[segment]))
         before: Decided | None = None
-        for _ in range(length):
+        for tick in ticks:
             decided = Decided(
                 int(trajectories.observations[0][step, 0]),
                 float(trajectories.rewards[step]),
                 float(trajectories.group_rewards[step]),
             )
-            of_group = group_trajectories.setdefault(int(group_index.groups[segment]), {})
-            of_group.setdefault(int(group_index.ticks[step]), {})[int(group_index.agent_indices[segment])] = (
-                decided
-            )
+            joint_step = found.setdefault(group, {}).setdefault(tick, JointStep({}))
+            joint_step.agents[int(group_index.agent_indices[segment])] = decided
+            clocks[group][tick] = float(group_index.earned[step])
             if before is not None:
                 before.next = decided
             before = decided
@@ -62,7 +77,19 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
         before.terminated = bool(trajectories.terminated[segment])
         if not before.terminated:
             before.final = int(trajectories.final_observations[0][segment, 0])
-    return [[of[tick] for tick in sorted(of)] for _, of in sorted(group_trajectories.items())]
+    for group, of_group in found.items():
+        cut = [final for final, is_cut in finals[group] if is_cut and final > max(of_group)]
+        end = min(cut) if cut else max(final for final, _ in finals[group])
+        for tick, following in pairwise([*sorted(of_group), end]):
+            parts = [
+                (min(following, last) - tick) / (last - first)
+                for first, last in spans[group]
+                if first <= tick < last
+            ]
+            joint_step = of_group[tick]
+            joint_step.group_reward = clocks[group][following] - clocks[group][tick]
+            joint_step.duration = float(np.mean(parts))
+    return [[of[tick] for tick in sorted(of)] for _, of in sorted(found.items())]
 
 
 @dataclass
@@ -78,11 +105,12 @@ class Expected:
 
 
 def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_agents: bool) -> Expected:
-    joint_step = group_trajectory[at]
+    joint_step = group_trajectory[at].agents
     window = group_trajectory[at : at + n_step]
+    *elapsed, whole = np.cumsum([0.0, *(each.duration for each in window)])
     team = sum(
-        GAMMA**k * (sum(d.own for d in m.values()) + float(np.mean([d.common for d in m.values()])))
-        for k, m in enumerate(window)
+        GAMMA**k * (sum(d.own for d in each.agents.values()) + each.group_reward)
+        for k, each in zip(elapsed, window, strict=True)
     )
     found = Expected({s: d.number for s, d in joint_step.items()}, {}, {}, team, set(), {})
     lasts = {}
@@ -91,22 +119,25 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
         while len(own) < n_step and own[-1].next is not None:
             own.append(own[-1].next)
         if not follow_agents:
-            numbers = {id(d): k for k, m in enumerate(window) for d in m.values()}
+            numbers = {
+                id(d): k for k, each in zip(elapsed, window, strict=True) for d in each.agents.values()
+            }
             own = [d for d in own if id(d) in numbers]
             powers = [numbers[id(d)] for d in own]
         else:
-            powers = list(range(len(own)))
+            powers = [float(k) for k in range(len(own))]
         found.rewards[agent_index] = sum(
             GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True)
         )
-        found.discounts[agent_index] = GAMMA ** (len(own) if follow_agents else len(window))
+        found.discounts[agent_index] = GAMMA ** (len(own) if follow_agents else whole)
         if own[-1].terminated:
             found.terminated.add(agent_index)
         lasts[agent_index] = own[-1]
     if not follow_agents:
-        lasts = {agent_index: decided for m in window for agent_index, decided in m.items()}
+        lasts = {agent_index: decided for each in window for agent_index, decided in each.agents.items()}
         if at + n_step < len(group_trajectory):
-            found.next = {agent_index: d.number for agent_index, d in group_trajectory[at + n_step].items()}
+            following = group_trajectory[at + n_step].agents
+            found.next = {agent_index: d.number for agent_index, d in following.items()}
     for agent_index, last in lasts.items():
         if agent_index in found.next:
             continue
@@ -184,12 +215,12 @@ def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
     replay = make(5000)
     reference = fill(replay, GroupLife(3), 200)
     asked = [
-        set().union(*group_trajectory[at : at + 3])
-        - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)])
+        set().union(*(each.agents for each in group_trajectory[at : at + 3]))
+        - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)].agents)
         for group_trajectory, at in reference
     ]
     assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three joint steps"
-    assert sum(len(group_trajectory[at]) < NUM_AGENTS for group_trajectory, at in reference) > 50
+    assert sum(len(group_trajectory[at].agents) < NUM_AGENTS for group_trajectory, at in reference) > 50
     sample = replay._gather(ordered(replay), None)
     assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
     assert (sample.terminated & ~sample.next_present).any()

@@ -97,6 +97,8 @@ def odd_lives(seed: int) -> Iterator[Trajectories]:
                 agent_indices=np.array(there),
                 ticks=np.concatenate([ticks[agent] for agent in there]),
                 final_ticks=np.array([6 for _ in there]),
+                earned=np.full(sum(len(ticks[agent]) for agent in there), np.nan),
+                final_earned=np.full(len(there), np.nan),
             )
             ends = [bool(rng.random() < 0.5) for _ in there]
             yield lives([len(ticks[agent]) for agent in there], ends, 20 * number, group_index=index)
@@ -111,8 +113,8 @@ def test_rewards_of_groups_add_up_to_those_of_a_sample(capacity: int, how: dict[
     rows = np.arange(len(replay))
     steps, sample = replay.single_steps(rows, 3), replay._gather(rows, None)
     paid = np.zeros((3, len(rows), 2))
-    paid[steps.places] = steps.task_rewards
-    sums = np.tensordot(GAMMA ** np.arange(3), paid, 1)
+    paid[steps.places] = GAMMA**steps.elapsed * steps.task_rewards
+    sums = paid.sum(axis=0)
     if "team" in how:
         np.testing.assert_allclose(sums.sum(axis=1), sample.summed_rewards, rtol=1e-6)
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from trainer_service.rollout.group_returns import GroupEpisodes, GroupReturns
+from trainer_service.rollout.group_returns import GroupReturns, GroupTick
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import StepBatch
 
@@ -199,7 +199,7 @@ def test_chance_finds_no_difference_to_the_slow_account(seed: int) -> None:
         stays = alive & ~dies
         batch = tick(rows(stays | comes), ended=rows(dies))
         alive = stays | comes
-        ours: GroupEpisodes = groups.observe(0, 0, batch)
+        ours: GroupTick = groups.observe(0, 0, batch)
         np.testing.assert_allclose(sorted(ours.returns), slow.observe(batch), rtol=1e-5, atol=1e-4)
         found += len(ours)
     assert found > 50

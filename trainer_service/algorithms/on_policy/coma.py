@@ -245,7 +245,7 @@ def per_agent_rewards(rollout: GroupRollout, num_agents: int) -> GroupRollout:
     agents = np.float32(num_agents)
     return replace(
         rollout,
-        rewards=rollout.rewards / agents,
+        own_rewards=rollout.own_rewards / agents,
         group_rewards=rollout.group_rewards / agents,
     )
 

@@ -285,6 +285,109 @@ def test_a_reward_of_the_group_counts_once(make_behavior, live, learner: str, wo
     assert value == pytest.approx(2 * worth, rel=0.1)
 
 
+class LateCost(Pairs):
+    """A world in which one choice earns an agent 2 at once and costs its group 1.4 before the agent's next decision.
+
+    Agents decide every other tick: both of a pair together, or one after the other. So the choice pays, unless each
+    member's report of the cost counts.
+    """
+
+    def __init__(self, seed: int, *, in_turn: bool) -> None:
+        super().__init__(seed)
+        self.in_turn = in_turn
+
+    def begin(self) -> StepBatch:
+        self.tick = 0
+        self.own, self.told = np.zeros((2, 2 * COPIES))
+        self.group = np.zeros(COPIES)
+        self.due: list[tuple[int, np.ndarray]] = []
+        return self.message(self.asked(), ends=False)
+
+    def asked(self) -> np.ndarray:
+        """The agents that decide at this tick."""
+        return self.ids[(self.tick - self.in_turn * self.ids) % 2 == 0]
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        chosen = actions.discrete[:, 0] == 1
+        self.scores.append(float(chosen.mean()))
+        paying = self.asked()[chosen]
+        self.own[paying] += 2.0
+        self.due.append((self.tick + 2, paying // 2))
+        while True:
+            self.tick += 1
+            for tick, groups in self.due:
+                if tick == self.tick or self.tick == 12 < tick:
+                    np.subtract.at(self.group, groups, 1.4)
+            if self.tick == 12:
+                return concatenate(self.message(self.ids, ends=True), self.begin())
+            if len(self.asked()):
+                return self.message(self.asked(), ends=False)
+
+    def message(self, agents: np.ndarray, *, ends: bool) -> StepBatch:
+        count = len(agents)
+        batch = step_batch(
+            [np.zeros((count, 1), np.float32)],
+            self.own[agents].astype(np.float32),
+            agent_ids=agents,
+            allowed_actions=np.ones((count, 2), np.bool_),
+            group_ids=self.group_ids[agents],
+            group_rewards=(self.group[agents // 2] - self.told[agents]).astype(np.float32),
+            terminated=np.full(count, ends),
+        )
+        self.own[agents], self.told[agents] = 0.0, self.group[agents // 2]
+        return batch
+
+
+@each_seed
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("learner", ["mappo-team", "happo", "poca", "coma"])
+def test_agents_that_decide_in_turn_choose_as_those_that_decide_together(
+    make_behavior, live, learner: str, in_turn: bool, seed: int
+) -> None:
+    world = LateCost(seed, in_turn=in_turn)
+    live(make(make_behavior, learner, seed, beta=0.001, gamma=0.95), world, 24 * UPDATES.get(learner, 1))
+    assert world.score() > 0.85
+
+
+class BonusInTurn(Bonus):
+    """A world that pays as Bonus does in two ticks, of whose agents one of each pair reports at each tick."""
+
+    tick = 0
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.tick += 1
+        whole = self.rows(own=0.5, group=1.0 if self.tick > 1 else 0.5)
+        at = np.flatnonzero(self.ids % 2 == self.tick % 2)
+        return select(whole, at)
+
+    def begin(self) -> StepBatch:
+        self.tick = 0
+        return select(super().begin(), np.flatnonzero(self.ids % 2 == 0))
+
+
+def select(batch: StepBatch, at: np.ndarray) -> StepBatch:
+    return step_batch(
+        [sensor[at] for sensor in batch.observations],
+        batch.rewards[at],
+        agent_ids=batch.agent_ids[at],
+        allowed_actions=batch.allowed_actions[at],
+        group_ids=batch.group_ids[at],
+        group_rewards=batch.group_rewards[at],
+    )
+
+
+@pytest.mark.parametrize(("learner", "worth"), [("mappo-team", 1.0), ("poca", 1.0), ("coma", 0.5)])
+def test_a_reward_of_a_group_in_turn_counts_once(make_behavior, live, learner: str, worth: float) -> None:
+    # Half of the reward in half of the time: Σ_k ½ · 2 · γ^(k/2).
+    behavior = make(make_behavior, learner, 9, gamma=0.5)
+    world = BonusInTurn(9)
+    live(behavior, world, 20)
+    behavior.summarize(0.0)
+    live(behavior, BonusInTurn(9), 1)
+    value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
+    assert value == pytest.approx(worth / (1 - 0.5**0.5), rel=0.1)
+
+
 @pytest.mark.parametrize(
     "learner",
     [

@@ -66,16 +66,14 @@ def as_transitions(
     )
 
 
-def discounted_sums(rewards: Tensor, places: Sequence[Tensor], shape: Sequence[int], gamma: float) -> Tensor:
+def discounted_sums(rewards: Tensor, places: Sequence[Tensor], shape: Sequence[int], gamma: Tensor) -> Tensor:
     """Σ_k γᵏ r_k of each row: the discounted rewards of its target's steps.
 
     rewards: of single steps, [M]. places: of these steps in the table [n_step, …] of this ``shape``, see SingleSteps.
-    Places without a step have the reward 0. Returns [...], the table's shape without its first dimension.
+    gamma: γᵏ of each step, [M]. Returns [...], the table's shape without its first dimension.
     """
     table = rewards.new_zeros(tuple(shape))
-    table[tuple(places)] = rewards
-    for k in range(1, len(table)):
-        table[k] *= gamma**k
+    table[tuple(places)] = gamma * rewards
     return table.sum(dim=0)
 
 
@@ -148,7 +146,9 @@ class ReplayRewards:
             self._means[f"Policy/{source.name.capitalize()} Reward"].append(addend)
             if source.learns:
                 total = total + rewards
-        return discounted_sums(total, places, (self._target_steps, *shape), self.gamma)
+        elapsed = steps.places[0] if steps.elapsed is None else steps.elapsed
+        discounts = to_tensor((self.gamma**elapsed).astype(np.float32), self.device)
+        return discounted_sums(total, places, (self._target_steps, *shape), discounts)
 
     def metrics(self) -> dict[str, float]:
         """Mean reward of a step by source since the last call, by tag; empty without rewards."""

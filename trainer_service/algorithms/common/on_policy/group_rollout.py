@@ -105,7 +105,7 @@ def group_advantages(
     """
     joint_steps = rollout.joint_steps
     in_time, joint_values = joint_steps.in_time(), values[:, 0]
-    joint_rewards = _sum_rewards(joint_steps, rollout.rewards, rollout.group_rewards).astype(values.dtype)
+    joint_rewards = _sum_rewards(rollout).astype(values.dtype)
     goes_on = np.array([source.ignores_end for source in sources])
     last_values = joint_values[joint_steps.first + joint_steps.lengths - 1]
     at_end = np.where(goes_on, last_values, np.zeros_like(last_values))
@@ -117,22 +117,18 @@ def group_advantages(
         joint_steps.lengths,
         discount=np.array([source.gamma for source in sources]),
         gae_lambda=gae_lambda,
+        durations=None if joint_steps.durations is None else joint_steps.durations[in_time],
     )
     mask = np.zeros((len(joint_steps), 1), np.bool_)
     mask[in_time] = True
     return AdvantageEstimate(advantages[joint_steps.of_step], advantages[:, None] + values, mask)
 
 
-def _sum_rewards(joint_steps: JointSteps, rewards: AnyFloats, group: AnyFloats) -> AnyFloats:
-    """Rewards of the group at each joint step: all agents' own, plus the group reward once.
-
-    rewards, group: [S, signals]. Returns [F, signals].
-    """
-    of_step, count = joint_steps.of_step, len(joint_steps)
-    own = [np.bincount(of_step, column, count) for column in (rewards - group).T]
-    shared = [np.bincount(of_step, column, count) for column in group.T]
-    members = np.maximum(np.bincount(of_step, minlength=count), 1.0)
-    return np.stack(own, axis=1) + np.stack(shared, axis=1) / members[:, None]
+def _sum_rewards(rollout: GroupRollout) -> AnyFloats:
+    """Rewards of the group at each joint step: all agents' own, plus the group reward once. Shape [F, signals]."""
+    of_step, count = rollout.joint_steps.of_step, len(rollout.joint_steps)
+    own = [np.bincount(of_step, column, count) for column in rollout.own_rewards.T]
+    return np.stack(own, axis=1) + rollout.group_rewards
 
 
 class JointStepBatch(NamedTuple):

@@ -165,8 +165,11 @@ class GroupRollout(Rollout):
     joint_observations: Sequence[Tensor]
     """Normalized, of all steps, then of all trajectories' ends, one per sensor. Shapes [S + P, …]."""
 
+    own_rewards: NDArray[np.float32]
+    """``rewards`` without the group rewards, which every member received. Shape [S, signals]."""
+
     group_rewards: NDArray[np.float32]
-    """The group rewards in ``rewards``, which every member received. Shape [S, signals]."""
+    """Rewards of the group at each joint step, see ``JointSteps``. Shape [F, signals]."""
 
 
 def make_rollout(
@@ -213,19 +216,24 @@ def make_group_rollout(
     columns, device = _columns(trajectories, shown, sources, sampler), sampler.device
     both = zip(trajectories.observations, trajectories.final_observations, strict=True)
     joint = normalizer.forward([torch.from_numpy(join_observations(sensor)).to(device) for sensor in both])
-    none = np.zeros_like(trajectories.group_rewards)
-    group_rewards = [
-        source.strength
-        * (source.scaled(trajectories.group_rewards) if isinstance(source, ExtrinsicReward) else none)
-        for source in sources
-    ]
+    in_rewards, of_joint_steps = (
+        np.stack(
+            [
+                source.strength * (source.scaled(group) if isinstance(source, ExtrinsicReward) else 0 * group)
+                for source in sources
+            ],
+            axis=1,
+        )
+        for group in (trajectories.group_rewards, joint_steps.group_rewards)
+    )
     return GroupRollout(
         observations=[sensor[:steps] for sensor in joint],
         final=[sensor[steps:] for sensor in joint],
         joint_steps=joint_steps,
         members=torch.from_numpy(joint_steps.members).to(device),
         joint_observations=joint,
-        group_rewards=np.stack(group_rewards, axis=1),
+        own_rewards=columns["rewards"] - in_rewards,
+        group_rewards=of_joint_steps,
         **columns,
     )
 

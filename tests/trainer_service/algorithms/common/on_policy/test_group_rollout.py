@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -59,6 +59,8 @@ def trajectories(
             final_ticks=np.array(lengths),
             groups=np.array(groups),
             agent_indices=np.array(agent_indices),
+            earned=np.full(steps, np.nan),
+            final_earned=np.full(segments, np.nan),
         ),
     )
 
@@ -67,7 +69,8 @@ def rollout(
     group_rollout: Trajectories, rewards: list[float], common: list[float] | None = None
 ) -> GroupRollout:
     nothing, cpu = torch.empty(0), torch.device("cpu")
-    joint_steps = find_joint_steps(group_rollout, 2)
+    shared = np.array(common or [0.0] * len(rewards), np.float32)
+    joint_steps = find_joint_steps(replace(group_rollout, group_rewards=shared), 2)
     return GroupRollout(
         trajectories=group_rollout,
         experience=Experience(group_rollout, cpu),
@@ -78,7 +81,8 @@ def rollout(
         observations=[],
         final=[],
         rewards=np.array(rewards, np.float32)[:, None],
-        group_rewards=np.array(common or [0.0] * len(rewards), np.float32)[:, None],
+        own_rewards=(np.array(rewards, np.float32) - shared)[:, None],
+        group_rewards=joint_steps.group_rewards[:, None],
         continuous_actions=nothing,
         discrete_actions=nothing,
         allowed_actions=nothing,
@@ -151,7 +155,7 @@ def test_advantages_of_groups_are_independent() -> None:
 
 def test_comas_reward_is_the_sum_divided_by_the_group_size() -> None:
     group_rollout = per_agent_rewards(rollout(trajectories([1], [True], [0], [0]), [6.0], common=[4.0]), 2)
-    assert group_rollout.rewards.tolist() == [[3.0]]
+    assert group_rollout.own_rewards.tolist() == [[1.0]]
     assert group_rollout.group_rewards.tolist() == [[2.0]]
 
 
