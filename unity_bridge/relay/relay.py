@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from queue import Empty
 from typing import Self
@@ -25,7 +25,10 @@ from unity_bridge.transport.inbox import Inbox
 _logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
-"""Seconds between two looks for simulators that are late."""
+"""Seconds between two looks for simulators that are late, or gone."""
+
+MOST_ATTACHED = 256
+"""Simulators that may be attached at once. Each costs a thread here, and a connection to the trainer."""
 
 
 class Relay:
@@ -46,6 +49,9 @@ class Relay:
         """By the endpoint of a launched program, or the peer of one that attached."""
         self._leaving: list[RelayedSimulator] = []
         self._next_number = 0
+        self._absences = peers.Absences()
+        self._looks_at = 0.0
+        """When to look next for simulators that are gone."""
 
     def __enter__(self) -> Self:
         return self
@@ -59,7 +65,7 @@ class Relay:
         Raises:
             PortInUse: another process listens there.
         """
-        self._endpoint = Endpoint("127.0.0.1", port, self._inbox, capacity=self._settings.max_attached)
+        self._endpoint = Endpoint("127.0.0.1", port, self._inbox, capacity=MOST_ATTACHED)
         return self._endpoint.port
 
     def launch(self, command: Command, count: int = 1) -> None:
@@ -129,6 +135,9 @@ class Relay:
     def _on_call(self, call: Call) -> None:
         simulator = self._caller(call)
         if simulator is None and call.endpoint is self._endpoint and is_introduction(call.data):
+            if len(self._simulators) >= MOST_ATTACHED:
+                call.refuse(f"expected at most {MOST_ATTACHED} simulators at this port, got another")
+                return
             simulator = self._open(self._take_number(), Attached(call.peer))
             _logger.info("%s attached", simulator.name)
         if simulator is None or simulator.is_over:
@@ -199,9 +208,16 @@ class Relay:
             self._simulators.pop(simulator.origin.source, None)
 
     def _check_deadlines(self) -> None:
-        """Ends simulators whose message is overdue."""
+        """Ends simulators whose message is overdue, and those that attached and are gone."""
         now = time.monotonic()
-        for each in list(self._simulators.values()):
-            if not each.is_over and each.deadline is not None and now >= each.deadline:
+        owing = [each for each in self._simulators.values() if not each.is_over and each.deadline is not None]
+        gone: Collection[tuple[str, int]] = ()
+        if self._endpoint is not None and now >= self._looks_at:
+            self._looks_at = now + _LOOK_S
+            gone = self._absences.gone({(each.peer, self._endpoint.port) for each in owing})
+        for each in owing:
+            if self._endpoint is not None and (each.peer, self._endpoint.port) in gone:
+                self._end(each, "closed its connection")
+            elif each.deadline is not None and now >= each.deadline:
                 silent = f"silent for {self._settings.timeout_wait_s:g} s (timeout_wait)"
                 self._end(each, each.end_reason or silent, hangs=not each.end_reason)

@@ -82,12 +82,23 @@ class JoinCode:
             if checksum != _checksum(content):
                 raise ValueError
             fingerprint, rest = content[:_FINGERPRINT_BYTES], content[_FINGERPRINT_BYTES:]
-            token, addresses = rest[1 : 1 + rest[0]].decode("ascii"), rest[1 + rest[0] :].decode()
-            return cls(tuple(addresses.split(",")), token, fingerprint)
+            token, addresses = rest[1 : 1 + rest[0]].decode("ascii"), rest[1 + rest[0] :].decode().split(",")
+            if not is_token(token):
+                raise ValueError
         except (ValueError, IndexError, binascii.Error):
             raise RemoteError(
                 f"join code: {len(word)} characters that are not a whole code: copy all of {_PREFIX}…, on one line"
             ) from None
+        for address in addresses:
+            split_address(address)
+        return cls(tuple(addresses), token, fingerprint)
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be a token: visible ASCII characters, as metadata of a call carry them."""
+    return (
+        LEAST_TOKEN <= len(text) <= MOST_TOKEN and text.isascii() and text.isprintable() and " " not in text
+    )
 
 
 def _checksum(content: bytes) -> bytes:
@@ -102,6 +113,12 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if (
+        not host.isprintable()
+        or not host
+        or not port.isascii()
+        or not port.isdigit()
+        or not 0 < int(port) < 65536
+    ):
         raise RemoteError(f"address: expected HOST:PORT, got {quoted(address)}")
     return host, int(port)

@@ -55,7 +55,7 @@ class KeyPairSource(ABC):
 
     @abstractmethod
     def version(self) -> object:
-        """Returns a value that changes when ``load`` would return another one."""
+        """Returns a value that changes when ``load`` would return another one, and every day, for the end of it."""
 
 
 class GivenKeyPair(KeyPairSource):
@@ -78,10 +78,13 @@ class GivenKeyPair(KeyPairSource):
             ) from error
         except OSError as error:
             raise RemoteError(f"'{error.filename}': cannot read it: {error.strerror or error}") from error
+        if pair.certificate.ends <= datetime.now(UTC):
+            ended = f"{pair.certificate.ends:%Y-%m-%d}"
+            LOGGER.warning("'%s' has ended on %s: every client refuses it.", self._certificate, ended)
         return pair
 
     def version(self) -> object:
-        return version_of(self._certificate), version_of(self._key)
+        return version_of(self._certificate), version_of(self._key), datetime.now(UTC).date()
 
 
 class OwnKeyPair(KeyPairSource):
@@ -105,7 +108,7 @@ class OwnKeyPair(KeyPairSource):
         return pair
 
     def version(self) -> object:
-        return version_of(self.path), datetime.now(UTC).date()  # looked at once a day, for its end
+        return version_of(self.path), datetime.now(UTC).date()
 
     def _read(self) -> KeyPair:
         content = read_private(self.path)

@@ -12,7 +12,7 @@ from datetime import MINYEAR, UTC, datetime, timedelta
 from pathlib import Path
 
 from unity_bridge.errors import RemoteError
-from unity_bridge.remote.join_code import LEAST_TOKEN, MOST_TOKEN
+from unity_bridge.remote.join_code import LEAST_TOKEN, MOST_TOKEN, is_token
 from unity_bridge.remote.private_files import read_private, version_of, write_private
 from unity_bridge.untrusted_text import quoted
 
@@ -147,10 +147,10 @@ def parse_tokens(text: str, source: str) -> tuple[Token, ...]:
         if not words or line.startswith("#"):
             continue
         where = f"'{source}', line {number}"
-        if len(words) > 2 or not LEAST_TOKEN <= len(words[0]) <= MOST_TOKEN or not words[0].isascii():
+        if len(words) > 2 or not is_token(words[0]):
             raise RemoteError(
-                f"{where}: expected a token of {LEAST_TOKEN} to {MOST_TOKEN} ASCII characters and perhaps its end, got "
-                f"{len(words)} words, the first of {len(words[0])} characters"
+                f"{where}: expected a token of {LEAST_TOKEN} to {MOST_TOKEN} ASCII characters, all of them visible, "
+                f"and perhaps its end, got {len(words)} words, the first of {len(words[0])} characters"
             )
         tokens.append(Token(words[0], _end(words[1], where) if words[1:] else None))
     if not tokens:

@@ -80,9 +80,6 @@ class Connection:
     outbox: Outbox = field(default_factory=Outbox)
     """Side channel records for the next reply."""
 
-    times_missing: int = 0
-    """Times in a row that its connection was not found among the established ones."""
-
     is_wait_logged: bool = False
     """Whether it was logged that the trainer waits for its message."""
 
@@ -112,7 +109,6 @@ class Connection:
         if self.session.awaited is not Awaited.NOTHING:
             self.deadline = self.clock.now() + timeout_s
             self.is_wait_logged = False
-            self.times_missing = 0
 
     def is_overdue(self, now: float) -> bool:
         """Whether its time is up."""

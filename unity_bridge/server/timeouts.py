@@ -45,6 +45,7 @@ class Timeouts:
         self._connections = connections
         self._listeners = listeners
         self._throttled = ThrottledLogger(LOGGER)
+        self._absences = peers.Absences()
         self._check_at = 0.0
         self._busy_since: float | None = None
         """Since when the inbox was never seen empty, less the time that was not spent reading."""
@@ -86,8 +87,8 @@ class Timeouts:
 
     def _disconnected(self, now: float) -> Iterator[Lost]:
         """Yields attached simulators that the system reports as disconnected, and logs late messages."""
-        table: peers.SocketTable | None = None
         late: list[Connection] = []
+        attached: dict[tuple[str, int], Connection] = {}
         for connection in self._connections:
             waited_s = connection.waited_s(now, self._timeout_s)
             if waited_s < CHECK_INTERVAL_S:
@@ -96,13 +97,10 @@ class Timeouts:
                 connection.is_wait_logged = True
                 late.append(connection)
             if not connection.origin.is_own and connection.last_call is not None:
-                table = peers.read_sockets() if table is None else table
-                port = connection.last_call.endpoint.port
-                is_gone = peers.is_connected(connection.peer, port, table) is False
-                connection.times_missing = connection.times_missing + 1 if is_gone else 0
-                if connection.times_missing > 1:  # the table may miss one that stands, but not twice
-                    owed = connection.session.awaited.value
-                    yield Lost(connection, f"closed its connection; it owed {owed}", hangs=False)
+                attached[connection.peer, connection.last_call.endpoint.port] = connection
+        for caller in self._absences.gone(attached):
+            owed = attached[caller].session.awaited.value
+            yield Lost(attached[caller], f"closed its connection; it owed {owed}", hangs=False)
         self._log_waits(late, now)
 
     def _log_waits(self, late: list[Connection], now: float) -> None:

@@ -89,12 +89,12 @@ def conversation(
         Why it ended, in a few words.
 
     Raises:
-        WireError: the trainer's reply breaks the protocol.
+        WireError: the trainer refuses the introduction, or its reply breaks the protocol.
         SceneError: the scene went wrong.
     """
     reply = _read((yield introduction(copies_of(scene))))
     if reply.header.status != OK:
-        return "the trainer refused the introduction"
+        raise WireError("the trainer refused the introduction")
     if not reply.unity_input.HasField("rl_initialization_input"):
         raise WireError("the trainer's first reply: expected rl_initialization_input, got none")
     given_seed = reply.unity_input.rl_initialization_input.seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -46,6 +46,22 @@ def read_sockets() -> SocketTable:
                 fields = line.split()
                 rows.append((fields[1], fields[2], fields[3], fields[9]))
     return rows
+
+
+class Absences:
+    """Callers whose connections are gone: they are missing in two looks in a row, for the table may miss one that
+    stands."""
+
+    def __init__(self) -> None:
+        self._missing: frozenset[tuple[str, int]] = frozenset()
+
+    def gone(self, callers: Collection[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Returns those of these callers, each a peer and its port, that are gone; none where the system does not
+        tell."""
+        table = read_sockets() if callers else []
+        missing = frozenset(each for each in callers if is_connected(*each, table) is False)
+        gone, self._missing = missing & self._missing, missing
+        return gone
 
 
 def belongs_to_process(peer: str, port: int, pid: int) -> bool:

@@ -53,3 +53,13 @@ def test_nobody_at_the_address(free_port: int) -> None:
         assert (second.subject, second.verdict) == ("way to the trainer", "fail")
         assert expected in second.found
         assert code.token not in str([first, second])
+
+
+@pytest.mark.parametrize(
+    "token", ["a-token-with-a\n-in-it", "a-token-with-a\x1b[2J-in-it", "a token with spaces"]
+)
+def test_a_code_that_grpc_would_choke_on_is_to_mend(free_port: int, token: str) -> None:
+    code = JoinCode((f"127.0.0.1:{free_port}",), token, bytes(32))
+    (finding,) = join(code.text())
+    assert (finding.subject, finding.verdict) == ("join code", "fail")
+    assert "not a whole code" in finding.found

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from network_lines import Proxy
 
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command
+from unity_bridge.relay import relay as relay_module
 from unity_bridge.relay.conversation import TrainerLost
 from unity_bridge.remote import admission
 from unity_bridge.remote.access import RemoteAccess
@@ -158,6 +160,43 @@ def test_a_simulator_that_says_goodbye_is_no_loss(
     successor = connect(relay.port)
     successor.later(successor.start, messages.first_step())
     assert bridge.next_tick().simulator == 1
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="other systems tell nothing of connections")
+def test_visitors_that_left_hold_neither_threads_nor_conversations(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any
+) -> None:
+    bridge = make_bridge(timeout_wait_s=3600.0)
+    relay = make_relay(bridge.listen(port=0), timeout_wait_s=3600.0)
+    before, visitors = threading.active_count(), [connect(relay.port) for _ in range(8)]
+    for each in visitors:
+        bridge.answered(each.later(each.exchange, messages.introduction()))
+    assert len(relay.relay._simulators) == len(bridge.simulators) == 8
+    for each in visitors:
+        each.close()
+    while bridge.simulators or relay.relay._simulators or relay.relay._leaving:
+        bridge.receive(0.02)
+    while threading.active_count() > before + 2:  # as many as gRPC keeps for a while
+        bridge.receive(0.02)
+
+
+def test_a_relay_has_a_limit_of_simulators_at_its_port(
+    make_bridge: Any, make_relay: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "MOST_ATTACHED", 2)
+    bridge = make_bridge()
+    relay = make_relay(bridge.listen(port=0))
+    visitors = [connect(relay.port) for _ in range(3)]
+    for each in visitors[:2]:
+        bridge.answered(each.later(each.exchange, messages.introduction()))
+    refused = visitors[2].later(visitors[2].exchange, messages.introduction())
+    assert visitors[2].refusal(refused) == "expected at most 2 simulators at this port, got another"
+    assert len(bridge.simulators) == 2
+    visitors[0].later(visitors[0].exchange, messages.goodbye())
+    bridge.next_departure()
+    while len(relay.relay._simulators) == 2:
+        bridge.receive(0.02)
+    bridge.answered(visitors[2].later(visitors[2].exchange, messages.introduction()))
 
 
 def test_a_silent_simulator_is_timed_out(

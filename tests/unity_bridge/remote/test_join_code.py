@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import pytest
 
 from unity_bridge.errors import RemoteError
@@ -41,6 +44,27 @@ def test_no_part_of_a_code_is_taken() -> None:
 def test_what_is_no_code(text: str) -> None:
     with pytest.raises(RemoteError, match=r"^join code: "):
         JoinCode.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"token": "correct-horse\nbattery"}, "not a whole code"),
+        ({"token": "correct-horse\0battery"}, "not a whole code"),
+        ({"token": "correct-horse battery"}, "not a whole code"),
+        ({"token": "correct"}, "not a whole code"),
+        ({"addresses": ("10.0.0.7",)}, "expected HOST:PORT, got '10.0.0.7'"),
+        (
+            {"addresses": ("10.0.0.7:5005", "\x1b[2Jtrainer:5005")},
+            r"expected HOST:PORT, got '\\x1b\[2Jtrainer:5005'",
+        ),
+        ({"addresses": ()}, "expected HOST:PORT, got ''"),
+    ],
+)
+def test_a_whole_code_with_contents_that_none_has(changes: dict[str, Any], expected: str) -> None:
+    """A stranger's: whatever is in it reaches neither gRPC nor the terminal."""
+    with pytest.raises(RemoteError, match=expected):
+        JoinCode.parse(dataclasses.replace(CODE, **changes).text())
 
 
 def test_the_environment_has_the_code_where_the_flag_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,6 +127,21 @@ def test_files_of_a_user(certificates: None, tmp_path: Path, monkeypatch: pytest
     assert chain.chain.count(PEM_START) == 2
 
 
+def test_an_ended_certificate_of_a_user_is_warned_of(
+    certificates: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = parts(make_key_pair(), tmp_path, "mine")
+    GivenKeyPair(certificate, key).load()
+    assert caplog.messages == []
+    today = datetime.now(UTC).date()
+    monkeypatch.setattr(key_pair, "LIFETIME", timedelta(seconds=0))
+    certificate, key = parts(make_key_pair(), tmp_path, "ended")
+    source = GivenKeyPair(certificate, key)
+    source.load()
+    assert caplog.messages == [f"'{certificate}' has ended on {today}: every client refuses it."]
+    assert source.version()[-1] in (today, today + timedelta(days=1)), "it is looked at again every day"
+
+
 def test_files_of_a_user_that_cannot_be_used(certificates: None, tmp_path: Path) -> None:
     certificate, key = parts(make_key_pair(), tmp_path, "ours")
     _, other_key = parts(make_key_pair(), tmp_path, "other")

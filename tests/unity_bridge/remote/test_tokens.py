@@ -217,6 +217,7 @@ def test_a_file_that_others_may_read_is_warned_of(path: Path, caplog: pytest.Log
         ("short\n", "line 1: expected a token of 16 to 200 ASCII characters"),
         ("x" * 201, "got 1 words, the first of 201 characters"),
         ("ä" * 20, "expected a token of 16 to 200 ASCII characters"),
+        ("a-token-with-a-\x01-in-it", "all of them visible"),
         ("three words-in-a-line-of-it here", "got 3 words"),
         ("a-token-with-an-end tomorrow", "expected an end such as 2030-01-31, got 'tomorrow'"),
         ("a-token-with-an-end 0001-01-01", "line 1: expected an end such as 2030-01-31, got '0001-01-01'"),

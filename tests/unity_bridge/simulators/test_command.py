@@ -52,6 +52,12 @@ def test_a_process_plays_until_the_trainer_has_enough(trainer, serve, start) -> 
     assert len(trainer.received) == 7
 
 
+def test_a_refused_introduction_is_no_success(trainer, serve, capsys: pytest.CaptureFixture[str]) -> None:
+    with serve(trainer.exchange) as port:  # it answers everything with status 400
+        assert main(["sim:basic", "--mlagents-port", str(port)]) == 1
+    assert capsys.readouterr().err == "error: sim:basic: the trainer refused the introduction\n"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking it")
 @pytest.mark.process
 def test_sigterm_says_goodbye_while_the_trainer_computes(trainer, serve, start) -> None:
