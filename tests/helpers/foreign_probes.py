@@ -83,6 +83,11 @@ CONTENTS = {
             "eye": np.ravel(seen["eye"]).astype(np.float32),
         },
     ),
+    "reserved": Content(
+        spaces.Dict(dict.fromkeys(("global_state", "observation"), spaces.Box(-9, 9, (2,), np.float64))),
+        lambda rng: {"global_state": rng.uniform(-9, 9, 2), "observation": rng.uniform(-9, 9, 2)},
+        lambda seen: {name: np.float32(values) for name, values in seen.items()},
+    ),
     "colours": Content(
         spaces.Box(0, 255, (20, 21, 3), np.uint8),
         _pixels(255, np.uint8, (20, 21, 3)),
@@ -230,7 +235,9 @@ class Script:
         choices = sum(self.action.branches)
         return spaces.Dict({"observation": inner, self.mask_key: spaces.MultiBinary(choices)})
 
-    def length(self, seed: int, episode: int) -> int:
+    def length(self, seed: int, episode: int) -> float:
+        if self.trouble == "endless":
+            return np.inf
         return 1 + (seed // 1000 + episode) % 3
 
     def ends(self, seed: int, episode: int, time: int) -> tuple[bool, bool]:
@@ -316,6 +323,9 @@ class Spoiler:
         space = self.script.action.space
         assert space.contains(action), f"{action!r} is not in {space}"
         assert is_as_sampled(action, space.sample()), f"{action!r} is not made as by {space}"
+        if self.script.mask_form and isinstance(space, spaces.Discrete):
+            [allowed] = self.script.allowed(self.seed, self.episode, self.time, agent)
+            assert allowed[action - space.start], f"{action} is forbidden"
         return self.script.reward(self.script.action.numbers(action), self.time + 1, agent)
 
     def ends(self) -> tuple[bool, bool]:
@@ -567,6 +577,8 @@ CAST_BY_GYMNASIUM = frozenset(
 
 
 def troubled(seen: Any, script: Script) -> Any:
+    if script.trouble == "not finite":
+        return np.full_like(seen, np.nan)
     if script.trouble not in TROUBLES:
         return seen
     return TROUBLES[script.trouble][1](seen)

@@ -668,6 +668,7 @@ def _add_push(commands: Any) -> None:
     add("--with-state", action="store_true", help="share optimizers, too, for an exact --resume")
     add("--episodes", type=int, default=100, metavar="N", help="of the evaluation (default 100)")
     add("--no-evaluation", dest="episodes", action="store_const", const=0, help="share no scores")
+    _add(push, "--max-episode-steps")
     add("--seed", type=int, default=20_000, metavar="N", help="of the evaluation")
     add("--film", action="store_true", help="record the evaluation: replay.mp4")
     _add(push, "--json", "--results-dir")

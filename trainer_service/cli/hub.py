@@ -29,6 +29,7 @@ def push(parsed: argparse.Namespace) -> int:
             env=parsed.env,
             env_args=parsed.env_args,
             episodes=parsed.episodes,
+            max_episode_steps=parsed.max_episode_steps,
             checkpoint=parsed.checkpoint,
             seed=parsed.seed,
             film=parsed.film,

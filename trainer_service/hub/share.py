@@ -43,6 +43,7 @@ def push_to_hub(
     env: EnvironmentLike | None = None,
     env_args: Sequence[str] | None = None,
     episodes: int = 100,
+    max_episode_steps: int | None = None,
     checkpoint: str = "last",
     seed: int = EVALUATION_SEED,
     film: bool = False,
@@ -62,6 +63,7 @@ def push_to_hub(
         repo_id: the repository, ``USER/NAME``; it is made if need be.
         env, env_args: the environment of the evaluation, as for ``evaluate``.
         episodes: of the evaluation; 0 for none.
+        max_episode_steps: cuts its episodes after so many steps, as for ``evaluate``.
         checkpoint: ``last``, ``best`` or a step.
         seed: of the evaluation.
         film: record the evaluation as replay.mp4.
@@ -87,6 +89,7 @@ def push_to_hub(
         address = str(target) if to else create_repository(repo_id, private=private)
         playing: Playing = {
             "episodes": episodes,
+            "max_episode_steps": max_episode_steps,
             "film": FilmOptions(target / "replay.mp4") if film else None,
             "progress": progress,
         }

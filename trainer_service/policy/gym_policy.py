@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import spec_mismatch
 from unity_bridge.simulators.foreign.environment import AgentStep
+from unity_bridge.simulators.foreign.lookup.wrappers import require_no_normalization
 from unity_bridge.simulators.foreign.masks import MaskReader, mask_method, masks_by_copy
 from unity_bridge.simulators.foreign.roles import interface_of
 from unity_bridge.simulators.third_party import ForeignCode
@@ -57,12 +58,13 @@ class GymPolicy:
 
         Raises:
             UserError: an object without spaces, or with others than the policy was trained on.
-            SceneError: a space that no policy of ours takes.
+            SceneError: a space that no policy of ours takes, or a wrapper that normalizes.
         """
         self.observation_space: Any = _space_of(env, "observation_space")
         self.action_space: Any = _space_of(env, "action_space")
         self._policy = policy
         self._code = code = ForeignCode(f"policy of behavior '{policy.behavior}'")
+        require_no_normalization(code.name, env)
         interface = interface_of(self.observation_space, self.action_space, code)
         self._sensors, self._actuator = interface.sensors, interface.actuator
         self._masks = MaskReader(policy.behavior, interface.actuator, interface.mask, code)
@@ -112,13 +114,14 @@ class GymPolicy:
             if size is None
             else [_row(self.observation_space, observation, i) for i in range(size)]
         )
+        seen = [sensor.read_all(rows) for sensor in self._sensors]  # before the environment may write into them
         if action_masks is None:
             action_masks = self._masks_of_method(count)
         elif size is None:
             action_masks = [action_masks]
         policy = self._policy
         actions, memories = policy.predict(
-            [sensor.read_all(rows) for sensor in self._sensors],
+            seen,
             state,
             self._allowed(rows, action_masks),
             episode_starts=None if episode_start is None else np.broadcast_to(episode_start, count),

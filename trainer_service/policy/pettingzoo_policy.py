@@ -14,7 +14,7 @@ from trainer_service.errors import UserError
 from trainer_service.policy.gym_policy import NO_METHOD, ArrayPolicy
 from trainer_service.rollout.sensor_roles import SensorRole, role_of
 from trainer_service.runs.checkpoint import spec_mismatch
-from unity_bridge.simulators.foreign.environment import Agent, AgentStep
+from unity_bridge.simulators.foreign.environment import Agent, AgentStep, copied
 from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info
 from unity_bridge.simulators.foreign.pettingzoo import PettingZooBase
 from unity_bridge.simulators.foreign.roles import Role, assign_roles
@@ -93,6 +93,7 @@ class PettingZooPolicy:
             ValueError: an observation that is not finite.
         """
         there = list(getattr(self._env, "agents", observations))
+        observations = copied(observations)  # the environment may write into them when it is asked for masks
         actions: dict[Any, Any] = {}
         for part in self._parts:
             part.keep_only(there)
@@ -112,7 +113,7 @@ class PettingZooPolicy:
     def _mask_of(self, agent: Agent, info: Any) -> Any:
         mask = mask_of_info(info, self._code)
         if mask is None and self._mask_method is not None:
-            return self._code.call("the method of action masks", self._mask_method, agent)
+            return copied(self._code.call("the method of action masks", self._mask_method, agent))
         if mask is None and self._has_method:
             self._code.warn("method", NO_METHOD.format("infos to act()"))
         return mask

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from unity_bridge.arrays import Bools, Floats, Floats32, Rows
 from unity_bridge.simulators.foreign.gymnasium import GymnasiumEnvironment
+from unity_bridge.simulators.foreign.masks import MASK
 from unity_bridge.simulators.foreign.scene import ForeignScene
 from unity_bridge.simulators.foreign.spaces import is_picture
 from unity_bridge.simulators.scene import Scene, SceneError
@@ -203,9 +204,12 @@ def _steps(env: gymnasium.Env[Any, Any]) -> tuple[NDArray[Any], NDArray[Any], Fl
     achieved, desired, paid = [], [], []
     for _ in range(_PROBED_STEPS):
         if has_ended:
-            env.reset(seed=seed)
+            observation, info = env.reset(seed=seed)
             seed += 1
-        observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+        mask = {**observation, **info}.get(MASK)
+        is_masked = mask is not None and isinstance(env.action_space, spaces.Discrete)
+        action = env.action_space.sample(np.array(mask, np.int8) if is_masked else None)
+        observation, reward, terminated, truncated, info = env.step(action)
         has_ended = terminated or truncated
         achieved.append(np.array(observation[ACHIEVED_GOAL]))
         desired.append(np.array(observation[DESIRED_GOAL]))

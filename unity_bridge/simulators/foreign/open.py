@@ -135,7 +135,6 @@ def _adapted(
 ) -> Environment:
     """An environment behind the interface of ``Environment``."""
     if kind == "single":
-        require_no_normalization(code.name, env)
         return GymnasiumEnvironment(_wrapped(code.name, env, wrappers), code)
     if kind == "list":
         own = {name: options[name] for name in ("common_reward", "steps") if name in options}
@@ -174,6 +173,7 @@ def _wrapped(called: str, env: Any, wrappers: tuple[Wrapper, ...]) -> gymnasium.
     wrapped: gymnasium.Env[Any, Any] = env
     for wrapper in wrappers:
         wrapped = wrapper.around(called, wrapped)
+    require_no_normalization(called, wrapped)
     return wrapped
 
 
@@ -220,6 +220,7 @@ def _vector_copies(
             f"--agents {count}: a vector environment of {env.num_envs} was made; give the function that makes it a "
             "parameter num_envs"
         )
+    require_no_normalization(code.name, env)
     inner = env.unwrapped
     code.hold([env, *(inner.envs if isinstance(inner, SyncVectorEnv) else ())])
     return VectorCopies(env, code)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
 from unity_bridge.simulators.foreign.lookup.imports import import_module, parameters_of
 from unity_bridge.simulators.scene import SceneError
@@ -23,10 +24,10 @@ _NAMES = tuple(
 """Gymnasium's wrappers of single environments whose observations stay NumPy's."""
 
 _IN_THE_TRAINER = {
-    "NormalizeObservation": "network_settings: {normalize: true}",
-    "NormalizeReward": "reward_signals: {extrinsic: {normalize_rewards: true}}",
+    "NormalizeObservation": ("network_settings: {normalize: true}", "obs_rms"),
+    "NormalizeReward": ("reward_signals: {extrinsic: {normalize_rewards: true}}", "return_rms"),
 }
-"""Wrappers that learn statistics, and the setting of a behavior which keeps these with the policy."""
+"""Wrappers that learn statistics, the setting of a behavior which keeps these with the policy, and their attribute."""
 
 _CONSTANTS = {"true": True, "false": False, "null": None, "none": None}
 
@@ -101,18 +102,25 @@ def parse_wrapper(called: str, text: str) -> Wrapper:
 
 
 def require_no_normalization(called: str, env: Any) -> None:
-    """Refuses an environment with a normalization wrapper of Gymnasium. Raises SceneError."""
-    while isinstance(env, gymnasium.Wrapper):
-        if type(env).__module__.startswith("gymnasium.wrappers"):
-            _require_no_statistics(f"{called}: {type(env).__name__}", type(env).__name__)
-        env = env.env
+    """Refuses an environment, or a vector environment, with a normalization wrapper of Gymnasium. Raises SceneError."""
+    inner = getattr(env, "unwrapped", env)
+    layers = [env, *(inner.envs if isinstance(inner, SyncVectorEnv) else ())]
+    while layers:
+        layer = layers.pop()
+        if isinstance(layer, (gymnasium.Wrapper, VectorWrapper)):
+            layers.append(layer.env)
+            if type(layer).__module__.startswith("gymnasium.wrappers"):
+                _require_no_statistics(f"{called}: {type(layer).__name__}", type(layer).__name__)
+    for name, (_, statistics) in _IN_THE_TRAINER.items() if isinstance(inner, AsyncVectorEnv) else ():
+        if any(inner.call("has_wrapper_attr", statistics)):
+            _require_no_statistics(f"{called}: {name}", name)
 
 
 def _require_no_statistics(where: str, name: str) -> None:
     if name in _IN_THE_TRAINER:
         raise SceneError(
             f"{where}: its statistics would stay behind in the simulator when the policy leaves; write "
-            f"'{_IN_THE_TRAINER[name]}' into the behavior's settings instead"
+            f"'{_IN_THE_TRAINER[name][0]}' into the behavior's settings instead"
         )
 
 
