@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer_service.metrics import EpisodeStats, Series, Summary, json_key
 from trainer_service.metrics.jsonl import to_json
-from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD
+from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, is_reserved
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "reading-the-curves.md").read_text(encoding="utf-8")
@@ -68,6 +68,10 @@ def test_the_page_has_every_tag_that_the_code_writes_and_no_other() -> None:
     missing = {tag for tag in written - listed if not any(each.fullmatch(tag) for each in general)}
     assert not missing
     assert not listed - written
+
+
+def test_no_simulator_has_a_tag_of_the_page() -> None:
+    assert not [tag for tag in tags_on_page() if not is_reserved(tag.replace("*", "x"))]
 
 
 def test_keys_are_those_of_the_file() -> None:

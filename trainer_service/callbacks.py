@@ -43,7 +43,7 @@ class BehaviorView(Protocol):
     @property
     def step(self) -> int: ...
 
-    def add_stat(self, stat: StatMessage) -> bool: ...
+    def add_stat(self, stat: StatMessage, *, is_own: bool = False) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +74,7 @@ class RunView:
     def add_statistic(self, behavior: str, name: str, value: float) -> None:
         """Adds a value to the behavior's next summary: the mean of a name's values goes to TensorBoard and to
         metrics.jsonl. A name such as ``Mine/Entropy of goals`` becomes a tag."""
-        self.behaviors[behavior].add_stat(StatMessage(name, float(value), Aggregation.AVERAGE))
+        self.behaviors[behavior].add_stat(StatMessage(name, float(value), Aggregation.AVERAGE), is_own=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

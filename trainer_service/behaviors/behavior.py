@@ -167,9 +167,9 @@ class Behavior:
         if batch.trajectories is not None and training:
             self.learner.record(self._callbacks.on_collection(self.name, batch.trajectories))
 
-    def add_stat(self, stat: StatMessage) -> bool:
-        """Adds a simulator's statistic to the next summary. Returns False if there are too many names."""
-        return self._statistics.add_stat(stat)
+    def add_stat(self, stat: StatMessage, *, is_own: bool = False) -> bool:
+        """Adds a statistic to the next summary; see ``Statistics``. Returns False if there are too many names."""
+        return self._statistics.add_stat(stat, is_own=is_own)
 
     def ready_to_update(self) -> bool:
         """Whether there is enough experience for an update."""

@@ -107,19 +107,19 @@ class Behaviors(Mapping[str, Behavior]):
     @property
     def finished(self) -> bool:
         """Whether every behavior has used its step budget, or has been absent from all simulators too long."""
-        for name, each in self._by_name.items():
-            if not each.finished and not self._has_timed_out(name):
-                return False  # the usual case
-        return bool(self._by_name) and not all(map(self._has_timed_out, self))
+        return not self.unfinished and bool(self.awaited)
 
     @property
     def unfinished(self) -> list[str]:
         """Names of the behaviors that the run continues for."""
-        return [
-            name
-            for name, each in self._by_name.items()
-            if not each.finished and not self._has_timed_out(name)
-        ]
+        return [name for name, each in self.awaited.items() if not each.finished]
+
+    @property
+    def awaited(self) -> Mapping[str, Behavior]:
+        """The behaviors that the run waits for, without behaviors that were absent from all simulators too long."""
+        if not self._absent_since:
+            return self  # the usual case
+        return {name: each for name, each in self._by_name.items() if not self._has_timed_out(name)}
 
     def is_absent(self, name: str) -> bool:
         """Whether the behavior has left all simulators."""

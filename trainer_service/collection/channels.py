@@ -156,10 +156,11 @@ class Channels:
                 f"{MAX_NAME_LENGTH} printable characters.",
             )
             return
-        # The most recent value of several simulators is arbitrary, so the first simulator's counts.
-        if stat.aggregation is Aggregation.MOST_RECENT and simulator != min(self._behaviors, default=0):
-            return
         for name in self._behaviors.get(simulator, ()):
+            # The most recent value of several simulators is arbitrary, so the first simulator's counts.
+            first = min(number for number, names in self._behaviors.items() if name in names)
+            if stat.aggregation is Aggregation.MOST_RECENT and simulator != first:
+                continue
             if not add_stat(name, stat):
                 self._throttled.log(
                     ("names", name),

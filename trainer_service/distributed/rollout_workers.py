@@ -341,7 +341,8 @@ class RolloutWorkers:
             behavior.add(writable(batch))
         for name, stat in result.stats:
             # The most recent value of several simulators is arbitrary, so the first worker's counts.
-            if stat.aggregation is not Aggregation.MOST_RECENT or number == 0:
+            first = self._holders(name, range(number + 1))[0]
+            if stat.aggregation is not Aggregation.MOST_RECENT or number == first:
                 self._behaviors[name].add_stat(stat)
 
     def _is_too_old(self, result: SampleResult, lag: int) -> bool:

@@ -109,4 +109,4 @@ def _line(number: int, state: WorkerState, steps_per_s: float) -> str:
 
 def add_statistic(behavior: Behavior, name: str, value: float, aggregation: Aggregation) -> None:
     """Adds a value to the behavior's next summary, under ``Distributed/``."""
-    behavior.add_stat(StatMessage(f"Distributed/{name}", float(value), aggregation))
+    behavior.add_stat(StatMessage(f"Distributed/{name}", float(value), aggregation), is_own=True)

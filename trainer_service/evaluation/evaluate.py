@@ -75,6 +75,8 @@ def score(
             _logger.warning(
                 "'%s': %d episodes of groups did not end and are not counted.", name, ledger.num_endless
             )
+    if missing := [f"'{name}'" for name in actors.policies if name not in evaluation.ledgers]:
+        _logger.warning("The evaluation has no score of %s, of which no agent took part.", ", ".join(missing))
     return {name: ledger.score() for name, ledger in evaluation.ledgers.items()}
 
 
@@ -131,7 +133,7 @@ class PolicyActors:
     def __init__(self, policies: Mapping[str, Policy], *, deterministic: bool) -> None:
         """policies: by behavior name."""
         self._deterministic = deterministic
-        self._policies: dict[str, Policy] = {}
+        self.policies: dict[str, Policy] = {}
         self._actors: dict[str, PolicyActor] = {}
         self._policy_of: dict[str, str] = {}
         for name, policy in policies.items():
@@ -139,21 +141,21 @@ class PolicyActors:
 
     def add(self, name: str, policy: Policy) -> None:
         """Adds the policy of a behavior name."""
-        self._policies[name] = policy
+        self.policies[name] = policy
         self._actors[name] = PolicyActor(policy, self._deterministic)
 
     def declare(self, tick: Tick) -> None:
         """Takes in the behaviors that a tick declares. Raises UserError as ``policies_for``."""
-        self._policy_of |= policies_for(tick, self._policies)
+        self._policy_of |= policies_for(tick, self.policies)
 
     @property
     def groups(self) -> Mapping[str, Sequence[str]]:
         """The member behaviors of each policy of a heterogeneous group, by the group's name."""
-        return {name: policy.members for name, policy in self._policies.items() if policy.members}
+        return {name: policy.members for name, policy in self.policies.items() if policy.members}
 
     def members_of(self, name: str) -> tuple[MemberSpec, ...]:
         """The members of a policy of a heterogeneous group, by the policy's name; empty for other policies."""
-        return self._policies[name].spec.members
+        return self.policies[name].spec.members
 
     def policy_of(self, behavior_id: str) -> str:
         """The name of the policy that acts for a behavior id."""

@@ -80,7 +80,7 @@ class RandomActors(PolicyActors):
         """Adds a policy for each new behavior. Raises UserError where a behavior is declared differently again."""
         for behavior_id, spec in tick.new_specs.items():
             name = parse_behavior_id(behavior_id).name
-            if name not in self._policies:
+            if name not in self.policies:
                 self.add(name, random_policy(name, spec, self._seed))
         super().declare(tick)
 

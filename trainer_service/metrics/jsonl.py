@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, Summary, histogram
+from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, SIMULATOR, Summary, histogram
 from trainer_service.metrics.writers import SummaryWriter
 from trainer_service.runs.files import SaveError, write_atomic
 from unity_bridge.untrusted_text import quoted
@@ -119,10 +119,10 @@ def to_json(summary: Summary) -> dict[str, Any]:
     """Returns the object of one line of metrics.jsonl.
 
     NaN and infinities become None: JSON lacks them. Other numbers have the digits of a float32, as far as they have any
-    beyond the point: 1.808 and not 1.8080000418424607.
+    beyond the point: 1.808 and not 1.8080000418424607. A simulator's tag whose key is taken has its whole name.
     """
     stats = summary.stats
-    own: dict[str, Any] = {
+    line: dict[str, Any] = {
         "behavior": summary.behavior,
         "step": summary.step,
         **({} if summary.env_steps is None else {"env_steps": summary.env_steps}),
@@ -135,20 +135,20 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "steps_per_s": _number(summary.steps_per_s),
     }
     if summary.member_returns:
-        own["member_returns"] = {name: _number(mean) for name, mean in summary.member_returns.items()}
+        line["member_returns"] = {name: _number(mean) for name, mean in summary.member_returns.items()}
     if summary.lessons:
-        own["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
-    others: dict[str, Any] = {}
+        line["lesson"] = {name: lesson.name for name, lesson in summary.lessons.items()}
     for tag, series in summary.tagged().items():
         if tag not in EPISODE_TAGS and not tag.startswith(MEMBER_REWARD):
-            others[json_key(tag)] = _number(series.value)
+            key = next((each for each in (json_key(tag), tag) if each not in line), SIMULATOR + tag)
+            line[key] = _number(series.value)
             if len(samples := series.histogram_samples):
                 counts, edges = histogram(samples)
-                others[f"{json_key(tag)}_hist"] = {
+                line[f"{key}_hist"] = {
                     "edges": list(map(_number, edges.tolist())),
                     "counts": counts.tolist(),
                 }
-    return {**own, **{key: value for key, value in others.items() if key not in own}}
+    return line
 
 
 def json_key(tag: str) -> str:

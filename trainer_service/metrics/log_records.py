@@ -13,9 +13,6 @@ from trainer_service.metrics.writers import SUMMARY_OF_RECORD
 from unity_bridge.errors import BridgeError
 from unity_bridge.untrusted_text import harmless
 
-_HISTOGRAM = "_hist"
-"""The end of the keys of histograms, which a log has no use for."""
-
 
 class JsonFormatter(logging.Formatter):
     """A formatter of one JSON object a line: ``time`` in UTC, ``level``, ``logger``, ``message``.
@@ -33,7 +30,11 @@ class JsonFormatter(logging.Formatter):
         }
         if (summary := getattr(record, SUMMARY_OF_RECORD, None)) is not None:
             metrics = to_json(summary)
-            entry["metrics"] = {key: value for key, value in metrics.items() if not key.endswith(_HISTOGRAM)}
+            entry["metrics"] = {
+                key: value
+                for key, value in metrics.items()
+                if not (isinstance(value, dict) and "edges" in value)  # a histogram, of no use in a log
+            }
         if record.exc_info:
             entry["traceback"] = harmless(self.formatException(record.exc_info))
         return json.dumps(entry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trainer_service.metrics.summary import EpisodeStats, Series, Summary
+from trainer_service.metrics.summary import SIMULATOR, EpisodeStats, Series, Summary, is_reserved
 from unity_bridge.arrays import Floats
 from unity_bridge.side_channels import Aggregation, StatMessage
 
@@ -33,18 +33,21 @@ class Statistics:
         values = np.asarray(value, dtype=np.float64)
         self._collected.setdefault(tag, _Collected()).add(float(values.sum()), values.ravel())
 
-    def add_stat(self, stat: StatMessage) -> bool:
-        """Adds a simulator's statistic; the latest message of a name decides how its values are aggregated.
+    def add_stat(self, stat: StatMessage, *, is_own: bool = False) -> bool:
+        """Adds a named statistic; the latest message of a name decides how its values are aggregated.
 
         Returns False where that would be too many names: each appears in every summary from then on.
+
+        is_own: whether it is of the trainer or a callback. A simulator's is marked if the trainer uses its name.
         """
-        if stat.name not in self._names:
+        tag = SIMULATOR + stat.name if not is_own and is_reserved(stat.name) else stat.name
+        if tag not in self._names:
             if len(self._names) >= MAX_NAMES:
                 return False
-            self._names.add(stat.name)
+            self._names.add(tag)
         if stat.aggregation is Aggregation.MOST_RECENT:
-            self._collected[stat.name] = _Collected()
-        collected = self._collected.setdefault(stat.name, _Collected())
+            self._collected[tag] = _Collected()
+        collected = self._collected.setdefault(tag, _Collected())
         collected.add(stat.value, (stat.value,))
         collected.is_sum = stat.aggregation is Aggregation.SUM
         collected.has_histogram = stat.aggregation is Aggregation.HISTOGRAM

@@ -24,11 +24,29 @@ _LESSON = "Environment/Lesson Number/"
 _ENV_STEPS = "Environment/Env Steps"
 _REPLACED = "Environment/Replaced Values"
 
-EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH})
-"""Tags that only the trainer may use, for the episodes that it counted."""
+EPISODE_TAGS = frozenset({_REWARD, _GROUP_REWARD, _LENGTH, _ENV_STEPS})
+"""Tags of the episodes and environment steps that the trainer counted, which have keys of their own in files."""
 
 FILM_TAG = "Videos_Test"
 """XuanCe's tag of the films of evaluations."""
+
+SIMULATOR = "Simulator/"
+"""The beginning of the tag of a simulator's statistic that has the name of another one."""
+
+_OWN = (
+    "Losses/", "Policy/", "Self-play/", "Consensus/", "Replay/", "Saving/", "Distributed/", "Evaluation/",
+    "Hyperparameters/", _LESSON, MEMBER_REWARD,
+)  # fmt: skip
+"""The beginnings of the trainer's own tags."""
+
+_OWN_TAGS = {
+    *EPISODE_TAGS,
+    *(f"{tag}_hist" for tag in EPISODE_TAGS),
+    _REPLACED,
+    FILM_TAG,
+    "Step",
+    "Is Training",
+}
 
 _SUFFIXES = ("", "k", "M", "G", "T")
 
@@ -145,9 +163,11 @@ class Summary:
         }
 
     def tagged(self) -> dict[str, Series]:
-        """Returns all statistics by tag. No simulator's tag can replace those of episodes and lessons."""
+        """Returns all statistics by tag, the trainer's first. None can replace those of episodes and lessons."""
         stats = self.stats
-        tags = {tag: series for tag, series in self.series.items() if tag not in EPISODE_TAGS}
+        tags = {
+            SIMULATOR + tag if tag in EPISODE_TAGS else tag: series for tag, series in self.series.items()
+        }
         tags |= {f"{_LESSON}{name}": Series.of(lesson.number) for name, lesson in self.lessons.items()}
         for tag, values in ((_REWARD, stats.returns), (_GROUP_REWARD, stats.group_returns)):
             if len(values):
@@ -158,7 +178,12 @@ class Summary:
             tags[_ENV_STEPS] = Series.of(self.env_steps)
         if self.replaced_values:
             tags[_REPLACED] = Series(self.replaced_values, 1, is_sum=True)
-        return tags
+        return dict(sorted(tags.items(), key=lambda each: not is_reserved(each[0])))
+
+
+def is_reserved(tag: str) -> bool:
+    """Whether only the trainer uses a tag."""
+    return tag.startswith(_OWN) or tag in _OWN_TAGS
 
 
 def histogram(samples: Floats) -> tuple[NDArray[np.int64], Floats]:

@@ -47,7 +47,7 @@ def learn(run: Run) -> None:
         if run.stop.take_save_request() and run.recorder.autosave(behaviors.values()):
             _logger.info("Saved, as SIGUSR1 asked. The run goes on.")
         run.progress.update(behaviors)
-        if behaviors.finished or run.stop_rules.met(behaviors):
+        if behaviors.finished or run.stop_rules.met(behaviors.awaited):
             return
         behaviors.log_unfinished()
         source.act()

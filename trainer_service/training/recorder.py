@@ -294,7 +294,7 @@ class Recorder:
             if not isinstance(error, SaveError | NotFiniteError):
                 raise error
             self._retry_at[save.behavior.name] = time.monotonic() + _RETRY_S
-            save.behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM))
+            save.behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM), is_own=True)
             _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
 
     def _failures(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Exception]]:

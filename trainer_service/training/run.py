@@ -279,7 +279,9 @@ class RunFactory:
         recorder = Recorder(
             Outputs(folder, self.console, writers, timers, self.export_model),
             status,
-            expected=dict.fromkeys([*options.behaviors, *options.teams, *self.curriculum.watched_behaviors]),
+            expected=dict.fromkeys(
+                [*options.behaviors, *options.teams, *self.curriculum.watched_behaviors, *stop_rules.named]
+            ),
             autosave_s=autosave_s,
             curriculum=self.curriculum,
             callbacks=self.callbacks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,9 @@ class StopRules(SummaryWriter):
             clock: in seconds.
         """
         self._settings = settings
+        self._target = None if settings is None else settings.target_return
+        self.named = self._target if isinstance(self._target, dict) else {}
+        """Targets of behaviors by their names."""
         self._layout = layout
         self._evaluates = evaluates
         self._clock = clock
@@ -89,7 +92,7 @@ class StopRules(SummaryWriter):
         if self._has_news:
             self._has_news = False
             training = [name for name, each in behaviors.items() if each.training]
-            reason = self._reached(training) or self._stalled(training) or reason
+            reason = self._reached(behaviors, training) or self._stalled(training) or reason
         self.reason = reason
         if reason:
             _logger.info("The run ends by its rules (stop): %s.", reason)
@@ -103,12 +106,11 @@ class StopRules(SummaryWriter):
             scores.add(row["step"], score)
             self._has_news = True
 
-    def _reached(self, training: list[str]) -> str:
-        """Says which targets are reached if all are; empty while one is not."""
-        target = None if self._settings is None else self._settings.target_return
-        if target is None:
-            return ""
-        targets = target if isinstance(target, dict) else dict.fromkeys(training, target)
+    def _reached(self, behaviors: Collection[str], training: list[str]) -> str:
+        """Says which targets are reached if all are, of behaviors that there are; empty while one is not."""
+        targets = {name: self.named[name] for name in self.named if name in behaviors}
+        if isinstance(self._target, float):
+            targets = dict.fromkeys(training, self._target)
         found = {name: self._scores.get(name, _Scores()) for name in targets}
         if not targets or any(of.newest is None or of.newest < targets[name] for name, of in found.items()):
             return ""

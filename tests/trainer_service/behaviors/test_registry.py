@@ -217,6 +217,7 @@ def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None
         assert behaviors.is_absent("Other")
         assert not behaviors.is_absent("Walker")
         assert behaviors.unfinished == (["Other"] if waits else [])
+        assert list(behaviors.awaited) == (["Walker", "Other"] if waits else ["Walker"])
         assert behaviors.finished is not waits
         behaviors.connect(2, "Other?team=1", SPEC)
         assert not behaviors.finished

@@ -375,6 +375,26 @@ def test_a_behavior_that_never_shows_up_is_named(mlagents_style, configure, acto
     assert said.out.count("No simulator has declared 'Ghost'") == 1
 
 
+def test_behaviors_of_lessons_and_targets_that_never_show_up_are_named(
+    mlagents_style, workplace: Path
+) -> None:
+    Path("config.yaml").write_text(
+        """
+default_settings: {max_steps: 20000, summary_freq: 500, network_settings: {hidden_units: 8, num_layers: 1}}
+environment_parameters:
+  height:
+    curriculum:
+      - {name: Low, value: 1, completion_criteria: {behavior: Pupil, threshold: 1}}
+      - {name: High, value: 2}
+stop: {target_return: {Basic: -1000, Ghost: 1}}
+"""
+    )
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", *ONCE, "--env-args", "--agents", "32")
+    assert said.code == 0
+    assert said.out.count("No simulator has declared 'Pupil', 'Ghost'") == 1
+    assert "The run ends by its rules (stop): target_return is reached, 'Basic' has" in said.out
+
+
 @posix_only
 def test_a_start_that_failed_keeps_no_run_id(refused, mlagents_style, configure, actor) -> None:
     configure("Walker")

@@ -22,14 +22,18 @@ from unity_bridge.server.bridge import SimulatorInfo, Tick
 from unity_bridge.side_channels import (
     NOTICES,
     TRAINING_ANALYTICS,
+    Aggregation,
     FloatParameter,
     SideChannelRecord,
+    StatMessage,
     TrainingBehaviorInitialized,
     TrainingEnvironmentInitialized,
     parameter_records,
+    stat_records,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.simulators.academy import ECHO
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
 def unpacked(body: bytes, message: Message) -> Any:
@@ -39,6 +43,7 @@ def unpacked(body: bytes, message: Message) -> Any:
 
 
 EDITOR = SimulatorInfo("3.0.0", "1.5.0", frozenset({"trainingAnalytics", "hybridActions"}))
+SPEC = BehaviorSpec((ObservationSpec("body", (1,)),), ActionSpec(1))
 PLAIN = SimulatorInfo("3.0.0", "1.5.0", frozenset({"hybridActions"}))
 
 
@@ -120,6 +125,22 @@ def test_what_simulators_say_alike_is_logged_once(channels: Channels, caplog) ->
         "Simulator 3: no mission.",
         "Simulator 4: ignored: notice: expected a topic and a text, got one line.",
     ]
+
+
+def test_the_most_recent_value_is_of_the_first_simulator_with_the_behavior(channels: Channels) -> None:
+    heard: list[tuple[str, float]] = []
+
+    def tick(simulator: int, *declared: str) -> Tick:
+        said = tuple(stat_records([StatMessage("Last", float(simulator), Aggregation.MOST_RECENT)]))
+        return Tick(simulator, {f"{name}?team=0": SPEC for name in declared}, {}, said)
+
+    for each in (tick(0, "A"), tick(1, "B"), tick(2, "A", "B", "C"), tick(0), tick(1)):
+        channels.handle(each, lambda name, stat: heard.append((name, stat.value)) is None)
+    assert sorted(heard) == [("A", 0.0), ("A", 0.0), ("B", 1.0), ("B", 1.0), ("C", 2.0)]
+    channels.drop(0)
+    heard.clear()
+    channels.handle(tick(2), lambda name, stat: heard.append((name, stat.value)) is None)
+    assert sorted(heard) == [("A", 2.0), ("C", 2.0)]
 
 
 def test_a_behavior_is_announced_to_a_first_simulator_that_asks(

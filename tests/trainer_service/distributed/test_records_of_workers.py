@@ -232,3 +232,24 @@ def test_the_most_recent_of_a_statistic_is_that_of_the_first_worker(tmp_path: Pa
     series = learn_in_process(options, worlds, tmp_path).behaviors["A"].partial_summary(1.0).series
     assert series["Last"].value == 0.0
     assert 0.5 < series["Mean"].value < 1.5
+
+
+def test_the_most_recent_of_a_statistic_is_of_a_worker_with_the_behavior(tmp_path: Path) -> None:
+    from unity_bridge.side_channels import Aggregation
+
+    def worlds(number: int, academy: Any) -> Any:
+        world = walkers({f"{'AB'[number]}?team=0": Walk()})(number, academy)
+        advance = world.step
+
+        def step(actions: Any) -> Any:
+            academy.add_statistic("Last", float(number), Aggregation.MOST_RECENT)
+            return advance(actions)
+
+        world.step = step
+        return world
+
+    settings = {**SMALL_PPO, "summary_freq": 10**6}
+    options = options_of({"A": settings, "B": settings})
+    behaviors = learn_in_process(options, worlds, tmp_path).behaviors
+    last = {name: each.partial_summary(1.0).series["Last"].value for name, each in behaviors.items()}
+    assert last == {"A": 0.0, "B": 1.0}

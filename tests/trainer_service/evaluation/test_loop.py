@@ -183,6 +183,15 @@ def test_a_simulator_without_agents_is_told_of(caplog: pytest.LogCaptureFixture)
     assert line == "No episode has ended for 30 s. No agent has asked for an action so far."
 
 
+def test_a_policy_whose_agents_never_came_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    played = {name: random_policy(name, SPEC, 0) for name in ("Ball", "Ghost", "Spook")}
+    scores = evaluate(EpisodeLoop(World({"Ball?team=0": [3]})), played, episodes=2, deterministic=True)
+    assert list(scores) == ["Ball"]
+    assert caplog.messages == [
+        "The evaluation has no score of 'Ghost', 'Spook', of which no agent took part."
+    ]
+
+
 @pytest.mark.parametrize("begun", [0, 3])
 def test_agents_that_are_gone_are_not_waited_for_for_ever(begun: int) -> None:
     world = World({"Ball?team=0": [NEVER]})

@@ -46,6 +46,7 @@ def test_the_line_of_a_summary_has_its_metrics() -> None:
         "Policy/Entropy": Series.of(0.5),
         "Losses/Policy Loss": Series.of(float("nan")),
         "Policy/Range": Series.of_samples(np.array([1.0, 2.0])),
+        "Goals_hist": Series.of(3.0),  # a simulator's name, and no histogram
     }
     summary = Summary(behavior="Ball", step=1000, wall_s=7.7, steps_per_s=130.0, stats=stats, series=series)
     stream = io.StringIO()
@@ -56,7 +57,7 @@ def test_the_line_of_a_summary_has_its_metrics() -> None:
     metrics = line["metrics"]
     assert (metrics["behavior"], metrics["step"], metrics["mean_return"]) == ("Ball", 1000, 3.0)
     assert (metrics["entropy"], metrics["policy_loss"]) == (0.5, None)
-    assert not [key for key in metrics if key.endswith("_hist")]
+    assert [key for key in metrics if key.endswith("_hist")] == ["Goals_hist"]
 
 
 def test_the_versions_are_a_line_like_others() -> None:

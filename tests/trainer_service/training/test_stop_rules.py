@@ -101,6 +101,14 @@ def test_named_behaviors_have_targets_of_their_own() -> None:
     assert stop.met(behaviors("A", "B", "C"))
 
 
+def test_a_behavior_that_never_came_holds_no_target_up() -> None:
+    stop = rules(target_return={"A": 5.0, "Ghost": 1.0})
+    stop.write(summary(1000, 6.0, behavior="A"))
+    assert not stop.met({})
+    stop.write(summary(2000, 6.0, behavior="A"))
+    assert stop.met(behaviors("A", "B"))
+
+
 def test_progress_is_a_better_score_within_so_many_steps(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     stop = rules(no_progress=2000)

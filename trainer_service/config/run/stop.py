@@ -76,8 +76,8 @@ class StopSettings(Section):
     """
 
     target_return: Targets = None
-    """The score that every behavior must reach, or a mapping with that of each one that must. A score is the mean
-    return of an evaluation, or without evaluations that of the last 100 episodes or more of training."""
+    """The score that every behavior must reach, or a mapping with that of each one that must, if it comes. A score is
+    the mean return of an evaluation, or without evaluations that of the last 100 episodes or more of training."""
 
     no_progress: PositiveCount | None = None
     """Agent steps of a behavior without a better score after which it makes no progress; the run ends when none makes
