@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import errno
 import gc
 import logging
 import os
@@ -32,6 +33,7 @@ from trainer_service.cli.output import (
 )
 from trainer_service.errors import UserError
 from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
+from unity_bridge.untrusted_text import quoted
 
 if TYPE_CHECKING:
     from trainer_service.callbacks import Callback
@@ -88,6 +90,11 @@ def _run(parsed: argparse.Namespace) -> int:
     except BrokenPipeError:
         silence_output()  # the reader of our output is gone (`… | head`)
         return 1
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        print_error(f"{error.strerror}: {quoted(str(error.filename))}")
+        return 2
     except KeyboardInterrupt:
         print_error("interrupted")
         return 130

@@ -114,7 +114,9 @@ class GymPolicy:
             if size is None
             else [_row(self.observation_space, observation, i) for i in range(size)]
         )
-        seen = [sensor.read_all(rows) for sensor in self._sensors]  # before the environment may write into them
+        seen = [
+            sensor.read_all(rows) for sensor in self._sensors
+        ]  # before the environment may write into them
         if action_masks is None:
             action_masks = self._masks_of_method(count)
         elif size is None:

@@ -119,6 +119,19 @@ def test_a_run_id_that_cannot_be_a_folder_of_results(
     assert sorted(workplace.parent.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["evaluate {}/x", "status {}", "export {}/x", "compare {}/x", "clone --demo {}", "import-checkpoint {} --run-id x",
+     "learn config.yaml --env=sim:basic --results-dir={}", "learn config.yaml --env={}",
+     "learn config.yaml --env=sim:basic --initialize-from={}/x", "play sim:basic --policy {}/x"],
+)  # fmt: skip
+def test_a_name_that_is_too_long_is_told_in_a_line(refused, configure, workplace: Path, line: str) -> None:
+    configure("Basic")
+    message = refused(*line.format("n" * 5000).split())
+    assert message.startswith("File name too long: '")
+    assert len(message) < 500
+
+
 @pytest.fixture
 def port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as owner:
