@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from numpy.typing import ArrayLike, NDArray
 
 from trainer_service.errors import UserError
@@ -109,14 +110,10 @@ class GymPolicy:
         """
         size = _batch_size(self.observation_space, observation)
         count = 1 if size is None else size
-        rows = (
-            [observation]
-            if size is None
-            else [_row(self.observation_space, observation, i) for i in range(size)]
-        )
-        seen = [
-            sensor.read_all(rows) for sensor in self._sensors
-        ]  # before the environment may write into them
+        space = self.observation_space
+        rows = [observation] if size is None else list(iterate(batch_space(space, size), observation))
+        # Before the environment, which may write into them, is asked for masks.
+        seen = [sensor.read_all(rows) for sensor in self._sensors]
         if action_masks is None:
             action_masks = self._masks_of_method(count)
         elif size is None:
@@ -135,7 +132,10 @@ class GymPolicy:
             actions.continuous.astype(np.float64), actions.discrete.astype(np.int64)
         )
         remembered = memories if policy.memory_size else None
-        return (chosen[0] if size is None else _joined(self.action_space, chosen)), remembered
+        if size is None:
+            return chosen[0], remembered
+        empty: Any = create_empty_array(self.action_space, size)
+        return concatenate(self.action_space, chosen, empty), remembered
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_method": None}
@@ -176,21 +176,3 @@ def _batch_size(space: Any, observation: Any) -> int | None:
         return _batch_size(space.spaces[0], observation[0])
     shape = np.shape(observation)
     return shape[0] if len(shape) > len(space.shape or ()) else None
-
-
-def _row(space: Any, observations: Any, index: int) -> Any:
-    """One observation out of a batch."""
-    if isinstance(space, spaces.Dict):
-        return {key: _row(member, observations[key], index) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_row(member, observations[i], index) for i, member in enumerate(space.spaces))
-    return observations[index]
-
-
-def _joined(space: Any, actions: Sequence[Any]) -> Any:
-    """A batch of actions, as vector environments take it."""
-    if isinstance(space, spaces.Dict):
-        return {key: _joined(member, [each[key] for each in actions]) for key, member in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_joined(member, [each[i] for each in actions]) for i, member in enumerate(space.spaces))
-    return np.array(actions, space.dtype)

@@ -183,15 +183,11 @@ def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> 
 def with_copies(env: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a simulator, with a number of copies where its user gave none and its scheme takes one."""
     scheme = scheme_of(env)
+    flag, copies = scheme.copies if scheme else ("", 0)
     given = any(argument.startswith(_COPIES_FLAGS) for argument in arguments)
-    if (
-        given
-        or scheme is None
-        or not scheme.suggested_copies
-        or _has_many_agents(env, scheme.suggested_copies)
-    ):
+    if given or not copies or _has_many_agents(env, copies):
         return tuple(arguments)
-    return (*arguments, scheme.copies, str(scheme.suggested_copies))
+    return (*arguments, flag, str(copies))
 
 
 def _has_many_agents(env: str, copies: int) -> bool:

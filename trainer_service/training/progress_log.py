@@ -265,8 +265,10 @@ class ExchangeHint:
         if exchange_s > _QUICK_EXCHANGE_S:
             return more
         scheme = scheme_of(self._env or "")
-        copies = scheme and scheme.copies and f"--env-args {scheme.copies} 8 (copies that share an exchange)"
-        together = copies or "more agents in the scene"
+        flag = scheme.copies[0] if scheme else ""
+        together = (
+            f"--env-args {flag} 8 (copies that share an exchange)" if flag else "more agents in the scene"
+        )
         return f"{together}, or {more}"
 
 

@@ -246,117 +246,74 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="scenes:\n"
         + "\n".join(f"  sim:{name:<10}{_summary(name)}" for name in (*SCENES, *GROUP_SCENES)),
     )
-    parser.add_argument(
-        "env",
-        metavar="ENV",
-        help=ENVIRONMENTS,
-    )
+    add = parser.add_argument
+    add("env", metavar="ENV", help=ENVIRONMENTS)
     _add_trainer_options(parser)
-    parser.add_argument(
-        "--agents",
-        type=_positive,
-        metavar="N",
+    add(
+        "--agents", type=_from(1), metavar="N",
         help="how many agents, or copies of a single agent (default: the scene's own number)",
-    )
-    parser.add_argument(
-        "--seed", type=_natural, metavar="S", help="of the scene (default: what the trainer says)"
-    )
-    parser.add_argument(
-        "--episodes", type=_positive, metavar="N", help="leave after so many complete episodes"
-    )
+    )  # fmt: skip
+    add("--seed", type=_from(0), metavar="S", help="of the scene (default: what the trainer says)")
+    add("--episodes", type=_from(1), metavar="N", help="leave after so many complete episodes")
     _add_recording_options(parser)
-    parser.add_argument(
-        "--expert",
-        action="store_true",
+    add(
+        "--expert", action="store_true",
         help="send along what the scene's own expert would do, for opponents that play like it",
-    )
-    parser.add_argument(
-        "--pictures",
-        choices=get_args(PictureFormat),
+    )  # fmt: skip
+    add(
+        "--pictures", choices=get_args(PictureFormat),
         help="how cameras send what they see: compressed, or as plain floats (default png)",
-    )
-    parser.add_argument(
-        "--parameter",
-        type=_parameter,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+    )  # fmt: skip
+    add(
+        "--parameter", type=_parameter, action="append", default=[], metavar="NAME=VALUE",
         help="hold an environment parameter at a value, whatever the trainer says; can be repeated",
-    )
-    parser.add_argument(
-        "--env-kwargs",
-        type=_json_object,
-        metavar="JSON",
-        help=f"arguments of an environment of {named_schemes()}, or in a file, such as "
-        """'{"continuous": true}'""",
-    )
+    )  # fmt: skip
+    kwargs = f"arguments of an environment of {named_schemes()}, or in a file, such as "
+    add("--env-kwargs", type=_json_object, metavar="JSON", help=kwargs + """'{"continuous": true}'""")
     _add_group_options(parser)
     add_arguments(parser)
     # A Unity player knows these; the bundled simulator draws nothing and writes no log.
     for flag in ("-nographics", "-batchmode"):
-        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("-logFile", "-logfile", help=argparse.SUPPRESS)
+        add(flag, action="store_true", help=argparse.SUPPRESS)
+    add("-logFile", "-logfile", help=argparse.SUPPRESS)
     return parser
 
 
 def _add_recording_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
+    add = parser.add_argument
+    add(
+        "--record", type=Path, metavar="FILE",
         help="save what it looks like from the beginning, when all is over: a .gif or an .mp4 file",
-    )
-    parser.add_argument(
-        "--record-episodes", type=_positive, metavar="N", help="record so many episodes of the first agent"
-    )
-    parser.add_argument(
-        "--record-best", action="store_true", help="record the first agent's episode with the highest return"
-    )
-    parser.add_argument(
-        "--record-seconds",
-        type=_seconds,
-        default=LONGEST_S,
-        metavar="S",
+    )  # fmt: skip
+    add("--record-episodes", type=_from(1), metavar="N", help="record so many episodes of the first agent")
+    add("--record-best", action="store_true", help="record the first agent's episode with the highest return")
+    add(
+        "--record-seconds", type=_from(0, float), default=LONGEST_S, metavar="S",
         help=f"record no more than that, in the scene's own time (default {LONGEST_S:g})",
-    )
+    )  # fmt: skip
 
 
 def _add_trainer_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--mlagents-port",
-        type=partial(port_number, least=1),
-        default=DEFAULT_PORT,
-        metavar="N",
+    add = parser.add_argument
+    add(
+        "--mlagents-port", type=partial(port_number, least=1), default=DEFAULT_PORT, metavar="N",
         help=f"the port on which the trainer listens on this machine, learn's --port (default {DEFAULT_PORT})",
-    )
-    parser.add_argument(
-        "--join",
-        nargs="?",
-        const="",
-        metavar="CODE",
+    )  # fmt: skip
+    add(
+        "--join", nargs="?", const="", metavar="CODE",
         help=f"the join code of a trainer on another machine; without CODE that in {JOIN_VARIABLE}",
-    )
-    parser.add_argument(
-        "--address",
-        type=_address,
-        metavar="HOST:PORT",
-        help="where that trainer is (default: what its code says)",
-    )
-    parser.add_argument(
-        "--connect-timeout",
-        type=_seconds,
-        default=CONNECT_TIMEOUT_S,
-        metavar="S",
+    )  # fmt: skip
+    where = "where that trainer is (default: what its code says)"
+    add("--address", type=_address, metavar="HOST:PORT", help=where)
+    add(
+        "--connect-timeout", type=_from(0, float), default=CONNECT_TIMEOUT_S, metavar="S",
         help=f"how long to wait for the trainer to listen (default {CONNECT_TIMEOUT_S:g})",
-    )
-    parser.add_argument(
-        "--reconnect",
-        type=_seconds,
-        default=RECONNECT_S,
-        metavar="S",
+    )  # fmt: skip
+    add(
+        "--reconnect", type=_from(0, float), default=RECONNECT_S, metavar="S",
         help="how long to wait for another trainer when the connection breaks without a word; 0 leaves at once "
         f"(default {RECONNECT_S:g}; 0 for simulators that a trainer launches)",
-    )
+    )  # fmt: skip
 
 
 def _add_group_options(parser: argparse.ArgumentParser) -> None:
@@ -367,7 +324,7 @@ def _add_group_options(parser: argparse.ArgumentParser) -> None:
         if option.is_switch:
             parser.add_argument(flag_of(name), action="store_true", default=None, help=explained)
         else:
-            parser.add_argument(flag_of(name), type=_positive, metavar="N", help=explained)
+            parser.add_argument(flag_of(name), type=_from(1), metavar="N", help=explained)
 
 
 def _summary(name: str) -> str:
@@ -404,17 +361,15 @@ def _refuse_misspelt(parser: argparse.ArgumentParser, unknown: Sequence[str]) ->
         before = argument if is_unity_flag else ""
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text}")
-    return number
+def _from(least: int, kind: type[int] | type[float] = int) -> Callable[[str], Any]:
+    """Reads a finite number of at least this."""
 
+    def number(text: str) -> float:
+        value = kind(text)
+        if not least <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"expected a number from {least} on, got {text}")
+        return value
 
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
     return number
 
 
@@ -424,13 +379,6 @@ def _address(text: str) -> str:
     except RemoteError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds from 0 on, got {text}")
-    return seconds
 
 
 def _parameter(text: str) -> FloatParameter:

@@ -86,7 +86,7 @@ def open_object(maker: Callable[[], Callable[..., Any]], env: str, wanted: Scene
         if error.name != "gymnasium":
             raise
         raise code.error(f"Gymnasium is not installed; run: {install_hint('gym')}") from None
-    return open_made(code, name_of, _beginning_with(first, make_one), wanted)
+    return open_made(code, name_of, make_one, wanted, first=first)
 
 
 def open_file(env: str, wanted: SceneRequest) -> Scene:
@@ -104,16 +104,6 @@ def open_file(env: str, wanted: SceneRequest) -> Scene:
         env,
         replace(wanted, env_kwargs=None),
     )
-
-
-def _beginning_with(first: Any, make: Callable[..., Any]) -> Callable[..., Any]:
-    """A factory that first returns what is made already."""
-    made = [first]
-
-    def make_next(count: int | None = None, *, rendered: bool = False) -> Any:
-        return made.pop() if made else make(count, rendered=rendered)
-
-    return make_next
 
 
 def opener_of(content: PickledContent) -> Callable[..., Scene]:

@@ -32,15 +32,6 @@ from unity_bridge.simulators.third_party import ForeignCode
 
 
 @dataclass(frozen=True, slots=True)
-class SceneOptions:
-    """The settings that a bundled scene is made with."""
-
-    agents: int
-    academy: Academy
-    pictures: PictureFormat
-
-
-@dataclass(frozen=True, slots=True)
 class BundledScene:
     """A bundled scene without groups, and how to make it."""
 
@@ -50,7 +41,7 @@ class BundledScene:
     agents: int
     """The number of agents by default."""
 
-    make: Callable[[SceneOptions], Scene]
+    make: Callable[[int, Academy, PictureFormat], Scene]
 
     has_camera: bool = False
 
@@ -59,31 +50,19 @@ class BundledScene:
 
 
 SCENES: Mapping[str, BundledScene] = {
-    "3dball": BundledScene(ThreeDBall, 12, lambda options: ThreeDBall(options.agents)),
-    "basic": BundledScene(Basic, 1, lambda options: Basic(options.agents)),
-    "hybrid": BundledScene(Hybrid, 6, lambda options: Hybrid(options.agents)),
-    "gridworld": BundledScene(
-        GridWorld,
-        9,
-        lambda options: GridWorld(options.agents, options.academy, options.pictures),
-        has_camera=True,
-        parameters=gridworld.PARAMETERS,
-    ),
+    "3dball": BundledScene(ThreeDBall, 12, lambda agents, *_: ThreeDBall(agents)),
+    "basic": BundledScene(Basic, 1, lambda agents, *_: Basic(agents)),
+    "hybrid": BundledScene(Hybrid, 6, lambda agents, *_: Hybrid(agents)),
+    "gridworld": BundledScene(GridWorld, 9, GridWorld, has_camera=True, parameters=gridworld.PARAMETERS),
     "hallway": BundledScene(
-        Hallway,
-        16,
-        lambda options: Hallway(options.agents, options.academy),
-        parameters=hallway.PARAMETERS,
+        Hallway, 16, lambda agents, academy, _: Hallway(agents, academy), parameters=hallway.PARAMETERS
     ),
-    "pyramids": BundledScene(Pyramids, 16, lambda options: Pyramids(options.agents, options.academy)),
+    "pyramids": BundledScene(Pyramids, 16, lambda agents, academy, _: Pyramids(agents, academy)),
     "sorter": BundledScene(
-        Sorter, 16, lambda options: Sorter(options.agents, options.academy), parameters=sorter.PARAMETERS
+        Sorter, 16, lambda agents, academy, _: Sorter(agents, academy), parameters=sorter.PARAMETERS
     ),
     "walljump": BundledScene(
-        WallJump,
-        16,
-        lambda options: WallJump(options.agents, options.academy),
-        parameters=wall_jump.PARAMETERS,
+        WallJump, 16, lambda agents, academy, _: WallJump(agents, academy), parameters=wall_jump.PARAMETERS
     ),
 }
 """By the NAME of ``sim:NAME``, those without teams; see GROUP_SCENES for the others."""
@@ -105,29 +84,11 @@ def no_expert(env: str) -> str:
     return f"'{env}' has no expert of its own; expected one of {', '.join(known)}{did_you_mean(env, known)}"
 
 
-def open_scene(
-    env: str,
-    *,
-    agents: int | None = None,
-    academy: Academy | None = None,
-    pictures: PictureFormat | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    rendered: bool = False,
-) -> Scene:
-    """Opens the scene with the name ``env``.
-
-    Args:
-        env: of any scheme, see ``schemes``.
-        agents: the number of agents; None for the scene's default.
-        academy: the environment parameters that the scene reads, and the statistics that it writes.
-        pictures: the format of camera observations; None for the scene's default.
-        env_kwargs: arguments of the environment; for environments of other libraries only.
-        options: options of a scene with teams, by name; the scene's defaults for missing ones.
-        rendered: whether render() will be called.
+def open_scene(env: str, **wanted: Any) -> Scene:
+    """Opens the environment of any scheme, with the fields of ``SceneRequest``.
 
     Raises:
-        SceneError: there is no such scene, it cannot be opened, or it does not support an argument.
+        SceneError: there is no such environment, it cannot be opened, or it does not support an argument.
     """
     scheme = scheme_of(env)
     if scheme is None or not scheme.form or env == f"{scheme.name}:":
@@ -135,17 +96,7 @@ def open_scene(
         near = closest_environment(env)
         hint = f" (did you mean '{near}'?)" if near else ""
         raise SceneError(f"{env}: expected {', '.join(most)} or {last}{hint}")
-    return scheme.open(
-        env,
-        SceneRequest(
-            agents=agents,
-            academy=academy or Academy(),
-            pictures=pictures,
-            env_kwargs=env_kwargs,
-            options=options,
-            rendered=rendered,
-        ),
-    )
+    return scheme.open(env, SceneRequest(**wanted))
 
 
 def open_bundled(env: str, wanted: SceneRequest) -> Scene:
@@ -169,7 +120,7 @@ def open_bundled(env: str, wanted: SceneRequest) -> Scene:
     if bundled is None:
         return open_group_scene(name, wanted.agents, academy, options)
     reject_group_options(env, options)
-    return bundled.make(SceneOptions(wanted.agents or bundled.agents, academy, pictures or "png"))
+    return bundled.make(wanted.agents or bundled.agents, academy, pictures or "png")
 
 
 def open_plugin(env: str, wanted: SceneRequest) -> Scene:
@@ -188,7 +139,7 @@ def open_plugin(env: str, wanted: SceneRequest) -> Scene:
         opener,
         name,
         agents=wanted.agents,
-        academy=wanted.academy,
+        academy=wanted.academy or Academy(),
         env_kwargs=wanted.env_kwargs or {},
         rendered=wanted.rendered,
     )

@@ -16,6 +16,12 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, SceneError
 
 _SEVERAL = ("copies", "with_state", "behaviors")
+_NUMBER = {
+    "scene": ("--agents", 8), "single": ("--agents", 8), "list": ("--copies", 16), "pettingzoo": ("--copies", 16),
+    "any": ("--copies", 0),
+}  # fmt: skip
+"""By kind: the flag that sets the number of copies, and how many a run without a configuration has. More of them make a
+rollout more varied and its steps cheaper."""
 
 OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
     "single": ("wrap", "vector"),
@@ -28,14 +34,20 @@ OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRequest:
-    """What a scene is to be opened with; see ``open_scene``."""
+    """What a scene is to be opened with."""
 
     agents: int | None = None
+    """The number of agents; None for the scene's default."""
     academy: Academy | None = None
+    """The environment parameters that the scene reads, and the statistics that it writes."""
     pictures: Any = None
+    """The format of camera observations; None for the scene's default."""
     env_kwargs: Mapping[str, Any] | None = None
+    """Arguments of the environment; for environments of other libraries only."""
     options: Mapping[str, Any] | None = None
+    """Options by name; the defaults for missing ones."""
     rendered: bool = False
+    """Whether render() will be called."""
 
     def refuse_settings_of_scenes(self, env: str) -> None:
         """Refuses settings that only bundled scenes and those of plugins can use. Raises SceneError."""
@@ -51,41 +63,30 @@ class Scheme:
 
     name: str = ""
     """The word before the colon; empty for a Python file."""
-
     form: str = ""
     """As users write it; empty where no command line leads there."""
-
     meaning: str = ""
     aliases: tuple[str, ...] = ()
     """Other words that people write before the colon."""
-
     opener: str = "unity_bridge.simulators.foreign.open:open_named"
     """``module:function``, which takes the environment and a ``SceneRequest``."""
-
     maker: str = ""
     """``module:class`` of a factory of environments of another library, by the name that the user wrote."""
-
     kind: str = ""
-    """Of its environments, a key of OPTIONS_OF_KIND; ``any`` of them, or empty for scenes."""
-
+    """Of its environments: a key of OPTIONS_OF_KIND, ``any`` of them, ``scene`` for ours, or empty for others'."""
     names: str = ""
     """``module:NAME`` of the names that it knows, or of a function that returns them, to suggest one of them."""
-
     packages: tuple[str, ...] = ()
     """Modules that environments import, which an extra with the name of the scheme installs."""
-
     needs_all: bool = True
     """Whether environments need all ``packages``, or each its own alone."""
-
-    copies: str = ""
-    """The flag that sets the number of copies; empty where it depends on the environment."""
-
-    suggested_copies: int = 0
-    """The copies of a run without a configuration; 0 for what the environment has. More of them make a rollout more
-    varied and its steps cheaper."""
-
     is_isolated: bool = False
     """Whether even a single simulator gets a process of its own."""
+
+    @property
+    def copies(self) -> tuple[str, int]:
+        """The flag that sets the number of copies, and how many to suggest; empty and 0 for none."""
+        return _NUMBER.get(self.kind, ("", 0))
 
     def open(self, env: str, wanted: SceneRequest) -> Scene:
         """Opens an environment; see ``open_scene``. The modules of libraries, which are extras, are imported here."""
@@ -107,65 +108,34 @@ _LOOKUP = "unity_bridge.simulators.foreign.lookup"
 _REGISTRY = "unity_bridge.simulators.registry"
 
 FILE = Scheme(
-    form="FILE.py:NAME",
-    meaning="a class or function in a Python file",
-    kind="any",
+    form="FILE.py:NAME", meaning="a class or function in a Python file", kind="any",
     opener="unity_bridge.simulators.objects:open_file",
-)
-PROGRAM = Scheme(name="python", kind="any", copies="--copies")
+)  # fmt: skip
+PROGRAM = Scheme(name="python", kind="any")
 """Objects of a program, which opens them itself."""
 
-SCHEMES: Mapping[str, Scheme] = {
-    scheme.name: scheme
-    for scheme in (
-        Scheme(
-            name="sim",
-            form="sim:NAME",
-            meaning="a bundled scene",
-            opener=f"{_REGISTRY}:open_bundled",
-            names=f"{_REGISTRY}:SCENE_NAMES",
-            copies="--agents",
-            suggested_copies=8,
-        ),
-        Scheme(
-            name="gym",
-            form="gym:ID",
-            meaning="a Gymnasium environment",
-            aliases=("gymnasium",),
-            maker=f"{_LOOKUP}.ids:Maker",
-            kind="single",
-            names="gymnasium:registry",
-            packages=("gymnasium",),
-            copies="--agents",
-            suggested_copies=8,
-        ),
-        Scheme(
-            name="gymma",
-            form="gymma:ID",
-            meaning="one with lists of agents",
-            maker=f"{_LOOKUP}.ids:Maker",
-            kind="list",
-            packages=("lbforaging", "rware", "ma_gym", "smaclite", "gfootball"),
-            needs_all=False,
-            copies="--copies",
-            suggested_copies=16,
-            is_isolated=True,  # they seed the global random generators
-        ),
-        Scheme(
-            name="pettingzoo",
-            form="pettingzoo:MODULE",
-            meaning="a PettingZoo environment",
-            aliases=("pz",),
-            maker=f"{_LOOKUP}.pettingzoo_modules:PettingZooMaker",
-            kind="pettingzoo",
-            names=f"{_LOOKUP}.pettingzoo_modules:installed_modules",
-            packages=("pettingzoo", "mpe2"),
-            copies="--copies",
-            suggested_copies=16,
-        ),
-        PROGRAM,
-    )
-}
+_BUILT_IN = (
+    Scheme(
+        name="sim", form="sim:NAME", meaning="a bundled scene", kind="scene",
+        opener=f"{_REGISTRY}:open_bundled", names=f"{_REGISTRY}:SCENE_NAMES",
+    ),
+    Scheme(
+        name="gym", form="gym:ID", meaning="a Gymnasium environment", kind="single", aliases=("gymnasium",),
+        maker=f"{_LOOKUP}.ids:Maker", names="gymnasium:registry", packages=("gymnasium",),
+    ),
+    Scheme(
+        name="gymma", form="gymma:ID", meaning="one with lists of agents", kind="list", maker=f"{_LOOKUP}.ids:Maker",
+        packages=("lbforaging", "rware", "ma_gym", "smaclite", "gfootball"), needs_all=False,
+        is_isolated=True,  # they seed the global random generators
+    ),
+    Scheme(
+        name="pettingzoo", form="pettingzoo:MODULE", meaning="a PettingZoo environment", kind="pettingzoo",
+        aliases=("pz",), maker=f"{_LOOKUP}.pettingzoo_modules:PettingZooMaker",
+        names=f"{_LOOKUP}.pettingzoo_modules:installed_modules", packages=("pettingzoo", "mpe2"),
+    ),
+    PROGRAM,
+)  # fmt: skip
+SCHEMES: Mapping[str, Scheme] = {scheme.name: scheme for scheme in _BUILT_IN}
 """By the word before the colon."""
 
 SIMULATOR_PLUGINS = PluginGroup("environment scheme", "trainer_service.simulators", frozenset(SCHEMES))

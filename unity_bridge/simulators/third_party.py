@@ -33,11 +33,9 @@ class ForeignCode:
         self._held: list[int] = []
 
     def hold(self, made: Iterable[Any]) -> None:
-        """Keeps environments from any other copy and any other scene of this process, until ``release``.
+        """Keeps environments from other copies and other scenes, whose resets would end their episodes.
 
-        Raises:
-            SceneError: one of them is held already, by this scene or by another: a reset of one copy would end the
-                episode of the other.
+        Raises SceneError for one that is held already.
         """
         for env in made:
             inner = getattr(env, "unwrapped", env)
@@ -47,7 +45,7 @@ class ForeignCode:
             self._held.append(id(inner))
 
     def release(self) -> None:
-        """Lets others have the environments: they are closed."""
+        """Holds nothing any more."""
         while self._held:
             del _HELD[self._held.pop()]
 

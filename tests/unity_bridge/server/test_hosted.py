@@ -134,7 +134,7 @@ def test_a_wrong_argument_is_one_line(make_bridge: Any, capsys: pytest.CaptureFi
     bridge = make_bridge(isolate="auto")
     bridge.launch(resolve_program("sim:basic", ["--agents", "many"]))
     with pytest.raises(
-        LaunchError, match=r"sim:basic, in this process\): argument --agents: invalid _positive value"
+        LaunchError, match=r"sim:basic, in this process\): argument --agents: invalid number value"
     ):
         bridge.receive(10.0)
     assert capsys.readouterr().err == ""

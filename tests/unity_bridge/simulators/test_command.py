@@ -178,7 +178,7 @@ def test_the_last_port_counts_and_5004_is_the_default() -> None:
         ("sim:basic --agents 0", "--agents: expected a number from 1 on, got 0"),
         ("sim:basic --seed -1", "--seed: expected a number from 0 on, got -1"),
         ("sim:basic --mlagents-port 70000", "expected a port from 1 to 65535, got 70000"),
-        ("sim:basic --connect-timeout inf", "expected seconds from 0 on, got inf"),
+        ("sim:basic --connect-timeout inf", "expected a number from 0 on, got inf"),
         ("gym:CartPole-v1 --env-kwargs [1]", "expected a JSON object, got '[1]'"),
         ("gym:CartPole-v1 --env-kwargs {a", "expected a JSON object, got '{a'"),
         ("pettingzoo:m --behaviors a=b,c", "expected AGENTS=NAME,..., got 'a=b,c'"),

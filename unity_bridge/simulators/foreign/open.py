@@ -63,6 +63,7 @@ def open_made(
     make: Make,
     wanted: SceneRequest,
     kind: str | None = None,
+    first: Any = None,
 ) -> Scene:
     """A scene of environments, whatever kind they are.
 
@@ -73,25 +74,31 @@ def open_made(
         wanted: its ``agents`` or its option ``copies`` is the number of copies; without it there is one, or there are
             as many as a vector environment of the user's has.
         kind: of environments, a key of OPTIONS_OF_KIND; None to look.
+        first: what was made already; None for nothing.
 
     Raises:
         SceneError: it cannot be made, is nothing that can be hosted, or has no use for an option.
     """
     try:
-        return _opened(code, name_of, make, wanted, kind)
+        return _opened(code, name_of, make, wanted, kind, first)
     except BaseException:
         code.release()
         raise
 
 
 def _opened(
-    code: ForeignCode, name_of: Callable[[Any], str], make: Make, wanted: SceneRequest, kind: str | None
+    code: ForeignCode,
+    name_of: Callable[[Any], str],
+    make: Make,
+    wanted: SceneRequest,
+    kind: str | None,
+    first: Any,
 ) -> Scene:
     given, rendered = dict(wanted.options or {}), wanted.rendered
     count = wanted.agents or given.pop("copies", None)
     mode = given.get("vector", "sync")
     if mode != "vector_entry_point":
-        first = make(count, rendered=rendered)
+        first = make(count, rendered=rendered) if first is None else first
     elif isinstance(make, Maker):
         first = make.vectorized(count or 1, rendered=rendered)
     else:
