@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_service.config import RunOptions, dump_run_options, load_run_options
+from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, load_run_options
+from trainer_service.config.run_options import EngineSettings, EnvironmentSettings
 from trainer_service.errors import UserError
-from trainer_service.hub.package import is_shared, shared_options
+from trainer_service.hub.package import MODEL, is_shared, shared_options, write_models
 from trainer_service.hub.repository import Snapshot
 from trainer_service.interop.mlagents_results import import_results
 from trainer_service.policy import Policy
@@ -24,6 +25,8 @@ from unity_bridge.untrusted_text import quoted
 _OF_MLAGENTS = re.compile(r"[^/]+/checkpoint\.pt")
 _PLAIN_ENV = re.compile(r"sim:[\w-]+|gym:[\w.-]+(/[\w.-]+)?")
 """Environments that a loaded run may name: a bundled scene, or one that is registered with Gymnasium."""
+
+_SAVES = ("keep_checkpoints", "even_checkpoints", "checkpoint_interval")
 
 _logger = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ def wanted_files(snapshot: Snapshot) -> list[str]:
     names = sorted(snapshot.sizes)
     if "configuration.yaml" not in names:
         raise UserError(f"repository '{snapshot.repo_id}': expected a run, found no configuration.yaml")
-    ours = [name for name in names if is_shared(name)]
+    ours = [name for name in names if is_shared(name) and not name.endswith(MODEL)]
     if any(name.endswith("/checkpoint.safetensors") for name in ours):
         return ours
     theirs = [name for name in names if _OF_MLAGENTS.fullmatch(name)]
@@ -56,12 +59,7 @@ def wanted_files(snapshot: Snapshot) -> list[str]:
             f"repository '{snapshot.repo_id}': expected a checkpoint (NAME/checkpoint.safetensors, or checkpoint.pt of "
             f"ML-Agents), found {len(names)} other files"
         )
-    models = [
-        name
-        for name in names
-        if any(numbered_name(path.partition("/")[0]).fullmatch(name.partition("/")[2]) for path in theirs)
-        and name.endswith(".onnx")
-    ]
+    models = [name for name in names if any(_is_model_of(path.partition("/")[0], name) for path in theirs)]
     return [*ours, *theirs, *models]
 
 
@@ -80,33 +78,54 @@ def make_run(downloaded: Path, snapshot: Snapshot, run_id: str, *, results_dir: 
         imported = import_results(downloaded, run_id, results_dir=results_dir)
         parts = [part for conversion in imported.conversions.values() for part in conversion.left_out]
         return LoadedRun(imported.folder, snapshot.commit, (*left, *parts))
-    for name, path in states.items():
-        _check(name, path)
+    models = [model for name, path in states.items() for model in write_models(_checked(name, path), layout)]
     saved_status(layout.status)
     with RunFolder.open(results_dir, run_id) as folder:
-        for name in {*names, layout.configuration.name}:
+        for name in {*names, *models, layout.configuration.name}:
             target = folder.path / name
             target.parent.mkdir(exist_ok=True)
             os.replace(downloaded / name, target)
-    return LoadedRun(folder.path, snapshot.commit, left)
+    return LoadedRun(folder.path, snapshot.commit, tuple(name for name in left if name not in models))
 
 
-def _check(name: str, path: Path) -> None:
-    """Raises UserError for a checkpoint that is damaged, of another behavior, or whose weights do not fit."""
+def _is_model_of(behavior: str, name: str) -> bool:
+    """Whether a file is an exported model of a behavior, by its name."""
+    folder, _, file = name.rpartition("/")
+    is_numbered = folder == behavior and numbered_name(behavior).fullmatch(file) is not None
+    return name.endswith(MODEL) and (is_numbered or name == behavior + MODEL)
+
+
+def _checked(name: str, path: Path) -> Policy:
+    """The policy of a checkpoint. Raises UserError for one that is damaged, of another behavior, or does not fit."""
     checkpoint = load_checkpoint(path)
     if checkpoint.behavior != name:
         raise UserError(f"checkpoint '{path.name}' of '{name}' is of behavior {quoted(checkpoint.behavior)}")
-    Policy(checkpoint)
+    return Policy(checkpoint)
 
 
 def _safe_options(configuration: Path, run_id: str) -> RunOptions:
-    """The options of a downloaded run, without anything that a later command would start, open or write."""
+    """The options of a downloaded run, without anything that a later command would start, open or write.
+
+    Numbers go, too, that cost the machine of whoever loads it and teach nothing: of simulators, restarts, windows,
+    evaluations and saves.
+    """
     loaded = load_run_options(configuration)
     loaded.log(_logger)
     options = shared_options(loaded.options, run_id)
-    env = options.env_settings.env_path
-    if env is None or _PLAIN_ENV.fullmatch(env):
-        return options
-    _logger.warning("The run's environment %s is not taken over: name yours with --env.", quoted(env))
-    simulators = options.env_settings.model_copy(update={"env_path": None})
-    return options.model_copy(update={"env_settings": simulators})
+    given = options.env_settings
+    env = given.env_path
+    if env is not None and not _PLAIN_ENV.fullmatch(env):
+        _logger.warning("The run's environment %s is not taken over: name yours with --env.", quoted(env))
+        env = None
+    window = {key: EngineSettings.model_fields[key].default for key in ("width", "height")}
+    saves = {key: TrainerSettings.model_fields[key].default for key in _SAVES}
+    changes = {
+        "env_settings": EnvironmentSettings(
+            env_path=env, picture_layout=given.picture_layout, seed=given.seed
+        ),
+        "engine_settings": options.engine_settings.model_copy(update=window),
+        "evaluation": None,
+        "behaviors": {name: each.model_copy(update=saves) for name, each in options.behaviors.items()},
+        "default_settings": options.default_settings and options.default_settings.model_copy(update=saves),
+    }
+    return options.model_copy(update=changes)

@@ -27,6 +27,7 @@ from unity_bridge.simulators.schemes import scheme_of
 
 CARD, RESULTS, FILM = "README.md", "results.json", "replay.mp4"
 """The card, the scores and the film, by the names that the Hub looks for."""
+MODEL = ".onnx"
 _STATUS = "run_logs/training_status.json"
 _ROOT_FILES = frozenset(
     {CARD, RESULTS, FILM, "configuration.yaml", "config.json", "metrics.jsonl", "evaluations.jsonl", _STATUS}
@@ -37,12 +38,15 @@ _LOCAL = re.compile(r"(^|[\s='\"(@,])(~|/|\\|[A-Za-z]:[\\/]|file:)")
 
 
 def is_shared(name: str) -> bool:
-    """Whether a file of this name, relative to a run's folder, is shared: the allow-list."""
+    """Whether a file of this name, relative to a run's folder, is shared: the allow-list.
+
+    A loaded run gets models of its own, made from the weights that were checked.
+    """
     if name in _ROOT_FILES:
         return True
     folder, _, file = name.rpartition("/")
     if not folder:
-        return file.endswith(".onnx") and name_problem(file.removesuffix(".onnx")) is None
+        return file.endswith(MODEL) and name_problem(file.removesuffix(MODEL)) is None
     return name_problem(folder) is None and _BEHAVIOR_FILE.fullmatch(file) is not None
 
 
@@ -71,7 +75,7 @@ def write_package(
         found = load_checkpoint(path)
         shared[name] = _shared_checkpoint(found, with_state=with_state)
         save_checkpoint(shared[name], package.checkpoint(name))
-        files = [*_write_models(Policy(shared[name]), package), f"{name}/{NEWEST}"]
+        files = [*write_models(Policy(shared[name]), package), f"{name}/{NEWEST}"]
         records = {each.steps: each for each in status.behavior(name).checkpoints}
         known = records.get(found.step) or CheckpointRecord(found.step, "", None, time.time())
         record = replace(known, file_path=files[0], auxiliary_file_paths=tuple(files[1:]))
@@ -143,7 +147,7 @@ def _shared_checkpoint(checkpoint: Checkpoint, *, with_state: bool) -> Checkpoin
     return replace(checkpoint, algorithm=learner.state_dict(), self_play=None)
 
 
-def _write_models(policy: Policy, package: RunLayout) -> list[str]:
+def write_models(policy: Policy, package: RunLayout) -> list[str]:
     """Writes the model of a policy, or of each member of its group. Returns their names; none that cannot be."""
     names = []
     for name, part in policy.parts().items():

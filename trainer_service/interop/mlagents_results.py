@@ -28,7 +28,7 @@ from trainer_service.interop.mlagents_checkpoint import (
 )
 from trainer_service.interop.onnx_export import ExportError, export_policy
 from trainer_service.policy import Policy
-from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.runs.checkpoint import Checkpoint, not_finite, save_checkpoint
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.layout import RunLayout
 from trainer_service.runs.status import BehaviorStatus, CheckpointRecord, TrainingStatus, read_status
@@ -137,7 +137,12 @@ def _converted(path: Path, name: str, options: RunOptions) -> Conversion:
     settings = options.behavior_settings(name)
     source = load_mlagents_checkpoint(path)
     spec = spec_of(_model_beside(path, name), source, settings)
-    return convert_checkpoint(source, name, spec, settings, seed=seed_of(options.env_settings.seed, name))
+    converted = convert_checkpoint(
+        source, name, spec, settings, seed=seed_of(options.env_settings.seed, name)
+    )
+    if where := not_finite(converted.checkpoint):
+        raise UserError(f"checkpoint '{path}' is of no use: {where} is NaN or infinite")
+    return converted
 
 
 def _model_beside(checkpoint: Path, name: str) -> Path:

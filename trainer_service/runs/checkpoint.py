@@ -79,12 +79,10 @@ def save_checkpoint(checkpoint: Checkpoint, *paths: Path, replay: ReplaySave | N
         NotFiniteError: a tensor in it is not finite. Nothing was written.
         SaveError: a file could not be written.
     """
-    for part in ("algorithm", "self_play"):
-        if (where := _not_finite(getattr(checkpoint, part))) is not None:
-            raise NotFiniteError(
-                f"'{checkpoint.behavior}' is not saved at step {checkpoint.step}: "
-                f"{part}{where} is NaN or infinite"
-            )
+    if where := not_finite(checkpoint):
+        raise NotFiniteError(
+            f"'{checkpoint.behavior}' is not saved at step {checkpoint.step}: {where} is NaN or infinite"
+        )
     first, *others = paths
     with Replacement() as files:
         written = files.write(first, partial(write_values, plain_checkpoint(checkpoint)))
@@ -256,7 +254,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
     if type(found := content["format"]) is not int or found != _FORMAT:
         raise UserError(f"checkpoint '{path}' has format {shown(found)}; this version reads {_FORMAT}")
     try:
-        return Checkpoint(
+        checkpoint = Checkpoint(
             behavior=_behavior_name(content["behavior"]),
             step=_count("step", content["step"]),
             spec=_spec(content["spec"]),
@@ -267,12 +265,15 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
             lessons=_lessons(content["lessons"]) if "lessons" in content else None,
             env_steps=_count("number of environment steps", content["env_steps"]),
         )
+        if where := not_finite(checkpoint):
+            raise ValueError(f"{where} is NaN or infinite")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if missing := _missing_plugins(content):
             raise UserError(f"checkpoint '{path}' cannot be used: {missing}") from None
         raise UserError(
             f"checkpoint '{path}' is of no use: {first_line(error)}{_alternatives(path)}"
         ) from None
+    return checkpoint
 
 
 def _plain_lessons(lessons: LessonState) -> dict[str, Any]:
@@ -365,6 +366,12 @@ def _spec_of(member: MemberSpec) -> BehaviorSpec:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names) or "none"
+
+
+def not_finite(checkpoint: Checkpoint) -> str:
+    """Returns the name of the first tensor of a checkpoint that is not finite; empty if there is none."""
+    states = {"algorithm": checkpoint.algorithm, "self_play": checkpoint.self_play}
+    return (_not_finite(states) or "").removeprefix(".")
 
 
 def _not_finite(content: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import math
 import os
 import pickle
 import socket
@@ -21,8 +22,11 @@ import yaml
 from hub_server import COMMIT, FakeHub, running_hub
 
 from trainer_service import evaluate, load_from_hub, load_policy, push_to_hub
+from trainer_service.config import load_run_options
+from trainer_service.config.run_options import EngineSettings, EnvironmentSettings
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import load_checkpoint
+from trainer_service.runs.checkpoint import load_checkpoint, plain_checkpoint
+from trainer_service.runs.tensor_file import write_values
 
 pytest.importorskip("huggingface_hub")
 MLAGENTS_RUNS = Path(__file__).parents[1] / "mlagents_runs"
@@ -284,6 +288,57 @@ def test_a_configuration_that_would_start_a_program_loses_it(hub: FakeHub, run: 
         assert (loaded["env_settings"]["env_path"], loaded["env_settings"]["env_args"]) == (None, None)
         assert loaded["behaviors"]["Hybrid"]["init_path"] is None
         assert loaded["track"] == []
+
+
+def test_models_are_made_of_the_checked_weights(hub: FakeHub, run: Path) -> None:
+    push_to_hub(run, "ada/hybrid", episodes=0)
+    files = hub.files["ada/hybrid"]
+    model = files["Hybrid.onnx"]
+    files["Hybrid.onnx"], files["evil.onnx"] = b"garbage", b"garbage"
+    loaded = load_from_hub("ada/hybrid", results_dir="results", run_id="theirs")
+    assert {path.name: path.read_bytes() for path in loaded.folder.glob("*.onnx")} == {"Hybrid.onnx": model}
+    assert loaded.left_out == ("evil.onnx",)
+    assert not [name for name in hub.downloads if name.endswith(".onnx")]
+
+
+def test_numbers_that_cost_the_loader_are_not_taken_over(hub: FakeHub, run: Path) -> None:
+    push_to_hub(run, "ada/hybrid", episodes=0)
+    plain = yaml.safe_load(hub.files["ada/hybrid"]["configuration.yaml"])
+    plain["env_settings"] |= {
+        "num_envs": 5000, "num_areas": 10**9, "timeout_wait": 10**6, "max_lifetime_restarts": -1, "seed": 7,
+        "restarts_rate_limit_n": -1, "restarts_rate_limit_period_s": 10**6, "picture_layout": "chw", "isolate": False,
+    }  # fmt: skip
+    plain["engine_settings"] = {"width": 10**9, "height": 10**9, "time_scale": 3.0}
+    plain["evaluation"] = {"every_steps": 1, "episodes": 10**9}
+    costs = {"keep_checkpoints": 10**9, "checkpoint_interval": 1}
+    plain["behaviors"]["Hybrid"] |= costs
+    plain["default_settings"] = {"trainer_type": "ppo", **costs}
+    hub.files["ada/hybrid"]["configuration.yaml"] = yaml.safe_dump(plain).encode()
+    folder = load_from_hub("ada/hybrid", results_dir="results", run_id="theirs").folder
+    options = load_run_options(folder / "configuration.yaml").options
+    assert options.env_settings == EnvironmentSettings(env_path="sim:hybrid", picture_layout="chw", seed=7)
+    assert options.engine_settings == EngineSettings(time_scale=3.0)
+    assert options.evaluation is None
+    for settings in (options.behaviors["Hybrid"], options.default_settings):
+        assert settings is not None
+        assert (settings.keep_checkpoints, settings.checkpoint_interval) == (5, 500_000)
+    assert options.behaviors["Hybrid"].hyperparameters.batch_size == 32, "the lesson is as it was"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused(
+    hub: FakeHub, run: Path, tmp_path: Path, value: float
+) -> None:
+    push_to_hub(run, "ada/hybrid", episodes=0)
+    checkpoint = load_checkpoint(run / "Hybrid" / "checkpoint.safetensors")
+    checkpoint.algorithm["network"]["value.weight"].view(-1)[0] = value
+    spoilt = tmp_path / "spoilt.safetensors"
+    with spoilt.open("wb") as file:
+        write_values(plain_checkpoint(checkpoint), file)
+    hub.files["ada/hybrid"]["Hybrid/checkpoint.safetensors"] = spoilt.read_bytes()
+    with pytest.raises(UserError, match=r"of no use: algorithm\.network\.value\.weight is NaN or infinite"):
+        load_from_hub("ada/hybrid", results_dir="results", run_id="theirs")
+    assert not Path("results/theirs").exists()
 
 
 def test_a_link_is_refused(hub: FakeHub, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
