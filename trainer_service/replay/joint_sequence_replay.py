@@ -42,6 +42,7 @@ class JointSequenceReplay(JointReplay):
         alpha: 0 samples uniformly, 1 in proportion to the error, None without priorities. others: see JointReplay.
         """
         super().__init__(spec, capacity, **others)
+        self._holds = False  # memories follow decisions
         self._longest = longest
         self._memory_size = memory_size
         self._finals["memories"] = np.empty((self._final_capacity, memory_size), np.float32)

@@ -71,7 +71,8 @@ class JointSample:
     """Observations after ``n_step`` joint steps, or an agent's final ones. Shapes as above."""
 
     present: Bools
-    """Whether the agent decided. Shape [B, n]."""
+    """Whether the agent decided, or still acts upon an earlier decision: then it has the observations and the actions
+    of that decision, and no other choice is allowed. With memory or ``follow_agents``: whether it decided. [B, n]"""
 
     next_present: Bools
     """Whether the agent has a next observation; False if its task ended. Shape [B, n]."""
@@ -128,7 +129,7 @@ class JointReplay(ReplayBuffer[JointSample]):
     join, or decide at different times.
 
     For each agent index, a joint step takes the bytes of an agent's observations and actions in a TransitionReplay,
-    and 26 more. Every trajectory also takes its final observation.
+    and 27 more. Every trajectory also takes its final observation.
     """
 
     def __init__(
@@ -157,6 +158,9 @@ class JointReplay(ReplayBuffer[JointSample]):
         self._discount = discount
         self._n_step = n_step
         self._follow_agents = follow_agents
+        self._holds = not follow_agents
+        """Whether agents are part of the joint steps between their decisions."""
+        self._branches = spec.action_spec.discrete_branches
         self._team = team
 
     def _write_rows(self, trajectories: Trajectories) -> Rows:
@@ -167,7 +171,8 @@ class JointReplay(ReplayBuffer[JointSample]):
         # In the order of group trajectories, so that no row needs an older trajectory than the rows before it.
         order = np.argsort(_groups_of(trajectories), kind="stable")
         numbers = self._segments + np.argsort(order)
-        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._sensors)
+        branches = self._branches if self._holds else None
+        steps = _columns_of(trajectories, len(self._agent_indices), numbers, self._sensors, branches)
         finals = self._finals_of(trajectories)
         return self._append(steps, {name: column[order] for name, column in finals.items()})
 
@@ -228,7 +233,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         before. [count, B, n] each."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
-        present, first, going = steps["present"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
+        present, first, going = steps["decides"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
         elapsed = np.zeros(at.shape)
         ahead = [(at, present, elapsed)]
         for _ in range(count - 1):
@@ -239,7 +244,7 @@ class JointReplay(ReplayBuffer[JointSample]):
                 going = going & steps["continues"][at]
                 elapsed = elapsed + steps["duration"][at]
                 at = np.where(going, self._wrap(at + 1), at)
-                present = going & steps["present"][at, agents]
+                present = going & steps["decides"][at, agents]
                 if not self._team:
                     present &= steps["segment"][at, agents] == first
             ahead.append((at, present, elapsed))
@@ -340,46 +345,76 @@ def _groups_of(trajectories: Trajectories) -> Rows:
     return trajectories.group_index.groups
 
 
-def _columns_of(trajectories: Trajectories, num_agents: int, numbers: Rows, sensors: Sequence[int]) -> Arrays:
-    """Columns of all joint steps with decisions, in time order in each trajectory. numbers: of trajectories, [P]."""
+def _columns_of(
+    trajectories: Trajectories,
+    num_agents: int,
+    numbers: Rows,
+    sensors: Sequence[int],
+    branches: Sequence[int] | None,
+) -> Arrays:
+    """Columns of all joint steps with decisions, in time order in each trajectory.
+
+    numbers: of trajectories, [P]. branches: choices of each discrete branch, if agents are part of the joint steps
+    between their decisions, else None.
+    """
     joint_steps = find_joint_steps(trajectories, num_agents)
     in_time = joint_steps.in_time()
     rows_of = np.full(len(joint_steps), -1)
     rows_of[in_time] = np.arange(len(in_time))
-    rows, agent_indices = rows_of[joint_steps.of_step], joint_steps.agent_of_step
-    segments = np.repeat(np.arange(len(trajectories.lengths)), trajectories.lengths)
+    decided = rows_of[joint_steps.of_step]
     last = np.cumsum(trajectories.lengths) - 1
-    ahead = np.diff(rows, append=0)
+    # A step has a row of its decision, and one of each joint step after that which it lasts.
+    spans = np.ones(len(decided), np.int64) if branches is None else joint_steps.spans
+    step = np.repeat(np.arange(len(decided)), spans)
+    since = np.arange(len(step)) - np.repeat(np.cumsum(spans) - spans, spans)
+    rows, agent_indices = decided[step] + since, joint_steps.agent_of_step[step]
+    ahead = np.diff(decided, append=0)
     ahead[last] = 0
-    terminated = np.zeros(len(rows), np.bool_)
-    terminated[last] = trajectories.terminated
+    terminated = np.zeros(len(step), np.bool_)
+    terminated[np.cumsum(spans)[last] - 1] = trajectories.terminated
+    allowed = trajectories.allowed_actions[step]
+    if branches:
+        held = np.flatnonzero(since)
+        allowed[held] = _only(trajectories.discrete_actions[step[held]], branches)
 
     def dense(column: NDArray[Any], absent: Any = 0) -> NDArray[Any]:
         laid = np.full((len(in_time), num_agents, *column.shape[1:]), absent, column.dtype)
         laid[rows, agent_indices] = column
         return laid
 
+    def at_decisions(column: NDArray[Any]) -> NDArray[Any]:
+        return dense(np.where(since == 0, column[step], 0))
+
     group_trajectory = np.repeat(np.arange(len(joint_steps.lengths)), joint_steps.lengths)
     trajectory_of_segment = _groups_of(trajectories)
     oldest = np.full(len(joint_steps.lengths), np.iinfo(np.int64).max)
     np.minimum.at(oldest, trajectory_of_segment, numbers)
-    own = dense(trajectories.rewards)
+    own = at_decisions(trajectories.rewards)
     durations = np.ones(len(joint_steps)) if joint_steps.durations is None else joint_steps.durations
     return {
-        **observation_arrays(tuple(dense(trajectories.observations[i]) for i in sensors)),
+        **observation_arrays(tuple(dense(trajectories.observations[i][step]) for i in sensors)),
         "present": dense(np.ones(len(rows), np.bool_)),
-        "continuous_actions": dense(trajectories.continuous_actions),
-        "discrete_actions": dense(trajectories.discrete_actions),
-        "allowed_actions": dense(trajectories.allowed_actions, True),
-        "rewards": own + dense(trajectories.group_rewards),
+        "decides": dense(since == 0),
+        "continuous_actions": dense(trajectories.continuous_actions[step]),
+        "discrete_actions": dense(trajectories.discrete_actions[step]),
+        "allowed_actions": dense(allowed, True),
+        "rewards": own + at_decisions(trajectories.group_rewards),
         _SUMMED: own.sum(axis=1) + joint_steps.group_rewards[in_time],
         "duration": durations[in_time].astype(np.float32),
         "terminated": dense(terminated),
-        "segment": dense(numbers[segments], -1),
-        "ahead": dense(ahead),
+        "segment": dense(np.repeat(numbers, trajectories.lengths)[step], -1),
+        "ahead": dense(np.maximum(ahead[step] - since, 0)),
         "oldest": oldest[group_trajectory],
         "continues": group_trajectory == np.append(group_trajectory[1:], -1),
     }
+
+
+def _only(actions: NDArray[np.int64], branches: Sequence[int]) -> Bools:
+    """Masks that allow these actions only. Shape [N, sum of branches]."""
+    allowed = np.zeros((len(actions), sum(branches)), np.bool_)
+    first = np.cumsum([0, *branches[:-1]])
+    allowed[np.arange(len(actions))[:, None], first + actions] = True
+    return allowed
 
 
 def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
@@ -387,6 +422,7 @@ def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
     return {
         **observation_columns(spec, rows, num_agents),
         "present": np.empty((rows, num_agents), np.bool_),
+        "decides": np.empty((rows, num_agents), np.bool_),
         "continuous_actions": np.empty((rows, num_agents, actions.continuous_size), np.float32),
         "discrete_actions": np.empty((rows, num_agents, actions.discrete_size), np.int32),
         "allowed_actions": np.empty((rows, num_agents, actions.mask_size), np.bool_),

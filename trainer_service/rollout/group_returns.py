@@ -94,9 +94,8 @@ class GroupReturns:
             rows[np.isin(keys[first:], keys[:first])] = -1  # an agent that begins its next episode
             rows = np.concatenate([self._agents.find(simulator, keys[:first]), rows])
         known = np.flatnonzero(rows >= 0)
-        self._credit(rows[known], batch, known)
         earned = none.copy()
-        earned[known] = self._clock[self._group_of[rows[known]]]
+        earned[known] = self._credit(rows[known], batch, known)
         over = []
         if first:
             ended = np.flatnonzero(rows[:first] >= 0)
@@ -130,20 +129,23 @@ class GroupReturns:
         self._group_of[self._agents.drop(simulator)] = _NO_GROUP
         self._alive[self._groups.drop(simulator)] = 0
 
-    def _credit(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> None:
-        """Adds the rewards of rows ``at`` of the batch to the groups of the agents' rows, and reads the clocks."""
+    def _credit(self, rows: Rows, batch: StepBatch, at: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Adds the rewards of rows ``at`` of the batch to their agents' groups. Returns the clocks of these."""
         groups, paid = self._group_of[rows], batch.group_rewards[at]
         np.add.at(self._own, groups, batch.rewards[at])
         places, is_known = self._place[rows] + paid, self._is_known[rows]
-        if not is_known.all():
-            self._advance(groups[~is_known], places[~is_known], paid[~is_known])
+        if is_known.all():
+            self._clock[groups], self._read_at[groups] = places, self._ticks
+            self._place[rows] = clocks = self._clock[groups]
+            return clocks
+        self._advance(groups[~is_known], places[~is_known], paid[~is_known])
         self._clock[groups[is_known]] = places[is_known]
         self._read_at[groups[is_known]] = self._ticks
-        self._place[rows] = self._clock[groups]
-        if not is_known.all():
-            found = ~is_known & ((self._read_at[groups] == self._ticks) | (self._knowing[groups] == 0))
-            self._is_known[rows[found]] = True
-            np.add.at(self._knowing, groups[found], 1)
+        found = ~is_known & ((self._read_at[groups] == self._ticks) | (self._knowing[groups] == 0))
+        self._is_known[rows[found]] = True
+        np.add.at(self._knowing, groups[found], 1)
+        self._place[rows] = clocks = self._clock[groups]
+        return clocks
 
     def _advance(self, groups: Rows, places: NDArray[np.float64], paid: NDArray[np.float32]) -> None:
         """Moves clocks to estimated places, if these lie in the direction of the reward that was paid."""

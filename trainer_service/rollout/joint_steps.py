@@ -53,6 +53,9 @@ class JointSteps:
     group_rewards: NDArray[np.float32]
     """What the group earned until the next joint step, as its clock says; 0 without a decision. Shape [F]."""
 
+    spans: Integers
+    """Joint steps with decisions from each step to its agent's next decision or end. Shape [S]."""
+
     durations: NDArray[np.float64] | None
     """The part of an agent's step that each joint step lasts, as the mean over the members that act meanwhile: ½ if two
     members decide in turn. γ counts once for 1. None if all are 1, since all members decide at once. Shape [F]."""
@@ -127,7 +130,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     final = np.where(is_cut, of_final[ends], first + joint_steps_of - 1)
     follows = (joint_steps_of > decisions_of) & (ticks[at][final] > last_ticks)
     last = np.where(follows, final, -1)
-    group_rewards, durations = _rewards_and_durations(
+    group_rewards, spans, durations = _rewards_and_durations(
         trajectories,
         group_index,
         joint_step[:steps],
@@ -147,6 +150,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         decisions_of,
         last,
         group_rewards,
+        spans,
         durations,
     )
 
@@ -178,8 +182,8 @@ def _rewards_and_durations(
     ticks: Integers,
     in_time: Integers,
     ends: Integers,
-) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
-    """Returns ``group_rewards`` and ``durations`` of joint steps.
+) -> tuple[NDArray[np.float32], Integers, NDArray[np.float64] | None]:
+    """Returns ``group_rewards``, ``spans`` and ``durations`` of joint steps.
 
     of_step: as in JointSteps, [S]. groups, ticks: of the joint steps, [F]. in_time: those with decisions, R rows. ends:
     the trajectories with which the group trajectories end, [G].
@@ -213,7 +217,7 @@ def _rewards_and_durations(
     )
     until = following(tick, group_index.final_ticks[ends])
     if (next_tick == until[row]).all():
-        return group_rewards, None
+        return group_rewards, next_row - row, None
     rate = 1.0 / (next_tick - group_index.ticks)
     acting = np.cumsum(np.bincount(row, minlength=rows + 1) - np.bincount(next_row, minlength=rows + 1))
     rates = np.cumsum(np.bincount(row, rate, rows + 1) - np.bincount(next_row, rate, rows + 1))
@@ -222,7 +226,7 @@ def _rewards_and_durations(
     parts = (until - tick) * rates[:rows] - np.bincount(next_row - 1, beyond * rate, rows)
     durations = np.ones(count)
     durations[in_time] = parts / acting[:rows]
-    return group_rewards, durations
+    return group_rewards, next_row - row, durations
 
 
 def split_group_trajectories(trajectories: Trajectories, num_agents: int, longest: int) -> Trajectories:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,8 @@ class JointStep:
 
     agents: dict[int, Decided]
     """By agent index."""
+    held: dict[int, Decided] = field(default_factory=dict)
+    """Earlier decisions upon which agents still act."""
     group_reward: float = 0.0
     duration: float = 1.0
 
@@ -51,6 +53,8 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
     found: dict[int, dict[int, JointStep]] = {}
     clocks: dict[int, dict[int, float]] = {}
     spans: dict[int, list[tuple[int, int]]] = {}
+    running: list[tuple[int, int, int, int, Decided]] = []
+    """Group, agent index, first and last tick of each decision."""
     finals: dict[int, list[tuple[int, bool]]] = {}
     step = 0
     for segment, length in enumerate(trajectories.lengths.tolist()):
@@ -60,14 +64,16 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
         finals.setdefault(group, []).append((final, not ended[segment]))
         clocks.setdefault(group, {}).setdefault(final, float(group_index.final_earned[segment]))
         before: Decided | None = None
-        for tick in ticks:
+        for tick, following in pairwise([*ticks, final]):
             decided = Decided(
                 int(trajectories.observations[0][step, 0]),
                 float(trajectories.rewards[step]),
                 float(trajectories.group_rewards[step]),
             )
             joint_step = found.setdefault(group, {}).setdefault(tick, JointStep({}))
-            joint_step.agents[int(group_index.agent_indices[segment])] = decided
+            index = int(group_index.agent_indices[segment])
+            joint_step.agents[index] = decided
+            running.append((group, index, tick, following, decided))
             clocks[group][tick] = float(group_index.earned[step])
             if before is not None:
                 before.next = decided
@@ -77,6 +83,10 @@ def joint_steps_of(trajectories: Trajectories) -> list[list[JointStep]]:
         before.terminated = bool(trajectories.terminated[segment])
         if not before.terminated:
             before.final = int(trajectories.final_observations[0][segment, 0])
+    for group, index, first, last, decided in running:
+        for tick, joint_step in found[group].items():
+            if first < tick < last:
+                joint_step.held[index] = decided
     for group, of_group in found.items():
         cut = [final for final, is_cut in finals[group] if is_cut and final > max(of_group)]
         end = min(cut) if cut else max(final for final, _ in finals[group])
@@ -97,25 +107,39 @@ class Expected:
     """A row of a sample, absent agents left out."""
 
     seen: dict[int, int]
+    held: set[int]
+    """Agents whose decision is an earlier one."""
     next: dict[int, int]
     rewards: dict[int, float]
     summed_rewards: float
     terminated: set[int]
     discounts: dict[int, float]
+    next_held: set[int] = field(default_factory=set)
+
+
+def choices_of(numbers: np.ndarray, held: set[int]) -> np.ndarray:
+    """The allowed choices: only those that were made, of agents that act upon an earlier decision."""
+    allowed = allowed_of(numbers)
+    for agent in held:
+        allowed[agent] = False
+        allowed[agent, [numbers[agent] % 2, 2 + numbers[agent] % 3]] = True
+    return allowed
 
 
 def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_agents: bool) -> Expected:
-    joint_step = group_trajectory[at].agents
+    decided = group_trajectory[at].agents
+    held = {} if follow_agents else group_trajectory[at].held
     window = group_trajectory[at : at + n_step]
     *elapsed, whole = np.cumsum([0.0, *(each.duration for each in window)])
     team = sum(
         GAMMA**k * (sum(d.own for d in each.agents.values()) + each.group_reward)
         for k, each in zip(elapsed, window, strict=True)
     )
-    found = Expected({s: d.number for s, d in joint_step.items()}, {}, {}, team, set(), {})
+    everyone = {**decided, **held}
+    found = Expected({s: d.number for s, d in everyone.items()}, {*held}, {}, {}, team, set(), {})
     lasts = {}
-    for agent_index, decided in joint_step.items():
-        own = [decided]
+    for agent_index, first in everyone.items():
+        own = [first]
         while len(own) < n_step and own[-1].next is not None:
             own.append(own[-1].next)
         if not follow_agents:
@@ -130,14 +154,19 @@ def expected(group_trajectory: list[JointStep], at: int, n_step: int, *, follow_
             GAMMA**k * (d.own + d.common) for k, d in zip(powers, own, strict=True)
         )
         found.discounts[agent_index] = GAMMA ** (len(own) if follow_agents else whole)
-        if own[-1].terminated:
+        final = (own or [first])[-1]
+        lasts[agent_index] = final
+        beyond = group_trajectory[at + n_step : at + n_step + 1]
+        if final.terminated and not (
+            not follow_agents and any(final in [*each.held.values()] for each in beyond)
+        ):
             found.terminated.add(agent_index)
-        lasts[agent_index] = own[-1]
     if not follow_agents:
-        lasts = {agent_index: decided for each in window for agent_index, decided in each.agents.items()}
+        lasts = {index: d for each in window for index, d in {**each.held, **each.agents}.items()}
         if at + n_step < len(group_trajectory):
-            following = group_trajectory[at + n_step].agents
+            following = {**group_trajectory[at + n_step].held, **group_trajectory[at + n_step].agents}
             found.next = {agent_index: d.number for agent_index, d in following.items()}
+            found.next_held = {*group_trajectory[at + n_step].held}
     for agent_index, last in lasts.items():
         if agent_index in found.next:
             continue
@@ -167,9 +196,10 @@ def check(sample: JointSample, row: int, wanted: Expected) -> None:
     np.testing.assert_array_equal(sample.observations[1][row], picture_of(numbers))
     np.testing.assert_array_equal(sample.next_observations[1][row], picture_of(following.astype(np.int64)))
     np.testing.assert_array_equal(
-        sample.allowed_actions[row], np.where(there[:, None], allowed_of(numbers), True)
+        sample.allowed_actions[row], np.where(there[:, None], choices_of(numbers, wanted.held), True)
     )
-    allowed_next = np.where(then[:, None], allowed_of(following.astype(np.int64)), True)
+    next_choices = choices_of(following.astype(np.int64), wanted.next_held)
+    allowed_next = np.where(then[:, None], next_choices, True)
     np.testing.assert_array_equal(sample.next_allowed_actions[row], allowed_next)
     np.testing.assert_array_equal(sample.discrete_actions[row, :, 1], numbers % 3)
     np.testing.assert_allclose(sample.continuous_actions[row, :, 0], seen / 10, rtol=1e-6)

@@ -78,8 +78,10 @@ def group(make_behavior) -> Callable[..., Behavior]:
 class Crowd(GroupLife):
     """Groups of agents that come, die and decide at odd times; every observation is like no other."""
 
-    def batch(self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]]) -> StepBatch:
-        rows = super().batch(ends, waits)
+    def batch(
+        self, ends: list[tuple[int, int, bool]], waits: list[tuple[int, int]], simulator: int = 0
+    ) -> StepBatch:
+        rows = super().batch(ends, waits, simulator)
         seen = self.rng.normal(size=(len(rows.agent_ids), 3)).astype(np.float32)
         return step_batch(
             [seen],
