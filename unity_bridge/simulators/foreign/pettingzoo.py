@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, agent_step, copied
 from unity_bridge.simulators.foreign.masks import mask_method, mask_of_info
 from unity_bridge.simulators.scene import SceneError
@@ -53,21 +54,27 @@ class ParallelEnvironment(PettingZooBase):
     def __init__(self, env: Any, code: ForeignCode) -> None:
         super().__init__(env, code)
         self._waiting: list[Agent] = []
+        self._there: list[Agent] = []
+        """The agents that want an action: those that wait, and any that have ended and are listed again."""
         self._seen: dict[Agent, Any] = {}
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:
         return self._code.call("reset()", self._reset, seed)
 
     def step(self, actions: Mapping[Agent, Any]) -> tuple[list[AgentStep], list[AgentStep]]:
-        return self._step(dict(actions))
+        chosen = {agent: actions[agent] if agent in actions else self._idle(agent) for agent in self._there}
+        return self._step(chosen)
 
     def seen(self) -> Mapping[Agent, Any]:
         return self._seen
 
+    def _idle(self, agent: Agent) -> Any:
+        return actuator(self.description.spaces[agent][1]).idle()
+
     def _reset(self, seed: int | None) -> list[AgentStep]:
         observations, infos = _parts(self._env.reset(seed=seed), _RESET)
         observations, masks = copied(observations), self._masks(infos)
-        self._waiting = list(self._env.agents)
+        self._waiting = self._there = list(self._env.agents)
         self._require_seen(observations)
         self._seen = {agent: observations[agent] for agent in self._waiting}
         return [
@@ -79,10 +86,10 @@ class ParallelEnvironment(PettingZooBase):
         *outcome, infos = _parts(self._env.step(actions), _STEP)
         observations, rewards, terminated, truncated = map(copied, outcome)
         masks = self._masks(infos)
-        before, known, there = self._waiting, self._seen, list(self._env.agents)
-        over = {agent for agent in (*before, *there) if terminated.get(agent) or truncated.get(agent)}
+        before, known, self._there = self._waiting, self._seen, list(self._env.agents)
+        over = {agent for agent in (*before, *self._there) if terminated.get(agent) or truncated.get(agent)}
         gone = [agent for agent in before if agent in over]
-        self._waiting = [agent for agent in there if agent not in over]
+        self._waiting = [agent for agent in self._there if agent not in over]
         self._require_no_agent_lost(before, over)
         self._require_seen(observations)
         self._warn_of_gaps(before, gone, observations, rewards)
@@ -112,6 +119,9 @@ class ParallelEnvironment(PettingZooBase):
                 text = f"step() returned no reward of agent '{agent}', which was there; it counts as 0"
                 self._code.warn("no reward", text)
         for agent in gone:
+            if agent in self._there:
+                text = f"agent '{agent}' has ended and stays in env.agents; it gets its first choice"
+                self._code.warn("ended", text)
             if agent not in observations:
                 text = f"step() returned no last observation of agent '{agent}'; the one before is used"
                 self._code.warn("no last observation", text)

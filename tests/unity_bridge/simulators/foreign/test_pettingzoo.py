@@ -11,6 +11,7 @@ import pytest
 from foreign_scenes import pettingzoo_scene
 from gymnasium import spaces
 from mpe2 import simple_speaker_listener_v4, simple_spread_v3, simple_tag_v3
+from pettingzoo import ParallelEnv
 
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
@@ -72,6 +73,65 @@ def test_late_agents_get_rows_once_they_come() -> None:
     assert steps[NURSE].num_terminal == 0
     steps = scene.step(answer(scene, steps))
     assert (steps[KID].agent_ids.tolist(), steps[NURSE].agent_ids.tolist()) == ([2], [3])
+
+
+class Phoenix(ParallelEnv):  # type: ignore[type-arg]
+    """Agent 0 dies in step 2 and is listed again in the same step; agent 1 lives for 4 steps."""
+
+    metadata = {"name": "phoenix"}  # noqa: RUF012 - as PettingZoo declares it
+    possible_agents = ["agent_0", "agent_1"]  # noqa: RUF012
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 9, (1,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(3)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self.count = list(self.possible_agents), 0
+        return self._of(np.zeros(1, np.float32)), self._of({})
+
+    def step(self, actions: Any) -> Any:
+        assert list(actions) == self.agents
+        RECEIVED.append(dict(actions))
+        self.count += 1
+        over = self.count == 4
+        died = {"agent_0": self.count == 2, "agent_1": False}
+        outcome = (
+            self._of(np.full(1, self.count, np.float32)),
+            self._of(1.0),
+            died,
+            self._of(over),
+            self._of({}),
+        )
+        self.agents = [] if over else self.agents
+        return outcome
+
+    def _of(self, value: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.possible_agents, value)
+
+
+RECEIVED: list[dict[str, Any]] = []
+
+
+def test_an_agent_that_is_listed_again_as_it_dies_gets_an_action(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "phoenix", SimpleNamespace(parallel_env=Phoenix))
+    RECEIVED.clear()
+    scene = pettingzoo_scene("phoenix")
+    [batch] = scene.reset(1).values()
+    rows = []
+    for _ in range(4):
+        twos = np.full((len(batch) - batch.num_terminal, 1), 2, np.int32)
+        [batch] = scene.step(
+            {"phoenix?team=0": ActionBatch(np.zeros((len(twos), 0), np.float32), twos)}
+        ).values()
+        ended = batch.num_terminal
+        rows.append((batch.agent_ids[:ended].tolist(), batch.agent_ids[ended:].tolist()))
+    assert rows == [([], [0, 1]), ([0], [1]), ([], [0, 1]), ([0, 1], [0, 1])]
+    assert RECEIVED[2] == {"agent_0": 0, "agent_1": 2}
+    assert "agent 'agent_0' has ended and stays in env.agents" in caplog.text
 
 
 def test_last_and_next_first_observations_share_a_message() -> None:
