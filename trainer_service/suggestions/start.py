@@ -192,8 +192,8 @@ def with_copies(env: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
 def _has_many_agents(env: str, copies: int) -> bool:
     """Whether a bundled scene has many agents by itself, as those with groups have."""
-    word, _, name = env.partition(":")
-    if word != "sim":
+    scheme, name = scheme_of(env), env.partition(":")[2]
+    if scheme is None or scheme.kind != "scene":
         return False
     from unity_bridge.simulators.registry import SCENES  # all scenes
 

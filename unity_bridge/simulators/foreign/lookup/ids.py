@@ -15,6 +15,7 @@ import gymnasium
 from unity_bridge.simulators.foreign.lookup.imports import import_module, parameters_of
 from unity_bridge.simulators.foreign.lookup.libraries import LIBRARIES, library_called, library_of, nearest_id
 from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.schemes import SCHEMES
 from unity_bridge.simulators.third_party import ForeignCode
 
 _DRAWING: Mapping[str, Any] = {"render_mode": "rgb_array"}
@@ -103,7 +104,7 @@ class Maker:
         if name in _gym_specs():
             make: Callable[..., Any] = sys.modules["gym"].make
             return make
-        is_listed = self.env.startswith("gymma:")
+        is_listed = SCHEMES[self.env.partition(":")[0]].kind == "list"
         if name in gymnasium.registry or not (module or is_listed):  # Gymnasium itself says what is nearest
             return gymnasium.make
         if any(each.rpartition("-v")[0] == name for each in gymnasium.registry):
@@ -153,7 +154,8 @@ def _gym_specs() -> Mapping[str, Any]:
 
 
 def _unknown(env_id: str) -> str:
-    examples = ", ".join(f"{each.example} ({each.module})" for each in LIBRARIES if each.scheme == "gymma")
+    listed = (each for each in LIBRARIES if SCHEMES[each.scheme].kind == "list")
+    examples = ", ".join(f"{each.example} ({each.module})" for each in listed)
     near = nearest_id(env_id) or _nearest(env_id, [*gymnasium.registry, *_gym_specs()], 0.6)
     hint = f" (did you mean {near}?)" if near else ""
     return f"there is no such environment{hint}; expected module:ID, or an ID such as {examples}"
