@@ -1,8 +1,12 @@
-"""Compiles the optional kernel into a wheel, where a C compiler is; without one the wheel is for every platform."""
+"""Compiles the optional kernel into a wheel, where a C compiler is; without one the wheel is for every platform.
+
+With ``TRAINER_SERVICE_COMPILE=1`` in the environment a wheel without the kernel is an error.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -25,8 +29,12 @@ class CompiledKernelHook(BuildHookInterface[Any]):
         try:
             build.build(library)
         except (build.BuildError, OSError) as error:
+            if os.environ.get(build.WANTED) == "1":
+                raise RuntimeError(f"{build.WANTED}=1 asks for the compiled kernel: {error}") from None
+            what = "installation" if version == "editable" else "wheel, which is for every platform,"
             self.app.display_warning(
-                f"No compiled kernel: {error}. Everything works without it; updates take longer."
+                f"NO COMPILED KERNEL is in this {what} because: {error}. All works without it; updates take longer. "
+                f"With {build.WANTED}=1 in the environment this is an error."
             )
             return
         if version != "editable":

@@ -21,8 +21,8 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("ppo_update.c")
 LIBRARY = SOURCE.with_name("ppo_update.so")
 
-OFF = "TRAINER_SERVICE_COMPILE"
-"""The environment variable that disables compilation if it is 0."""
+WANTED = "TRAINER_SERVICE_COMPILE"
+"""The environment variable that disables compilation if it is 0, and demands it of a wheel if it is 1."""
 
 _AVX2 = ("-mavx2", "-mfma")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mprefer-vector-width=512")
@@ -61,8 +61,8 @@ def build(library: Path = LIBRARY) -> None:
 
     Raises BuildError if that is impossible. Then nothing is written.
     """
-    if os.environ.get(OFF) == "0":
-        raise BuildError(f"{OFF}=0 is set in the environment")
+    if os.environ.get(WANTED) == "0":
+        raise BuildError(f"{WANTED}=0 is set in the environment")
     if sys.platform == "win32":
         raise BuildError("on Windows it is not built")
     sets = INSTRUCTION_SETS.get(processor())

@@ -18,7 +18,7 @@ def test_a_compiler_gives_a_library_that_is_of_this_source(tmp_path: Path) -> No
         pytest.skip("there is no C compiler")
     if build.processor() not in build.INSTRUCTION_SETS:
         pytest.skip(f"there is no code for processors of the kind {build.processor()}")
-    if os.environ.get(build.OFF) == "0":
+    if os.environ.get(build.WANTED) == "0":
         pytest.skip("nothing is to be compiled here")
     build.build(tmp_path / "kernel.so")
     assert set(load(tmp_path / "kernel.so")) <= set(build.INSTRUCTION_SETS[build.processor()])
@@ -34,7 +34,7 @@ def test_a_compiler_that_fails_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, says: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    monkeypatch.delenv(build.OFF, raising=False)
+    monkeypatch.delenv(build.WANTED, raising=False)
     monkeypatch.setattr(build, "processor", lambda: "x86_64")
     with pytest.raises(build.BuildError, match=says):
         build.build(tmp_path / "kernel.so")
@@ -44,14 +44,14 @@ def test_a_compiler_that_fails_leaves_nothing_behind(
 def test_nothing_is_compiled_where_the_environment_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(build.OFF, "0")
+    monkeypatch.setenv(build.WANTED, "0")
     with pytest.raises(build.BuildError, match="TRAINER_SERVICE_COMPILE=0 is set"):
         build.build(tmp_path / "kernel.so")
 
 
 def test_no_compiler_and_unknown_processors_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.delenv(build.OFF, raising=False)
+    monkeypatch.delenv(build.WANTED, raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(build, "processor", lambda: "x86_64")
     with pytest.raises(build.BuildError, match="there is no C compiler"):
