@@ -80,13 +80,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     Raises:
         ValueError: The trajectories have no group index, or a group is larger.
     """
-    group_index = trajectories.group_index
-    if group_index is None:
-        raise ValueError("the trajectories do not say which agents acted together")
-    if len(group_index.agent_indices) and int(group_index.agent_indices.max()) >= num_agents:
-        raise ValueError(
-            f"a group of {int(group_index.agent_indices.max()) + 1} agents came, {num_agents} were expected"
-        )
+    group_index = _required_index(trajectories, num_agents)
     lengths, steps = trajectories.lengths, len(trajectories)
     agent_of_step = np.repeat(group_index.agent_indices, lengths)
     group_of_step = np.repeat(group_index.groups, lengths)
@@ -130,14 +124,9 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     final = np.where(is_cut, of_final[ends], first + joint_steps_of - 1)
     follows = (joint_steps_of > decisions_of) & (ticks[at][final] > last_ticks)
     last = np.where(follows, final, -1)
+    in_time = np.flatnonzero(has_decisions)
     group_rewards, spans, durations = _rewards_and_durations(
-        trajectories,
-        group_index,
-        joint_step[:steps],
-        groups[at],
-        ticks[at],
-        np.flatnonzero(has_decisions),
-        ends,
+        trajectories, group_index, joint_step[:steps], groups[at], ticks[at], in_time, ends
     )
     return JointSteps(
         members,
@@ -153,6 +142,16 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         spans,
         durations,
     )
+
+
+def _required_index(trajectories: Trajectories, num_agents: int) -> GroupIndex:
+    group_index = trajectories.group_index
+    if group_index is None:
+        raise ValueError("the trajectories do not say which agents acted together")
+    largest = int(group_index.agent_indices.max(initial=-1)) + 1
+    if largest > num_agents:
+        raise ValueError(f"a group of {largest} agents came, {num_agents} were expected")
+    return group_index
 
 
 def _ends(
