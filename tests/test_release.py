@@ -127,7 +127,9 @@ def installed_by_name(text: str) -> list[str]:
 
 
 def test_nothing_installs_the_project_by_a_name_that_anybody_could_register() -> None:
-    folders = ("docs", "examples", "benchmarks", "tools", "trainer_service", "unity_bridge")
+    folders = (
+        "configs", "docs", "examples", "benchmarks", "tools", "trainer_service", "unity_bridge", ".github",
+    )  # fmt: skip
     paths = [
         *REPOSITORY.glob("*.md"),
         *(each for folder in folders for each in (REPOSITORY / folder).rglob("*")),
@@ -135,7 +137,7 @@ def test_nothing_installs_the_project_by_a_name_that_anybody_could_register() ->
     texts = {
         path: path.read_text("utf-8")
         for path in paths
-        if path.suffix in (".md", ".py", ".ipynb", ".yaml", ".sh")
+        if path.suffix in (".md", ".py", ".ipynb", ".yaml", ".yml", ".sh")
     }
     assert sum("pip install" in text for text in texts.values()) > 20
     assert not {path.name: found for path, text in texts.items() if (found := installed_by_name(text))}
