@@ -238,11 +238,7 @@ class RolloutWorkers:
     def _publish(self) -> None:
         """Publishes the present policies, unless the workers have them."""
         lessons = self._curriculum.numbers
-        key = (
-            *lessons.values(),
-            self._restarts,
-            *(_version(behavior) for behavior in self._behaviors.values()),
-        )
+        key = (*lessons.values(), self._restarts, *map(_version, self._behaviors.values()))
         if self._request is not None and key == self._published and self.is_async:
             return
         self._published = key

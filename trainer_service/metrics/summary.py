@@ -165,9 +165,7 @@ class Summary:
     def tagged(self) -> dict[str, Series]:
         """Returns all statistics by tag, the trainer's first. None can replace those of episodes and lessons."""
         stats = self.stats
-        tags = {
-            SIMULATOR + tag if tag in EPISODE_TAGS else tag: series for tag, series in self.series.items()
-        }
+        tags = {tag: series for tag, series in self.series.items() if tag not in EPISODE_TAGS}
         tags |= {f"{_LESSON}{name}": Series.of(lesson.number) for name, lesson in self.lessons.items()}
         for tag, values in ((_REWARD, stats.returns), (_GROUP_REWARD, stats.group_returns)):
             if len(values):

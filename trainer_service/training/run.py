@@ -276,12 +276,11 @@ class RunFactory:
         for writer in writers:
             writer.open()
         autosave_s = options.checkpoint_settings.autosave_interval_s
+        named = [*options.behaviors, *options.teams, *self.curriculum.watched_behaviors, *stop_rules.named]
         recorder = Recorder(
             Outputs(folder, self.console, writers, timers, self.export_model),
             status,
-            expected=dict.fromkeys(
-                [*options.behaviors, *options.teams, *self.curriculum.watched_behaviors, *stop_rules.named]
-            ),
+            expected=dict.fromkeys(named),
             autosave_s=autosave_s,
             curriculum=self.curriculum,
             callbacks=self.callbacks,

@@ -108,7 +108,7 @@ class StopRules(SummaryWriter):
 
     def _reached(self, behaviors: Collection[str], training: list[str]) -> str:
         """Says which targets are reached if all are, of behaviors that there are; empty while one is not."""
-        targets = {name: self.named[name] for name in self.named if name in behaviors}
+        targets = {name: target for name, target in self.named.items() if name in behaviors}
         if isinstance(self._target, float):
             targets = dict.fromkeys(training, self._target)
         found = {name: self._scores.get(name, _Scores()) for name in targets}

@@ -44,11 +44,7 @@ class EnvironmentParameters:
         """The names that the scene reads; None if that is not known."""
 
     def declare(self, env: str, names: Collection[str]) -> None:
-        """Declares the names that a scene reads. Until then it may read any.
-
-        Raises:
-            SceneError: a fixed parameter is not one of them.
-        """
+        """Declares the names that a scene reads; until then it may read any. Raises SceneError if another is fixed."""
         self._env, self._known = env, names
         for problem in filter(None, map(self.problem, sorted(self.fixed))):
             raise SceneError(problem)
