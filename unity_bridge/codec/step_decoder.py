@@ -106,6 +106,9 @@ class StepDecoder:
             + BYTES_PER_CHOICE * self._mask_size
             + sum(sensor.most_bytes for sensor in self._sensors)
         )
+        numbers, parts = sum(sensor.size for sensor in self._sensors), 1 + len(self._sensors)
+        self.usual_bytes = 8 * numbers + BYTES_PER_CHOICE * self._mask_size + 256 * parts
+        """More bytes than each row of many needs: twice its floats, its mask, and room for names."""
         self._layouts: dict[int, list[RowLayout]] = {}
         self._unusable = UnusableValues(self._where, [sensor.name for sensor in self._sensors])
         self._refuse_unusable = refuse_unusable

@@ -48,6 +48,9 @@ _PACKAGE_VERSION_FOR_UNITY_1 = "0.20.0"
 MOST_BEHAVIORS = 256
 """Most behaviors that one simulator may describe, teams counted apart."""
 
+HEAVY_MESSAGE = 64 * 2**20
+"""Bytes that any message after the handshake may have; one with more follows from what its agents' sensors declare."""
+
 NOTHING_REPLACED: Mapping[str, int] = MappingProxyType({})
 
 STOP_MESSAGE = RowViewMessage(header=HeaderProto(status=STOP)).SerializeToString()
@@ -235,7 +238,7 @@ class Session:
             self.awaited = Awaited.FIRST_STEP
             return Reply(self.reset(self._greeting()))
         self.awaited = Awaited.STEP
-        step = self._step(envelope)
+        step = self._step(envelope, len(data))
         if self._repeated_layouts:
             self._repeated_layouts.learn(data, step.batches, self._decoders)
         return step
@@ -276,12 +279,21 @@ class Session:
         initialization.num_areas = self.num_areas
         return message.SerializeToString()
 
-    def _step(self, envelope: Envelope) -> Step:
+    def _step(self, envelope: Envelope, size: int) -> Step:
         payload = envelope.message.unity_output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
         self._read_descriptions(envelope)
+        if size > HEAVY_MESSAGE:
+            self._require_fitting(envelope, size)
         batches = {behavior: self._decoder(behavior).decode(rows) for behavior, rows in envelope.rows}
         return self._asked(batches, messages, self._replaced(batches))
+
+    def _require_fitting(self, envelope: Envelope, size: int) -> None:
+        """Refuses a message that weighs more than its agents can, before they are read."""
+        of_agents = (len(rows) * self._decoder(behavior).usual_bytes for behavior, rows in envelope.rows)
+        most = HEAVY_MESSAGE + sum(of_agents)
+        if size > most:
+            raise WireError(f"expected at most {most} bytes of agents with these sensors, got {size}")
 
     def _adopt(self, steps: Steps) -> Step:
         batches = {

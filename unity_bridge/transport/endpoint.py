@@ -150,7 +150,8 @@ class Endpoint:
         self._throttled.log(
             "broken",
             f"{self.address}: a message of {readable(peer)} did not arrive: it was larger than "
-            f"{limits.LARGEST_MESSAGE >> 20} MiB, or its sender broke it off",
+            f"{limits.LARGEST_MESSAGE >> 20} MiB, or compressed and larger than {limits.LARGE_MESSAGE >> 20} MiB, or "
+            "its sender broke it off",
         )
 
 

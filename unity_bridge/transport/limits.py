@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import sys
 import threading
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.transport.inbox import ReadingClock
 
 LARGEST_MESSAGE = 256 * 2**20
-"""Bytes of one message, also after inflating. Ten thousand agents with a kilobyte each send 10 MiB; a thousand
-agents with 84 x 84 floats in three channels 81 MiB."""
+"""Bytes of one message. Ten thousand agents with a kilobyte each send 10 MiB; a thousand agents with 84 x 84 floats in
+three channels 81 MiB."""
 
 CALLS_PER_CONNECTION = 16
 """Calls of one connection at once; a simulator makes one. gRPC refuses more without waking a thread of ours."""
@@ -32,7 +34,8 @@ LEAST_PING_INTERVAL_S = 5
 """How often a client with a waiting call may ask whether the line still stands; gRPC itself allows it every 300 s."""
 
 LARGE_MESSAGE = 16 * 2**20
-"""Bytes of a message from which on the next of its connection has to wait for its turn."""
+"""Bytes of a message from which on the next of its connection has to wait for its turn. A compressed message may not
+have more after inflating, which costs its sender next to nothing."""
 
 TURN_S = 1.0
 """Maximum seconds that a message may take to arrive before another waiting message gets the turn."""
@@ -43,10 +46,15 @@ MOST_OVERDUE = 2
 LONGEST_S = 10.0
 """Seconds after which an overdue call ends while others wait. 16 MiB take that long at 13 Mbit/s."""
 
+TOO_LARGE = "inflated message larger than max"
+"""The refusal of a compressed message, in gRPC's words for any other."""
+
 _HANDSHAKE_MESSAGES = 2
 """Messages of a connection before its first step; they are small, or refused."""
 _MOST_PEERS = 8192
 _HANDSHAKE_S = 20
+_COMPRESSED = (b"\x1f\x8b\x08", b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+"""Beginnings of gzip and of zlib, and of no UnityMessageProto."""
 _MOST_CONNECTIONS = 4096
 
 
@@ -55,6 +63,7 @@ def channel_options(capacity: int) -> tuple[tuple[str, int], ...]:
     return (
         ("grpc.so_reuseport", 0),  # else two trainers share a port, and simulators, without a word
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+        ("grpc.per_message_decompression", 0),  # gRPC would inflate any message to that length
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", CALLS_PER_CONNECTION),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_S * 1000),
@@ -67,6 +76,17 @@ def most_connections(capacity: int) -> int:
     """Returns how many connections one port takes at once: more than simulators, but few enough that the run itself has
     files left."""
     return max(16, min(_MOST_CONNECTIONS, 2 * capacity + 64, _open_files() // 2))
+
+
+def inflated(data: bytes, most: int) -> bytes | None:
+    """Returns a message as it was before gRPC compressed it; None if it had more than ``most`` bytes."""
+    if not data.startswith(_COMPRESSED):
+        return data
+    try:
+        message = zlib.decompressobj(wbits=47).decompress(data, most + 1)
+    except zlib.error:
+        return data  # no message, compressed or not
+    return message if len(message) <= most else None
 
 
 def _open_files() -> int:
@@ -133,12 +153,8 @@ class MessageTurns:
     Every other message is received at once. May be used by several threads.
     """
 
-    def __init__(
-        self, clock: ReadingClock, begin: Callable[[Callable[[], None]], None] = lambda start: start()
-    ) -> None:
-        """begin: calls the start of a turn that had to be waited for, as soon as it can."""
+    def __init__(self, clock: ReadingClock) -> None:
         self._clock = clock
-        self._begin = begin
         self._lock = threading.RLock()
         self._messages: dict[str, int] = {}
         """Small messages of each peer in a row, as many as matter."""
@@ -154,6 +170,12 @@ class MessageTurns:
                 return
             self._waiting.append(turn)
             self._start_next()
+
+    def inflated(self, turn: Turn, data: bytes) -> bytes | None:
+        """Returns a message that has come, inflated; None for one that is too large for what its connection has sent
+        before."""
+        greets = self._messages.get(turn.peer, 0) < _HANDSHAKE_MESSAGES
+        return inflated(data, min(LARGEST_HANDSHAKE if greets else LARGE_MESSAGE, LARGEST_MESSAGE))
 
     def note_message(self, turn: Turn, size: int) -> bool:
         """Notes that a message has come. Returns whether it is a large one, which keeps its turn until ``end``."""
@@ -200,4 +222,4 @@ class MessageTurns:
         if self._current is None and self._waiting:
             self._current = turn = self._waiting.popleft()
             turn.began = self._clock.now()
-            self._begin(turn.start)
+            turn.start()

@@ -14,6 +14,7 @@ from unity_bridge.transport.inbox import Inbox, ReadingClock
 from unity_bridge.transport.limits import (
     MOST_SILENT_CALLS,
     SILENT_CALL_S,
+    TOO_LARGE,
     MessageTurns,
     Turn,
     WaitingCalls,
@@ -76,10 +77,12 @@ class ThreadedServer:
         context.add_callback(begins.set)  # a call that is over waits no longer
         self._turns.request(turn)
         begins.wait()
+        received = data = None
         try:
-            data = next(requests, None)
+            received = next(requests, None)
+            data = None if received is None else self._turns.inflated(turn, received)
         except Exception:  # it was given up, or its client is gone
-            data = None
+            pass
         finally:
             self._silent.leave(context)
         if data is not None and self._turns.note_message(turn, len(data)):
@@ -88,6 +91,8 @@ class ThreadedServer:
             self._turns.end(turn)
         if data is None:
             self._service.on_broken(context.peer())
+            if received is not None:
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_LARGE)
             context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "it brought no message in time")
         peer = context.peer()
         if not self._waiting.enter(peer):

@@ -11,9 +11,11 @@ import pytest
 from unity_bridge.codec.envelope import MOST_ROWS
 from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.errors import DeclarationError, WireError
+from unity_bridge.server import session as session_module
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.origins import Attached
 from unity_bridge.server.session import (
+    HEAVY_MESSAGE,
     MOST_BEHAVIORS,
     STOP_MESSAGE,
     Awaited,
@@ -72,6 +74,44 @@ def shake_hands(session: Session, messages: Any) -> None:
 
 def actions(*rows: tuple[float, float]) -> ActionBatch:
     return ActionBatch(np.array(rows, np.float32).reshape(-1, 2), np.zeros((len(rows), 0), np.int32))
+
+
+def heavier(message: UnityMessageProto, size: int) -> bytes:
+    """A message of at least this size: with a field that nobody knows."""
+    return message.SerializeToString() + b"\x92\x03" + _varint(size) + bytes(size)  # field 50
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number & 127]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+
+
+def test_a_heavy_message_weighs_no_more_than_its_agents_can(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    assert isinstance(session.receive(heavier(messages.first_step(), HEAVY_MESSAGE - 1000)), Step)
+    session.reply({BALL: actions((0, 0))})
+    with pytest.raises(WireError, match=r"expected at most \d+ bytes of agents with these sensors, got \d+"):
+        session.receive(heavier(messages.step(), HEAVY_MESSAGE + 1000))
+    assert session.awaited is Awaited.NOTHING
+
+
+def test_a_heavy_first_step_is_held_against_what_it_declares(session: Session, messages: Any) -> None:
+    shake_hands(session, messages)
+    with pytest.raises(WireError, match="bytes of agents with these sensors"):
+        session.receive(heavier(messages.first_step(), HEAVY_MESSAGE + 1000))
+
+
+def test_many_agents_and_large_sensors_may_be_heavy(
+    session: Session, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents that come and behaviors that are born later, too: whatever they declare counts."""
+    monkeypatch.setattr(session_module, "HEAVY_MESSAGE", 0)
+    shake_hands(session, messages)
+    step(session, messages.first_step([(1, 2, 3)]))
+    session.reply({BALL: actions((0, 0))})
+    step(session, messages.step([(1, 2, 3)] * 1000))
+    session.reply({BALL: actions(*[(0, 0)] * 1000)})
+    born = messages.describe(messages.step([(0.1,) * 20_000] * 50, behavior="Eye"), behavior="Eye")
+    assert set(step(session, born).new_specs) == {"Eye"}
 
 
 def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(

@@ -124,6 +124,36 @@ def test_both_sides_hear_that_an_inflated_message_is_too_large(
     assert "did not arrive: it was larger than 1 MiB, or" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "compression", [grpc.Compression.Gzip, grpc.Compression.Deflate], ids=["gzip", "deflate"]
+)
+def test_a_compressed_message_may_grow_with_what_was_said_before(
+    endpoint: Endpoint, inbox: Inbox, compression: grpc.Compression
+) -> None:
+    before, after = limits.LARGEST_HANDSHAKE, limits.LARGE_MESSAGE
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(endpoint.address, options=options, compression=compression) as channel:
+        call = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
+
+        def is_taken(size: int) -> bool:
+            sent = call.future(bytes(size))
+            if size > (before if is_greeting else after):
+                serve_until(inbox, sent.done)
+                assert sent.exception().code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                return False
+            received = parked(inbox)
+            assert received.data == bytes(size)
+            received.answer(b"")
+            assert sent.result(PATIENCE_S) == b""
+            return True
+
+        is_greeting = True
+        assert not is_taken(before + 1)
+        assert [is_taken(before), is_taken(100)] == [True, True]
+        is_greeting = False
+        assert [is_taken(after), is_taken(after + 1), is_taken(100)] == [True, False, True]
+
+
 def test_stopping_lets_parked_calls_go(inbox: Inbox, connect: Callable[[int], Any]) -> None:
     endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
     sent = connect(endpoint.port).raw_call(b"")

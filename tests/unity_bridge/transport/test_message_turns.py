@@ -68,18 +68,6 @@ def test_small_messages_wait_for_nobody() -> None:
     assert desk.begun == ["b", "b", "b", "newcomer"]
 
 
-def test_only_a_message_that_waits_for_its_turn_is_begun_elsewhere() -> None:
-    """For it may be there by then, and gRPC inflates it in the thread that asks for it."""
-    desk, elsewhere = Desk(), list[Any]()
-    desk.turns = MessageTurns(ReadingClock(lambda: desk.at), elsewhere.append)
-    desk.greet("a", "b")
-    assert elsewhere == []
-    desk.request("a")
-    assert desk.begun == []
-    elsewhere.pop()()
-    assert desk.begun == ["a"]
-
-
 def test_a_large_message_keeps_its_turn_until_it_is_read() -> None:
     desk = Desk()
     desk.greet("a", "b")
