@@ -223,7 +223,7 @@ def test_cameras_send_the_requested_format(trainer, serve, flags: str, compresse
     ("line", "complaint"),
     [
         ("sim:basic --pictures png", "sim:basic: --pictures is for scenes with a camera only: sim:gridworld"),
-        ("gym:CartPole-v1 --pictures png", "gym:CartPole-v1: --pictures is for scenes with a camera only"),
+        ("gym:CartPole-v1 --pictures png", "gym:CartPole-v1: --pictures is for bundled scenes with a camera"),
         (
             "sim:sorter --parameter NUM_TILE=3",
             "sim:sorter: no environment parameter 'NUM_TILE'; expected one of num_tiles (did you mean 'num_tiles'?)",

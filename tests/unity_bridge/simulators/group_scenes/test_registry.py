@@ -265,7 +265,7 @@ def test_default_options_are_those_of_the_scene_class(name: str) -> None:
         ),
         ("sim:pushblock --agents-per-copy 2", "sim:pushblock: --agents-per-copy: expected 3 agents or more"),
         ("sim:basic --copies 3", "sim:basic: --copies is for scenes with teams only: sim:spread, sim:duel"),
-        ("gym:CartPole-v1 --steps 9", "gym:CartPole-v1: --steps is for scenes with teams only: sim:spread"),
+        ("gym:CartPole-v1 --steps 9", "gym:CartPole-v1: it has no --steps; expected --wrap, --vector"),
         ("sim:spread --parameter x=3", "sim:spread: no environment parameter 'x'; it has none"),
         ("sim:spread --pictures png", "sim:spread: --pictures is for scenes with a camera only"),
         ("sim:sprad", "(did you mean 'sim:spread'?)"),
