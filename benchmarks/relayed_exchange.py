@@ -18,10 +18,9 @@ from measuring.exchange import ExchangeCosts, measure_exchange
 from measuring.report import aligned
 from measuring.terminal import load, say
 
-from unity_bridge.relay.plain_connection import PlainConnection
 from unity_bridge.relay.relay import Relay
 from unity_bridge.remote.access import RemoteAccess
-from unity_bridge.remote.dialing import TrainerConnection
+from unity_bridge.remote.dialing import PlainConnection, TrainerConnection
 from unity_bridge.remote.join_code import JoinCode
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, load_run_options
-from trainer_service.config.run_options import EngineSettings, EnvironmentSettings
+from trainer_service.config.run_options import EnvironmentSettings
 from trainer_service.errors import UserError
 from trainer_service.hub.package import MODEL, is_shared, shared_options, write_models
 from trainer_service.hub.repository import Snapshot
@@ -90,9 +90,8 @@ def make_run(downloaded: Path, snapshot: Snapshot, run_id: str, *, results_dir: 
 
 def _is_model_of(behavior: str, name: str) -> bool:
     """Whether a file is an exported model of a behavior, by its name."""
-    folder, _, file = name.rpartition("/")
-    is_numbered = folder == behavior and numbered_name(behavior).fullmatch(file) is not None
-    return name.endswith(MODEL) and (is_numbered or name == behavior + MODEL)
+    is_numbered = numbered_name(behavior).fullmatch(name.removeprefix(f"{behavior}/")) is not None
+    return name == behavior + MODEL or (is_numbered and name.endswith(MODEL))
 
 
 def _checked(name: str, path: Path) -> Policy:
@@ -106,7 +105,7 @@ def _checked(name: str, path: Path) -> Policy:
 def _safe_options(configuration: Path, run_id: str) -> RunOptions:
     """The options of a downloaded run, without anything that a later command would start, open or write.
 
-    Numbers go, too, that cost the machine of whoever loads it and teach nothing: of simulators, restarts, windows,
+    Numbers go, too, that cost the machine of whoever loads it and teach nothing: of simulators, restarts,
     evaluations and saves.
     """
     loaded = load_run_options(configuration)
@@ -117,13 +116,11 @@ def _safe_options(configuration: Path, run_id: str) -> RunOptions:
     if env is not None and not _PLAIN_ENV.fullmatch(env):
         _logger.warning("The run's environment %s is not taken over: name yours with --env.", quoted(env))
         env = None
-    window = {key: EngineSettings.model_fields[key].default for key in ("width", "height")}
     saves = {key: TrainerSettings.model_fields[key].default for key in _SAVES}
     changes = {
         "env_settings": EnvironmentSettings(
             env_path=env, picture_layout=given.picture_layout, seed=given.seed
         ),
-        "engine_settings": options.engine_settings.model_copy(update=window),
         "evaluation": None,
         "behaviors": {name: each.model_copy(update=saves) for name, each in options.behaviors.items()},
         "default_settings": options.default_settings and options.default_settings.model_copy(update=saves),

@@ -370,8 +370,8 @@ def _listed(names: Sequence[str]) -> str:
 
 def not_finite(checkpoint: Checkpoint) -> str:
     """Returns the name of the first tensor of a checkpoint that is not finite; empty if there is none."""
-    states = {"algorithm": checkpoint.algorithm, "self_play": checkpoint.self_play}
-    return (_not_finite(states) or "").removeprefix(".")
+    state = {"algorithm": checkpoint.algorithm, "self_play": checkpoint.self_play}
+    return (_not_finite(state) or "").removeprefix(".")
 
 
 def _not_finite(content: Any) -> str | None:

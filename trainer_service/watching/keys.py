@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from unity_bridge.specs import ActionSpec
 from unity_bridge.steps import ActionBatch
 
-_AXES = (("ArrowLeft", "ArrowRight"), ("ArrowDown", "ArrowUp"), ("KeyA", "KeyD"), ("KeyS", "KeyW"))
-"""The keys for −1 and 1 of each continuous action, in the browser's names."""
-
 _PAIRS = (("ArrowLeft", "ArrowRight"), ("ArrowDown", "ArrowUp"), ("KeyA", "KeyD"), ("KeyS", "KeyW"))
+"""The keys for −1 and 1 of each continuous action, and for two choices of a branch, in the browser's names."""
 _SINGLES = ("Space", "ShiftLeft", "KeyE", "KeyQ", "KeyF", "KeyR")
 _FOURS = (("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"), ("KeyW", "KeyS", "KeyA", "KeyD"))
 _DIGITS = tuple(f"Digit{number}" for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 0))
@@ -95,7 +93,7 @@ _DEAD_ZONE = 0.15
 def _bindings(spec: ActionSpec) -> list[Binding]:
     taken: dict[str, Binding] = {}
     for index in range(spec.continuous_size):
-        free = next((pair for pair in _AXES if not set(pair) & taken.keys()), None)
+        free = next((pair for pair in _PAIRS if not set(pair) & taken.keys()), None)
         for key, value in zip(free or (), (-1.0, 1.0), strict=False):
             taken[key] = Binding(key, "continuous", index, value)
     for index, choices in enumerate(spec.discrete_branches):

@@ -84,14 +84,15 @@ def serve(
     except ModuleNotFoundError:
         raise UserError(f"watch: uvicorn is not installed: {install_hint('watch')}") from None
     access = Access()
-    with socket.socket() as listening, tempfile.TemporaryDirectory(prefix="watch-") as private:
+    with socket.socket() as listening, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((HOST, port))
             listening.listen()  # a browser may come before the server runs
         except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UserError(f"--port: {HOST}:{port} cannot be used: {why}") from None
+            raise UserError(
+                f"--port: {HOST}:{port} cannot be used: {getattr(error, 'strerror', error)}"
+            ) from None
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         config = uvicorn.Config(
             application(stage, access), log_level="error", access_log=False, lifespan="off"

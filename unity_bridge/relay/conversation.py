@@ -10,13 +10,12 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import grpc
 
 from unity_bridge.errors import BridgeError
 from unity_bridge.relay.handshake import Handshake
-from unity_bridge.remote.dialing import TrainerUnreachable
+from unity_bridge.remote.dialing import PlainConnection, TrainerUnreachable
 from unity_bridge.server.session import STOP_MESSAGE
 from unity_bridge.simulators.conversation import goodbye
 from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, exchange_metadata
@@ -40,22 +39,6 @@ _FINAL = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 """Answers of a server. Any other status means that the line broke, or that the trainer is about to end."""
-
-
-class Connection(Protocol):
-    """A connection to the trainer, which dials by itself; as ``TrainerConnection``."""
-
-    address: str
-
-    def exchange(
-        self, data: bytes, timeout: float | None = None, metadata: Sequence[tuple[str, str]] = ()
-    ) -> bytes:
-        """Sends a message and returns the reply. Raises TrainerUnreachable, BridgeError and grpc.RpcError."""
-        ...
-
-    def close(self) -> None:
-        """Drops the line; a call that waits on it fails."""
-        ...
 
 
 class Refused(Exception):
@@ -82,7 +65,7 @@ class Conversation:
     answered with that trainer's RESET, which begins new episodes. Blocks; ``leave`` may be called by another thread.
     """
 
-    def __init__(self, connection: Connection, number: int, *, patience_s: float) -> None:
+    def __init__(self, connection: PlainConnection, number: int, *, patience_s: float) -> None:
         """
         Args:
             connection: to the trainer, for this simulator only.

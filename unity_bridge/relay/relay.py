@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from queue import Empty
 from typing import Self
@@ -12,8 +13,9 @@ from typing import Self
 from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command
 from unity_bridge.programs.launched_process import Exit
-from unity_bridge.relay.conversation import GOODBYE_S, Connection, Conversation
+from unity_bridge.relay.conversation import GOODBYE_S, Conversation
 from unity_bridge.relay.relayed_simulator import Answered, RelayedSimulator
+from unity_bridge.remote.dialing import PlainConnection
 from unity_bridge.server.origins import Attached, Origin
 from unity_bridge.server.session import STOP_MESSAGE, is_goodbye, is_introduction
 from unity_bridge.server.settings import BridgeSettings
@@ -34,7 +36,7 @@ MOST_ATTACHED = 256
 class Relay:
     """A context manager that owns the simulators' ports and processes, and a line to the trainer for each."""
 
-    def __init__(self, settings: BridgeSettings, connect: Callable[[], Connection]) -> None:
+    def __init__(self, settings: BridgeSettings, connect: Callable[[], PlainConnection]) -> None:
         """
         Args:
             settings: how simulators are started, watched and timed out. What the trainer tells them is not in here.
@@ -48,10 +50,9 @@ class Relay:
         self._simulators: dict[Hashable, RelayedSimulator] = {}
         """By the endpoint of a launched program, or the peer of one that attached."""
         self._leaving: list[RelayedSimulator] = []
-        self._next_number = 0
+        self._numbers = itertools.count()
         self._absences = peers.Absences()
         self._looks_at = 0.0
-        """When to look next for simulators that are gone."""
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +72,7 @@ class Relay:
     def launch(self, command: Command, count: int = 1) -> None:
         """Starts simulators, each with a port of its own. Raises LaunchError and PortInUse as ``Bridge.launch``."""
         for _ in range(count):
-            number = self._take_number()
+            number = next(self._numbers)
             self._open(number, self._supervisor.start(number, command))
 
     def run(self) -> None:
@@ -102,10 +103,6 @@ class Relay:
         self._supervisor.stop(each.origin for each in self._simulators.values())
         if self._endpoint is not None:
             self._endpoint.stop()
-
-    def _take_number(self) -> int:
-        self._next_number += 1
-        return self._next_number - 1
 
     def _open(self, number: int, origin: Origin) -> RelayedSimulator:
         timeout_s = self._settings.timeout_wait_s
@@ -138,7 +135,7 @@ class Relay:
             if len(self._simulators) >= MOST_ATTACHED:
                 call.refuse(f"expected at most {MOST_ATTACHED} simulators at this port, got another")
                 return
-            simulator = self._open(self._take_number(), Attached(call.peer))
+            simulator = self._open(next(self._numbers), Attached(call.peer))
             _logger.info("%s attached", simulator.name)
         if simulator is None or simulator.is_over:
             call.answer(STOP_MESSAGE)
@@ -211,12 +208,12 @@ class Relay:
         """Ends simulators whose message is overdue, and those that attached and are gone."""
         now = time.monotonic()
         owing = [each for each in self._simulators.values() if not each.is_over and each.deadline is not None]
-        gone: Collection[tuple[str, int]] = ()
-        if self._endpoint is not None and now >= self._looks_at:
+        port, gone = self._endpoint.port if self._endpoint else 0, frozenset[tuple[str, int]]()
+        if port and now >= self._looks_at:
             self._looks_at = now + _LOOK_S
-            gone = self._absences.gone({(each.peer, self._endpoint.port) for each in owing})
+            gone = self._absences.gone({(each.peer, port) for each in owing})
         for each in owing:
-            if self._endpoint is not None and (each.peer, self._endpoint.port) in gone:
+            if (each.peer, port) in gone:
                 self._end(each, "closed its connection")
             elif each.deadline is not None and now >= each.deadline:
                 silent = f"silent for {self._settings.timeout_wait_s:g} s (timeout_wait)"

@@ -20,7 +20,7 @@ from unity_bridge.transport.endpoint import METHOD, SERVICE
 from unity_bridge.transport.service import WAIT
 from unity_bridge.untrusted_text import first_line
 
-Metadata = tuple[tuple[str, str], ...]
+Metadata = Sequence[tuple[str, str]]
 
 EXCHANGE = f"/{SERVICE}/{METHOD}"
 
@@ -29,6 +29,9 @@ DIAL_S = 5.0
 
 READMISSION_S, _READMISSION_PAUSE_S = 10.0, 0.5
 """How long a token that was accepted before is sent again when it is refused: its file may just be rewritten."""
+
+_admitted: set[JoinCode] = set()
+"""Codes whose token was accepted in this process."""
 
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -54,10 +57,8 @@ KEEPALIVE = (
 class TrainerUnreachable(RemoteError):
     """None of the trainer's addresses answers, or it asks to wait; it may answer later."""
 
-    def __init__(self, text: str, wait_s: float = 0.0) -> None:
-        """wait_s: how long the trainer asks to wait."""
-        super().__init__(text)
-        self.wait_s = wait_s
+    wait_s = 0.0
+    """Seconds that the trainer asks to wait."""
 
 
 class CertificateMismatch(RemoteError):
@@ -106,41 +107,19 @@ def find_trainer(code: JoinCode, address: str | None = None, *, timeout_s: float
     raise type(failures[0])("; ".join(str(error) for error in failures))
 
 
-def authorization(token: str) -> Metadata:
+def authorization(token: str) -> tuple[tuple[str, str], ...]:
     """Returns the metadata that carry a token."""
     return (("authorization", f"Bearer {token}"),)
 
 
-class TrainerConnection:
-    """Messages to the trainer of a join code, over a channel that is opened anew whenever it broke.
+class PlainConnection:
+    """Messages to a trainer on this machine, or at the other end of a tunnel, without encryption."""
 
-    Opening it anew reads the certificate again: the trainer may have renewed it, for the same key.
-    """
-
-    def __init__(
-        self,
-        code: JoinCode,
-        address: str | None = None,
-        *,
-        timeout_s: float = DIAL_S,
-        admitted: threading.Event | None = None,
-    ) -> None:
-        """Prepares; the first exchange dials.
-
-        Args:
-            code, address, timeout_s: as for ``find_trainer``.
-            admitted: set once the trainer has accepted the token; several connections may share it.
-        """
-        self.code = code
-        self._admitted = admitted or threading.Event()
-        self._closed = threading.Event()
-        self._given = address
-        self._timeout_s = timeout_s
-        self._channel: grpc.Channel | None = None
-        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] | None = None
-        self._authorization = authorization(code.token)
-        self.address = address or code.addresses[0]
+    def __init__(self, address: str) -> None:
+        """Prepares; the first exchange connects. address: ``HOST:PORT``."""
+        self.address = address
         """Where the trainer was found, or is looked for first."""
+        self._channel: grpc.Channel | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -148,56 +127,80 @@ class TrainerConnection:
     def __exit__(self, *raised: object) -> None:
         self.close()
 
+    def exchange(self, data: bytes, timeout: float | None = None, metadata: Metadata = ()) -> bytes:
+        """Sends a message and returns the reply. timeout: seconds; None waits without an end.
+
+        Raises:
+            grpc.RpcError: the call failed. UNAUTHENTICATED is a refused token, UNAVAILABLE a broken connection.
+            ValueError: it was closed meanwhile.
+        """
+        if self._channel is None:
+            self._channel = self._open()
+            self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXCHANGE)
+        return self._call(data, timeout=timeout, metadata=tuple(metadata))
+
     def close(self) -> None:
-        """Closes the channel; the next exchange would open another one."""
-        self._closed.set()
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = self._call = None
+        """Closes the channel; a call that waits on it fails, and the next exchange opens another one."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
-    def exchange(
-        self, data: bytes, timeout: float | None = None, metadata: Sequence[tuple[str, str]] = ()
-    ) -> bytes:
-        """Sends a message and returns the reply.
+    def _open(self) -> grpc.Channel:
+        return grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
 
-        Args:
-            data: the message.
-            timeout: seconds; None waits without an end.
-            metadata: sent beside the token.
+
+class TrainerConnection(PlainConnection):
+    """Messages to the trainer of a join code, over a channel that is opened anew whenever it broke.
+
+    Opening it anew reads the certificate again: the trainer may have renewed it, for the same key.
+    """
+
+    def __init__(self, code: JoinCode, address: str | None = None, *, timeout_s: float = DIAL_S) -> None:
+        """Prepares; the first exchange dials. The arguments are those of ``find_trainer``."""
+        super().__init__(address or code.addresses[0])
+        self.code = code
+        self._given = address
+        self._timeout_s = timeout_s
+        self._closed = threading.Event()
+
+    def exchange(self, data: bytes, timeout: float | None = None, metadata: Metadata = ()) -> bytes:
+        """Sends a message and returns the reply, as ``PlainConnection``. The token goes with it.
 
         Raises:
             TrainerUnreachable: as ``find_trainer``, or the trainer asks to wait; it has not read the message.
             CertificateMismatch: as ``find_trainer``.
-            grpc.RpcError: the call failed. UNAUTHENTICATED is a refused token, UNAVAILABLE a broken connection.
         """
         until = time.monotonic() + (READMISSION_S if timeout is None else 0.0)
         while True:
-            call = self._call or self._open()
             try:
-                reply = call(data, timeout=timeout, metadata=(*self._authorization, *metadata))
+                reply = super().exchange(data, timeout, (*authorization(self.code.token), *metadata))
             except grpc.RpcError as error:
                 if error.code() is grpc.StatusCode.UNAVAILABLE:
                     self.close()
                 asked_s = next((each.value for each in error.trailing_metadata() if each.key == WAIT), None)
                 is_refused = asked_s is not None or error.code() is grpc.StatusCode.UNAUTHENTICATED
-                may_again = is_refused and self._admitted.is_set() and time.monotonic() < until
+                may_again = is_refused and self.code in _admitted and time.monotonic() < until
                 if may_again and not self._closed.wait(_READMISSION_PAUSE_S):
                     continue
-                if asked_s is not None:
-                    raise TrainerUnreachable(f"{self.address}: {error.details()}", float(asked_s)) from None
-                raise
-            self._admitted.set()
+                if asked_s is None:
+                    raise
+                later = TrainerUnreachable(f"{self.address}: {error.details()}")
+                later.wait_s = float(asked_s)
+                raise later from None
+            _admitted.add(self.code)
             return reply
 
     __call__ = exchange
 
-    def _open(self) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    def close(self) -> None:
+        self._closed.set()
+        super().close()
+
+    def _open(self) -> grpc.Channel:
         self._closed.clear()
         found = find_trainer(self.code, self._given, timeout_s=self._timeout_s)
         self.address = found.address
-        self._channel = found.open_channel()
-        self._call = self._channel.unary_unary(EXCHANGE)
-        return self._call
+        return found.open_channel()
 
 
 def _pin(address: str, fingerprint: bytes, timeout_s: float, *, again: bool = True) -> PinnedAddress:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -96,9 +97,7 @@ class JoinCode:
 
 def is_token(text: str) -> bool:
     """Whether a text can be a token: visible ASCII characters, as metadata of a call carry them."""
-    return (
-        LEAST_TOKEN <= len(text) <= MOST_TOKEN and text.isascii() and text.isprintable() and " " not in text
-    )
+    return re.fullmatch(f"[!-~]{{{LEAST_TOKEN},{MOST_TOKEN}}}", text) is not None
 
 
 def _checksum(content: bytes) -> bytes:
@@ -113,12 +112,7 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if (
-        not host.isprintable()
-        or not host
-        or not port.isascii()
-        or not port.isdigit()
-        or not 0 < int(port) < 65536
-    ):
+    is_host = bool(host) and host.isprintable()
+    if not is_host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise RemoteError(f"address: expected HOST:PORT, got {quoted(address)}")
     return host, int(port)

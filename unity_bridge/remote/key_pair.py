@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import logging
 import ssl
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from unity_bridge.errors import RemoteError
 from unity_bridge.extras import install_hint
 from unity_bridge.remote.certificate import Certificate
-from unity_bridge.remote.private_files import read_private, version_of, write_private
+from unity_bridge.remote.private_files import LIFETIME, RENEWAL, read_private, version_of, write_private
 from unity_bridge.untrusted_text import first_line
 
 LOGGER = logging.getLogger(__name__)
-
-LIFETIME = timedelta(days=365)
-"""How long a certificate that is made is valid."""
-
-RENEWAL = timedelta(days=60)
-"""How long before its end the next one is made, for the same key."""
 
 NAME = "trainer-service"
 """The name that it is issued for; clients check the key instead."""
@@ -42,10 +35,9 @@ class KeyPair:
         return f"key pair until {self.certificate.ends}"
 
 
-class KeyPairSource(ABC):
+class KeyPairSource(Protocol):
     """A source of key pairs."""
 
-    @abstractmethod
     def load(self) -> KeyPair:
         """Returns the key pair as it is now.
 
@@ -53,7 +45,6 @@ class KeyPairSource(ABC):
             RemoteError: it cannot be read or made, or is not one.
         """
 
-    @abstractmethod
     def version(self) -> object:
         """Returns a value that changes when ``load`` would return another one, and every day, for the end of it."""
 

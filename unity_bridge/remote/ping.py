@@ -11,8 +11,6 @@ from unity_bridge.errors import RemoteError
 from unity_bridge.remote.dialing import PinnedAddress, authorization
 from unity_bridge.transport.service import PING_METHOD, PING_SERVICE
 
-_NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
-
 
 class PingRefused(RemoteError):
     """A token that the trainer does not accept."""
@@ -46,7 +44,7 @@ class Pinger:
         try:
             answer = self._call(b"", timeout=timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
-            kind = RemoteError if error.code() in _NO_ANSWER else PingRefused
+            kind = RemoteError if error.code().name in ("DEADLINE_EXCEEDED", "UNAVAILABLE") else PingRefused
             raise kind(f"{self._address}: {error.code().name}: {error.details()}") from None
         took_s = time.perf_counter() - began
         try:

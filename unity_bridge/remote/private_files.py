@@ -9,11 +9,15 @@ import secrets
 import stat
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from unity_bridge.errors import RemoteError
 
 LOGGER = logging.getLogger(__name__)
+
+LIFETIME, RENEWAL = timedelta(days=365), timedelta(days=60)
+"""How long a certificate or token that is made holds, and how long before its end the next one is made."""
 
 FOLDER_VARIABLE = "TRAINER_SERVICE_CONFIG"
 """The environment variable that names another folder."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import MINYEAR, UTC, datetime, timedelta
@@ -13,18 +12,12 @@ from pathlib import Path
 
 from unity_bridge.errors import RemoteError
 from unity_bridge.remote.join_code import LEAST_TOKEN, MOST_TOKEN, is_token
-from unity_bridge.remote.private_files import read_private, version_of, write_private
+from unity_bridge.remote.private_files import LIFETIME, RENEWAL, read_private, version_of, write_private
 from unity_bridge.untrusted_text import quoted
 
 LOGGER = logging.getLogger(__name__)
 
-LIFETIME = timedelta(days=365)
-"""How long a token that is made holds."""
-
-RENEWAL = timedelta(days=60)
-"""How long before its end the next one is made; until then both hold."""
-
-PATIENCE_S = 2.0
+PATIENCE = timedelta(seconds=2)
 """How long a file that is absent, empty or unreadable may be one that is just being written."""
 
 _HEADER = """\
@@ -51,24 +44,18 @@ class Token:
 class TokenFile:
     """A file of tokens. Made with a new token if there is none; one about to end is followed by another in time."""
 
-    def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Reads the file, or makes it. ``monotonic`` measures ``PATIENCE_S``.
+    def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Reads the file, or makes it.
 
         Raises:
             RemoteError: it cannot be read or made, or holds no valid token.
         """
         self.path = path
         self._clock = clock
-        self._monotonic = monotonic
         self._version = (0, 0, 0)
         self._tokens: tuple[Token, ...] = ()
         self._renews_at: datetime | None = None
-        self._missing_since: float | None = None
+        self._missing_since: datetime | None = None
         """When the file was written without tokens, while the last ones still count."""
         self._load(makes=True)
 
@@ -91,12 +78,12 @@ class TokenFile:
         """Reads the file again if it changed.
 
         A program that writes it may empty or remove it for a moment. So the last tokens count until it has stood there
-        without any for ``PATIENCE_S``; an absent one is then made anew.
+        without any for ``PATIENCE``; an absent one is then made anew.
         """
-        version, now = version_of(self.path), self._monotonic()
+        version, now = version_of(self.path), self._clock()
         has_changed = version != self._version
-        is_patient = has_changed or self._missing_since is None or now < self._missing_since + PATIENCE_S
-        due = self._renews_at is not None and self._clock() >= self._renews_at
+        is_patient = has_changed or self._missing_since is None or now < self._missing_since + PATIENCE
+        due = self._renews_at is not None and now >= self._renews_at
         if is_patient and not has_changed and not due:
             return
         try:

@@ -283,17 +283,14 @@ class Session:
         payload = envelope.message.unity_output.rl_output.side_channel
         messages = tuple(unpack_records(payload)) if payload else ()
         self._read_descriptions(envelope)
-        if size > HEAVY_MESSAGE:
-            self._require_fitting(envelope, size)
+        if (
+            size > HEAVY_MESSAGE
+        ):  # more than the agents of the message can weigh is refused before they are read
+            rows = (len(rows) * self._decoder(behavior).usual_bytes for behavior, rows in envelope.rows)
+            if size > (most := HEAVY_MESSAGE + sum(rows)):
+                raise WireError(f"expected at most {most} bytes of agents with these sensors, got {size}")
         batches = {behavior: self._decoder(behavior).decode(rows) for behavior, rows in envelope.rows}
         return self._asked(batches, messages, self._replaced(batches))
-
-    def _require_fitting(self, envelope: Envelope, size: int) -> None:
-        """Refuses a message that weighs more than its agents can, before they are read."""
-        of_agents = (len(rows) * self._decoder(behavior).usual_bytes for behavior, rows in envelope.rows)
-        most = HEAVY_MESSAGE + sum(of_agents)
-        if size > most:
-            raise WireError(f"expected at most {most} bytes of agents with these sensors, got {size}")
 
     def _adopt(self, steps: Steps) -> Step:
         batches = {

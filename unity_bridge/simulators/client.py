@@ -8,17 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
 
 import grpc
 
 from unity_bridge.errors import BridgeError
-from unity_bridge.remote.dialing import (
-    CHANNEL_OPTIONS,
-    EXCHANGE,
-    TrainerConnection,
-    TrainerUnreachable,
-)
+from unity_bridge.remote.dialing import PlainConnection, TrainerConnection, TrainerUnreachable
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import Watch, converse, goodbye
 from unity_bridge.simulators.scene import Scene, Steps
@@ -80,7 +74,7 @@ def run(
         ConversationError: the trainer broke it off with an error.
         WireError, SceneError: as ``converse``.
     """
-    connection = _LocalConnection(trainer) if isinstance(trainer, int) else trainer
+    connection = PlainConnection(f"127.0.0.1:{trainer}") if isinstance(trainer, int) else trainer
 
     def say_waiting(waited_s: float) -> None:
         say(f"waiting for the trainer on {connection.address}, which has not answered for {waited_s:.0f} s")
@@ -93,25 +87,6 @@ def run(
             with contextlib.suppress(grpc.RpcError, TrainerUnreachable):
                 connection.exchange(goodbye(), timeout=GOODBYE_S)
             return "it was told to stop"
-
-
-class _LocalConnection:
-    """Messages to a trainer on this machine."""
-
-    def __init__(self, port: int) -> None:
-        self.address = f"127.0.0.1:{port}"
-        self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
-        self._call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(EXCHANGE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._channel.close()
-
-    def exchange(self, data: bytes, timeout: float | None = None) -> bytes:
-        """Sends a message and returns the reply. Raises grpc.RpcError."""
-        return self._call(data, timeout=timeout)
 
 
 def _play_until_over(
@@ -160,7 +135,7 @@ class _ConnectionLost(Exception):
 class _Player:
     """A scene in one conversation after the other."""
 
-    connection: _LocalConnection | TrainerConnection
+    connection: PlainConnection
     scene: Scene
     seed: int | None
     episodes: int | None

@@ -120,7 +120,7 @@ class DirectServer:
         if refused is not None:
             _close(event.call, refused.code.value[0], refused.why, refused.metadata)
         elif event.call_details.method == _PING:
-            _tell_time(event.call)
+            _answer(event.call, repr(time.time()).encode())
         else:
             return False
         return True
@@ -207,14 +207,7 @@ class _Rpc:
         if isinstance(outcome, str):
             _close(self._rpc, cygrpc.StatusCode.invalid_argument, outcome)
         else:
-            self._rpc.start_server_batch(
-                (
-                    cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
-                    cygrpc.SendMessageOperation(outcome or b"", _NO_FLAGS),
-                    cygrpc.SendStatusFromServerOperation((), cygrpc.StatusCode.ok, b"", _NO_FLAGS),
-                ),
-                _ignore,
-            )
+            _answer(self._rpc, outcome or b"")
             self._server._note_answer(self.peer)
 
     def expire(self, why: str) -> None:
@@ -267,15 +260,15 @@ class _Rpc:
                 self._on_hang_up()
         # A cycle of references would keep the call alive, and a live call counts as an open one of its connection.
         self._rpc = self._on_hang_up = None
-        self.turn.start, self.turn.expire = _ignore_turn, _ignore
+        self.turn.start = self.turn.expire = _ignore
 
 
-def _tell_time(rpc: Any) -> None:
-    """Answers a ping."""
+def _answer(rpc: Any, message: bytes) -> None:
+    """Ends a call with a message."""
     rpc.start_server_batch(
         (
             cygrpc.SendInitialMetadataOperation((), _NO_FLAGS),
-            cygrpc.SendMessageOperation(repr(time.time()).encode(), _NO_FLAGS),
+            cygrpc.SendMessageOperation(message, _NO_FLAGS),
             cygrpc.SendStatusFromServerOperation((), cygrpc.StatusCode.ok, b"", _NO_FLAGS),
         ),
         _ignore,
@@ -293,9 +286,5 @@ def _close(rpc: Any, code: Any, text: str, metadata: Metadata = ()) -> None:
     )
 
 
-def _ignore(event: Any) -> None:
-    pass
-
-
-def _ignore_turn() -> None:
+def _ignore(*_: object) -> None:
     pass

@@ -49,15 +49,13 @@ def read_sockets() -> SocketTable:
 
 
 class Absences:
-    """Callers whose connections are gone: they are missing in two looks in a row, for the table may miss one that
-    stands."""
+    """Callers whose connections are missing in two looks in a row; the table may miss one that stands once."""
 
     def __init__(self) -> None:
         self._missing: frozenset[tuple[str, int]] = frozenset()
 
     def gone(self, callers: Collection[tuple[str, int]]) -> frozenset[tuple[str, int]]:
-        """Returns those of these callers, each a peer and its port, that are gone; none where the system does not
-        tell."""
+        """Returns those of these callers, each a peer and its port, that are gone as far as the system tells."""
         table = read_sockets() if callers else []
         missing = frozenset(each for each in callers if is_connected(*each, table) is False)
         gone, self._missing = missing & self._missing, missing

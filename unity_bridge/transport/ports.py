@@ -23,11 +23,8 @@ def port_number(text: str, least: int = 0) -> int:
 
 
 def is_local_name(host: str | None) -> bool:
-    """Whether the ``Host`` of an HTTP request is a name of this machine, as every browser's is that a user sent here.
-
-    Any other name is that of a page which has its own name lead here, to read what only this machine may. A request
-    without one is no browser's.
-    """
+    """Whether the ``Host`` of an HTTP request is a name of this machine. Any other one is of a page that has its own
+    name lead here, to read what only this machine may; none is no browser's."""
     return host is None or host.partition(":")[0] in ("127.0.0.1", "localhost")
 
 

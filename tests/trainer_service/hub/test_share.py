@@ -23,7 +23,7 @@ from hub_server import COMMIT, FakeHub, running_hub
 
 from trainer_service import evaluate, load_from_hub, load_policy, push_to_hub
 from trainer_service.config import load_run_options
-from trainer_service.config.run_options import EngineSettings, EnvironmentSettings
+from trainer_service.config.run_options import EnvironmentSettings
 from trainer_service.errors import UserError
 from trainer_service.runs.checkpoint import load_checkpoint, plain_checkpoint
 from trainer_service.runs.tensor_file import write_values
@@ -308,7 +308,6 @@ def test_numbers_that_cost_the_loader_are_not_taken_over(hub: FakeHub, run: Path
         "num_envs": 5000, "num_areas": 10**9, "timeout_wait": 10**6, "max_lifetime_restarts": -1, "seed": 7,
         "restarts_rate_limit_n": -1, "restarts_rate_limit_period_s": 10**6, "picture_layout": "chw", "isolate": False,
     }  # fmt: skip
-    plain["engine_settings"] = {"width": 10**9, "height": 10**9, "time_scale": 3.0}
     plain["evaluation"] = {"every_steps": 1, "episodes": 10**9}
     costs = {"keep_checkpoints": 10**9, "checkpoint_interval": 1}
     plain["behaviors"]["Hybrid"] |= costs
@@ -317,7 +316,6 @@ def test_numbers_that_cost_the_loader_are_not_taken_over(hub: FakeHub, run: Path
     folder = load_from_hub("ada/hybrid", results_dir="results", run_id="theirs").folder
     options = load_run_options(folder / "configuration.yaml").options
     assert options.env_settings == EnvironmentSettings(env_path="sim:hybrid", picture_layout="chw", seed=7)
-    assert options.engine_settings == EngineSettings(time_scale=3.0)
     assert options.evaluation is None
     for settings in (options.behaviors["Hybrid"], options.default_settings):
         assert settings is not None

@@ -11,9 +11,8 @@ import pytest
 
 from unity_bridge.programs.executables import Command
 from unity_bridge.relay import conversation, relay
-from unity_bridge.relay.conversation import Connection
-from unity_bridge.relay.plain_connection import PlainConnection
 from unity_bridge.relay.relay import Relay
+from unity_bridge.remote.dialing import PlainConnection
 from unity_bridge.server.settings import BridgeSettings
 
 LONG_S = 60.0
@@ -23,7 +22,11 @@ class RunningRelay:
     """A relay that runs in a thread until its trainer or the test ends it."""
 
     def __init__(
-        self, connect: Callable[[], Connection], command: Command | None, count: int, settings: BridgeSettings
+        self,
+        connect: Callable[[], PlainConnection],
+        command: Command | None,
+        count: int,
+        settings: BridgeSettings,
     ) -> None:
         self.relay = Relay(settings, connect)
         self.error: Exception | None = None
@@ -67,7 +70,7 @@ def make_relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Runnin
     relays: list[RunningRelay] = []
 
     def make(
-        trainer: int | Callable[[], Connection],
+        trainer: int | Callable[[], PlainConnection],
         command: Command | None = None,
         count: int = 1,
         **settings: Any,

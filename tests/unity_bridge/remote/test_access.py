@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -94,17 +94,17 @@ def test_guesses_are_told_of_and_disturb_nobody_at_their_address(
 def test_a_token_that_was_accepted_is_sent_again_while_its_file_is_spoilt(
     either_port: SecuredPort, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "PATIENCE_S", 0.0)  # the trainer loses it at once
+    monkeypatch.setattr(tokens, "PATIENCE", timedelta(0))  # the trainer loses it at once
     monkeypatch.setattr(dialing, "_READMISSION_PAUSE_S", 0.01)
-    code, path, admitted = either_port.code, user / "remote" / "tokens", threading.Event()
+    code, path = either_port.code, user / "remote" / "tokens"
     before = path.read_text()
-    with TrainerConnection(code, admitted=admitted) as connection:
+    with TrainerConnection(code) as connection:
         connection.exchange(b"good")
     path.write_text("")
     wait_until(lambda: either_port.access.join_code() is None)
     with (
         find_trainer(code).open_channel() as stranger,
-        TrainerConnection(code, admitted=admitted) as another_of_the_relay,
+        TrainerConnection(code) as another_of_the_relay,
         ThreadPoolExecutor(1) as pool,
     ):
         exchange = pool.submit(another_of_the_relay.exchange, b"good again")
@@ -192,7 +192,7 @@ def test_a_token_is_rotated_while_the_port_is_open(
     port: SecuredPort, user: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(tokens, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(tokens, "PATIENCE", timedelta(0))
     monkeypatch.setattr(dialing, "READMISSION_S", 0.0)
     before = port.code
     with TrainerConnection(before) as old:

@@ -11,7 +11,7 @@ import pytest
 
 from unity_bridge.errors import RemoteError
 from unity_bridge.remote import tokens
-from unity_bridge.remote.tokens import LIFETIME, PATIENCE_S, RENEWAL, TokenFile
+from unity_bridge.remote.tokens import LIFETIME, PATIENCE, RENEWAL, TokenFile
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -21,13 +21,6 @@ class Clock:
         self.now = NOW
 
     def __call__(self) -> datetime:
-        return self.now
-
-
-class Seconds:
-    now = 0.0
-
-    def __call__(self) -> float:
         return self.now
 
 
@@ -78,13 +71,13 @@ def test_a_removed_token_is_revoked_at_once(path: Path) -> None:
 
 
 def test_a_deleted_file_is_made_anew_with_another_token(path: Path) -> None:
-    seconds = Seconds()
-    file = TokenFile(path, monotonic=seconds)
+    clock = Clock()
+    file = TokenFile(path, clock)
     before = token_of(file)
     path.unlink()
     assert file.accepts(before), "an editor may be about to put it back"
     assert not path.exists()
-    seconds.now = PATIENCE_S
+    clock.now += PATIENCE
     assert not file.accepts(before)
     assert token_of(file) != before
     assert file.accepts(token_of(file))
@@ -92,15 +85,15 @@ def test_a_deleted_file_is_made_anew_with_another_token(path: Path) -> None:
 
 
 def test_a_file_in_the_making_keeps_its_last_tokens(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    seconds = Seconds()
-    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
+    clock = Clock()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), clock)
     for number, between in enumerate(["", "# Tokens\n", "a-token-", None] * 10):
         if between is None:
             path.unlink()
         else:
             write(path, between)
         assert file.accepts(b"a-token-of-the-user")
-        seconds.now += PATIENCE_S * 0.9
+        clock.now += PATIENCE * 0.9
         assert file.accepts(b"a-token-of-the-user")
         write(path, f"a-token-of-the-user\n# {number}\n")
         assert file.accepts(b"a-token-of-the-user")
@@ -110,13 +103,13 @@ def test_a_file_in_the_making_keeps_its_last_tokens(path: Path, caplog: pytest.L
 
 
 def test_a_file_that_stays_empty_revokes_its_tokens(path: Path) -> None:
-    seconds = Seconds()
-    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
+    clock = Clock()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), clock)
     for number in range(10):
         write(path, "#" * number)  # somebody writes it
-        seconds.now += PATIENCE_S * 0.9
+        clock.now += PATIENCE * 0.9
         assert file.accepts(b"a-token-of-the-user")
-    seconds.now += PATIENCE_S
+    clock.now += PATIENCE
     assert not file.accepts(b"a-token-of-the-user")
 
 
@@ -145,11 +138,11 @@ def test_a_renewal_that_cannot_be_written_throws_nobody_out(
 def test_a_file_that_is_spoilt_accepts_nothing_until_it_is_mended(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seconds = Seconds()
-    file = TokenFile(write(path, "a-token-of-the-user\n"), monotonic=seconds)
+    clock = Clock()
+    file = TokenFile(write(path, "a-token-of-the-user\n"), clock)
     write(path, "short\n")
     file.refresh()
-    seconds.now = PATIENCE_S
+    clock.now += PATIENCE
     with caplog.at_level(logging.WARNING):
         assert not file.accepts(b"a-token-of-the-user")
         assert not file.accepts(b"short")

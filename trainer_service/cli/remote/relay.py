@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from trainer_service.api.arguments import nested
@@ -16,7 +14,7 @@ from trainer_service.cli.output import note, say
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
-    from unity_bridge.relay.conversation import Connection
+    from unity_bridge.remote.dialing import PlainConnection
 
 
 def relay_simulators(parsed: argparse.Namespace) -> int:
@@ -42,11 +40,8 @@ def relay_simulators(parsed: argparse.Namespace) -> int:
     command = command_of(options)
     # What the trainer tells its simulators is the trainer's: only how they are started and watched is decided here.
     settings = bridge_settings(options, parsed.run_logs, lambda simulator: ())
-    with (
-        Console(tty=False, stream=sys.stderr),
-        terminate_like_ctrl_c(),
-        Relay(settings, connect) as relay,
-    ):  # the trainer hears a goodbye
+    # The trainer hears a goodbye.
+    with Console(tty=False, stream=sys.stderr), terminate_like_ctrl_c(), Relay(settings, connect) as relay:
         if command is not None:
             relay.launch(command, options.env_settings.num_envs)
             say(f"Relaying {options.env_settings.num_envs} x {command.env} to {trainer}")
@@ -58,18 +53,15 @@ def relay_simulators(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], Connection]]:
+def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], PlainConnection]]:
     """Returns the trainer's name in messages, and the function that makes a connection to it."""
-    from unity_bridge.relay.plain_connection import PlainConnection
-    from unity_bridge.remote.dialing import TrainerConnection
+    from unity_bridge.remote.dialing import PlainConnection, TrainerConnection
     from unity_bridge.remote.join_code import JoinCode, split_address
     from unity_bridge.transport.endpoint import is_loopback
 
     if join is not None or address is None:
         code = JoinCode.given(join or "")
-        admitted = threading.Event()
-        connect = partial(TrainerConnection, code, address, admitted=admitted)
-        return address or ", ".join(code.addresses), connect
+        return address or ", ".join(code.addresses), lambda: TrainerConnection(code, address)
     if not is_loopback(split_address(address)[0]):
         raise UserError(
             f"--address {address}: expected --join beside an address of another machine; without a code nothing is "
