@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_service._version import __version__
@@ -65,6 +65,11 @@ class _LogFile(logging.handlers.RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
         if not isinstance(sys.exception(), OSError):
             super().handleError(record)
+
+    def close(self) -> None:
+        """Closes the file, without what it could not write."""
+        with suppress(OSError):
+            super().close()
 
 
 def _first_record() -> logging.LogRecord:
