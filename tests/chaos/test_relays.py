@@ -20,8 +20,10 @@ from exchange_ledger import LEDGER, lives
 from fault_counts import fault_counts
 from network_lines import Proxy
 from processes import Process, free_port, small_settings, wait_until, write_configuration, write_program
+from raw_clients import RawClient
 
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
+from unity_bridge.simulators.conversation import introduction
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
 RESUMED = re.compile(r"Resuming 'Counter' from step (\d+)")
@@ -197,6 +199,31 @@ def test_a_line_that_is_cut(scene, note, way: str, count: int) -> None:
     assert trainer.output.count("Connected to ") == 1
     assert len(lives(record)) == 1
     assert wrong_lives(record) == {}
+
+
+@fault_counts(20, 104)
+def test_visitors_of_a_relays_port_that_leave(scene, note, count: int) -> None:
+    """Each introduces itself, as far as it gets, and is gone without a goodbye."""
+    write_configuration(scene.folder, {"Basic": small_settings()})
+    port, own = free_port(), free_port()
+    trainer = scene.learn(f"--port={port}", "--seed=1")
+    trainer.wait_for_output("Listening on port")
+    carrier = relay(scene, port, f"--port={own}", "--timeout-wait=3600")
+    carrier.wait_for_output("Relaying what attaches")
+    before, visitors = carrier.threads(), [RawClient(own) for _ in range(count)]
+    for each in visitors:
+        each.say(introduction())
+    most, conversations = carrier.threads(), trainer.output.count("Connected to ")
+    for each in visitors:
+        each.__exit__()
+    wait_until(lambda: carrier.threads() < before + most // 4, "the relay's threads to end", 60)
+    note(
+        "visitors of a relay's own port that leave without a goodbye",
+        f"{count}",
+        f"threads {before} → {most} → {carrier.threads()}",
+    )
+    assert conversations == count
+    assert carrier.poll() is None
 
 
 TRAINER_HOST, SIMULATOR_HOST = f"trainer-{os.getpid()}", f"builds-{os.getpid()}"
