@@ -87,8 +87,8 @@ def fragile_assembler(monkeypatch: pytest.MonkeyPatch) -> int:
     """The id of an agent at which a mistake of ours comes to light, when half of its tick is done."""
     observe, agent = TrajectoryAssembler.observe, 1313
 
-    def fail(self: TrajectoryAssembler, simulator: int, team: int, batch: Any, membership: Any = None) -> Any:
-        observed = observe(self, simulator, team, batch, membership)
+    def fail(self: TrajectoryAssembler, simulator: int, team: int, batch: Any, *others: Any) -> Any:
+        observed = observe(self, simulator, team, batch, *others)
         if agent in batch.agent_ids:
             raise IndexError("index 7 is out of bounds")
         return observed
