@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -466,3 +467,17 @@ def test_threads_spin_for_a_moment_unless_told_otherwise(
         monkeypatch.setenv(name, value)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == used
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="Windows ends a process without asking it")
+def test_pygame_does_not_keep_sigterm_from_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame")
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        monkeypatch.setenv(driver, "dummy")
+    program = (
+        "import os, signal; from trainer_service.cli import main; main(['schema']); "
+        "import pygame; pygame.init(); pygame.display.set_mode((8, 8)); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM, done.stderr
