@@ -46,9 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
     open_standard_streams()
     _limit_spinning()
-    os.environ.setdefault(
-        "SDL_NO_SIGNAL_HANDLERS", "1"
-    )  # pygame would take SIGTERM for a window's close button
+    # pygame would take SIGTERM for the close button of a window.
+    os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
     gc.set_threshold(50_000, *gc.get_threshold()[1:])  # modules hold no garbage: a tenth of the start to see
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
