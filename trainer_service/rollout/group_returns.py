@@ -202,9 +202,8 @@ def _tick(
     earned: NDArray[np.float64], earned_before: NDArray[np.float64], *ended: tuple[Rows, Rows, Rows]
 ) -> GroupTick:
     """Returns a tick with the episodes that ``_leave`` has ended."""
-    numbers, returns, keys = (
-        np.concatenate(column) for column in zip((_NO_NUMBERS, _NO_RETURNS, _NO_NUMBERS), *ended, strict=True)
-    )
+    columns = zip((_NO_NUMBERS, _NO_RETURNS, _NO_NUMBERS), *ended, strict=True)
+    numbers, returns, keys = map(np.concatenate, columns)
     return GroupTick(numbers, returns, keys, earned, earned_before)
 
 
