@@ -30,7 +30,7 @@ def trainer(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process of a session of its own that was busy, beside another one that it started and that was as busy."""
     starts = f"import subprocess, sys\nbesides = subprocess.Popen([sys.executable, '-c', {BUSY!r}])\n"
     with subprocess.Popen(
-        [sys.executable, "-c", f"{starts}print(besides.pid)\n{BUSY}"],
+        [sys.executable, "-c", f"{starts}print(besides.pid, flush=True)\n{BUSY}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -114,9 +114,13 @@ class DirectServer:
     def _ends_at_the_edge(self, event: Any, security: PortSecurity) -> bool:
         """Whether a call is over before its message is read: refused, or a ping."""
         peer = event.call.peer()
-        refused = security.refusal(
-            peer.decode() if isinstance(peer, bytes) else peer, event.invocation_metadata
-        )
+        try:
+            refused = security.refusal(
+                peer.decode() if isinstance(peer, bytes) else peer, event.invocation_metadata
+            )
+        except Exception:
+            _close(event.call, cygrpc.StatusCode.unknown, "its token cannot be checked")
+            raise
         if refused is not None:
             _close(event.call, refused.code.value[0], refused.why, refused.metadata)
         elif event.call_details.method == _PING:

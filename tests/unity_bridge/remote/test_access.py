@@ -144,8 +144,9 @@ def test_an_admission_that_fails_admits_nobody_and_ends_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(tokens.TokenFile, "accepts", fails)
             for _ in range(3):
-                with pytest.raises(grpc.RpcError):
+                with pytest.raises(grpc.RpcError) as caught:
                     connection.exchange(b"good", timeout=PATIENCE_S)
+                assert caught.value.code() is grpc.StatusCode.UNKNOWN, "it is told at once"
         assert connection.exchange(b"good") == b"good"
     assert either_port.seen == [b"good"]
 
