@@ -27,8 +27,10 @@ from trainer_service.rollout.episode_scores import Evaluation
 from trainer_service.rollout.group_returns import counted_returns
 from trainer_service.rollout.trajectories import Trajectories
 from unity_bridge.names import did_you_mean
+from unity_bridge.process_guard import HostedExit, call_guarded
 from unity_bridge.side_channels import Aggregation, StatMessage
 from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.untrusted_text import printable
 
 _logger = logging.getLogger(__name__)
 
@@ -278,23 +280,28 @@ def load_callback(name: str) -> Callback:
     Raises:
         UserError: there is none, it is none, or it cannot be made.
     """
-    module_name, _, class_name = name.partition(":")
-    if plugin := CALLBACK_PLUGINS.offered().get(name):
-        module_name, class_name = plugin.entry_point.module, plugin.entry_point.attr
-    if not module_name or not class_name:
+    plugin = CALLBACK_PLUGINS.offered().get(name)
+    module_name, _, class_name = (plugin.entry_point.value if plugin else name).partition(":")
+    if not plugin and not (module_name and class_name):
         raise UserError(_no_callback(name))
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        kind = getattr(importlib.import_module(module_name), class_name)
+
+    def made() -> Callback:
+        kind = plugin.load() if plugin else getattr(importlib.import_module(module_name), class_name)
         if not isinstance(kind, type) or not issubclass(kind, Callback):
             raise TypeError(f"expected a class derived from trainer_service.Callback, got {kind!r}")
         return kind()
+
+    try:
+        return call_guarded(made)
     except Exception as error:  # it is the user's code: anything may happen in it
         if _ran_in(module_name, error):
-            _logger.error("%s cannot be made:", name, exc_info=error)
-        text = " ".join(str(error).split())
-        raise UserError(f"--hooks {name}: {type(error).__name__}: {text}") from error
+            trace = printable("".join(traceback.format_exception(error)))
+            _logger.error("%s cannot be made:\n%s", name, trace)
+        kind = "" if isinstance(error, HostedExit) else f"{type(error).__name__}: "
+        text = printable(" ".join(str(error).split()))
+        raise UserError(f"--hooks {name}: {kind}{text}") from error
 
 
 def plugins_among(callbacks: Sequence[Callback]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import PluginGroup, reason, register
+from unity_bridge.process_guard import call_guarded
 
 _Base = TypeVar("_Base")
 _Part = TypeVar("_Part")
@@ -84,8 +85,8 @@ def load_factory(
     """Returns the factory of the plugin of that name. Raises PluginError."""
     found = _load(group, name, kind, base)
     try:
-        return found.load_factory()
-    except (Exception, SystemExit) as error:  # it is code of others: anything may happen in it
+        return call_guarded(found.load_factory)
+    except Exception as error:  # it is code of others: anything may happen in it
         raise PluginError(f"{group.offered()[name]} cannot be loaded: {reason(error)}") from error
 
 
@@ -97,7 +98,7 @@ def guarded(factory: Callable[..., Any], plugin: str) -> Callable[..., Any]:
             return factory(*arguments)
         except (ValueError, PluginError):
             raise
-        except Exception as error:  # it is code of others: anything may happen in it
+        except (Exception, SystemExit) as error:  # it is code of others: anything may happen in it
             raise PluginError(f"{plugin} failed: {reason(error)}") from error
 
     return make

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from unity_bridge.errors import PluginError
+from unity_bridge.process_guard import HostedExit, call_guarded
+from unity_bridge.untrusted_text import printable, quoted
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -57,9 +59,13 @@ class Plugin:
         """Imports the object of the entry point. Raises PluginError."""
         if self.refusal:
             raise PluginError(f"{self}: {self.refusal}")
+        if not self.entry_point.pattern.match(self.entry_point.value):
+            raise PluginError(
+                f"{self}: expected an entry point MODULE:OBJECT, got {quoted(self.entry_point.value)}"
+            )
         try:
-            return self.entry_point.load()
-        except (Exception, SystemExit) as error:  # it is code of others: anything may happen in it
+            return call_guarded(self.entry_point.load)
+        except Exception as error:  # it is code of others: anything may happen in it
             raise PluginError(f"{self} cannot be loaded: {reason(error)}") from error
 
 
@@ -136,7 +142,8 @@ def register(group: str, name: str, made: Any) -> None:
 
 def reason(error: BaseException) -> str:
     """One line about an error in foreign code, with the place in that code."""
-    text = " ".join(str(error).split())[:300]
+    error = error.__cause__ if isinstance(error, HostedExit) and error.__cause__ else error
+    text = printable(" ".join(str(error).split())[:300])
     frames = traceback.extract_tb(error.__traceback__)
     own = [each for each in frames if "importlib" not in each.filename]
     place = f" ({own[-1].filename}:{own[-1].lineno})" if own[1:] else ""

@@ -374,6 +374,8 @@ def test_the_command_line_finds_callbacks_in_the_current_folder(start, configure
         ("callbacks_of_a_test:Stranger", "expected a class derived from trainer_service.Callback"),
         ("callbacks_of_a_test:Needy", "TypeError"),
         ("broken_callbacks:Any", "SyntaxError"),
+        ("exiting_callbacks:Any", "it raised SystemExit(0), which would end the trainer"),
+        ("ending_callbacks:Any", "it called os._exit(0), which would end the trainer"),
     ],
 )
 def test_a_callback_that_cannot_be_had_is_named(
@@ -381,9 +383,21 @@ def test_a_callback_that_cannot_be_had_is_named(
 ) -> None:
     (workplace / "callbacks_of_a_test.py").write_text(MODULE)
     (workplace / "broken_callbacks.py").write_text("def :\n")
+    (workplace / "exiting_callbacks.py").write_text("raise SystemExit(0)\n")
+    (workplace / "ending_callbacks.py").write_text("import os; os._exit(0)\n")
     monkeypatch.syspath_prepend(workplace)
     with pytest.raises(UserError, match=re.escape(expected)):
         load_callback(name)
+
+
+def test_a_module_of_callbacks_paints_nothing_on_the_terminal(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (workplace / "painting_callbacks.py").write_text("raise RuntimeError('\\x1b[31mred')\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match=r"RuntimeError: \\x1b\[31mred") as failure:
+        load_callback("painting_callbacks:Any")
+    assert "\x1b" not in str(failure.value) + caplog.text
 
 
 def test_the_line_where_a_module_of_callbacks_broke_is_told(

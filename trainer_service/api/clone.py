@@ -21,7 +21,9 @@ from trainer_service.metrics.console import Console
 from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.timers import Timers
 from trainer_service.runs.folder import RunFolder
+from trainer_service.training.garbage import collected_at_the_end
 from trainer_service.training.train import Outcome, with_seed
+from unity_bridge.process_guard import plain_torch
 
 if TYPE_CHECKING:
     from trainer_service.behaviors.behavior import Behavior
@@ -36,6 +38,7 @@ _logger = logging.getLogger(__name__)
 # Torch takes seconds: it is imported where it is needed.
 
 
+@collected_at_the_end()
 def clone(
     demo: str | os.PathLike[str],
     config: Configuration = None,
@@ -76,7 +79,9 @@ def clone(
     options = with_seed(loaded.options)
     options = options.model_copy(update={"plugins": plugins_in(options)})
     console = Console(tty=False, debug=options.debug, log_format=options.log_format)
-    with stop_signals() as stop, console:
+    import torch
+
+    with stop_signals() as stop, console, plain_torch(torch):
         loaded.log(_logger)
         cloning, behavior = _prepare(options, Path(demo))
         if epochs is None:
@@ -88,7 +93,7 @@ def clone(
                 recorder.add(behavior)
                 autosave_s = options.checkpoint_settings.autosave_interval_s
                 _learn(cloning, behavior, epochs, writers, stop, recorder, autosave_s)
-        return Outcome(folder.path, {behavior.name: behavior.step}, stop.requested)
+        return Outcome(folder.given, {behavior.name: behavior.step}, stop.requested)
 
 
 def _prepare(options: RunOptions, path: Path) -> tuple[OfflineCloning, Behavior]:

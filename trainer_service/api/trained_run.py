@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.runs.folder import RunFolder
 from trainer_service.runs.layout import RESULTS
+from unity_bridge.process_guard import plain_torch
 
 if TYPE_CHECKING:
     from trainer_service.policy import Policy
@@ -43,9 +44,6 @@ def one_thread() -> Iterator[None]:
     """A context in which torch computes on one core: for a few agents a forward pass is faster there than on two."""
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with plain_torch(torch):
+        torch.set_num_threads(1)
         yield
-    finally:
-        torch.set_num_threads(before)

@@ -32,6 +32,7 @@ from trainer_service.cli.output import (
     silence_output,
 )
 from trainer_service.errors import UserError
+from unity_bridge.process_guard import collect_garbage_seldom
 from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
 from unity_bridge.untrusted_text import quoted
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _limit_spinning()
     # pygame would take SIGTERM for the close button of a window.
     os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
-    gc.set_threshold(50_000, *gc.get_threshold()[1:])  # modules hold no garbage: a tenth of the start to see
+    collect_garbage_seldom()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     parsed, unknown = build_parser().parse_known_args(arguments)
     if parsed.command == "simulate":  # its own parser reads all that follows

@@ -9,8 +9,10 @@ import functools
 import importlib.util
 import logging
 import math
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +34,17 @@ _MAX_IN_NUMPY = 200_000
 """Limit of convolutions x rows x pixels that NumPy computes: a tenth of a second or two."""
 _SAMPLED = ("continuous_actions", "discrete_actions")
 
+_ONE_AT_A_TIME = threading.RLock()
+
 _logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """A context without warnings. Threads of several runs wait for each other: the filters are of all threads."""
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def model_mismatch(
@@ -49,8 +61,7 @@ def model_mismatch(
         if (reason := _too_slow(model, spec)) is not None:
             _log_once(reason)
             return None
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"), no_warnings():
             found, expected = run_model(model, inputs), policy(inputs)
             return largest_difference(found, expected, policy(inputs), spec.action_spec.discrete_branches)
     except Exception as error:  # whatever the engine at hand raises

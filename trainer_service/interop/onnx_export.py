@@ -20,8 +20,8 @@ from __future__ import annotations
 import io
 import logging
 import time
-import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,13 +32,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer_service.algorithms.common.member_policy import ExportedNetwork
 from trainer_service.errors import UserError
-from trainer_service.interop.onnx_check import Arrays, model_mismatch
+from trainer_service.interop.onnx_check import Arrays, model_mismatch, no_warnings
 from trainer_service.interop.onnx_constants import restore_merged_constants
 from trainer_service.networks.policies.action_heads import ActionParameters
 from trainer_service.networks.random_streams import random_stream
 from trainer_service.policy import Policy, checkpoints_of
 from trainer_service.runs.files import write_atomic
 from trainer_service.runs.folder import RunFolder
+from unity_bridge.process_guard import plain_torch
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def export_policy(network: ExportedNetwork, spec: BehaviorSpec, *paths: Path) ->
         _logger.warning("model '%s' %s", paths[0], difference)
 
 
+@plain_torch(torch)
 def export_run(
     folder: RunFolder, *, step: int | None = None, checkpoint: Path | None = None, output: Path | None = None
 ) -> dict[Path, Policy]:
@@ -153,11 +155,10 @@ def to_onnx(network: ExportedNetwork, spec: BehaviorSpec) -> bytes:
     inputs = input_shapes(spec, network.memory_size)
     outputs = output_names(spec.action_spec, network.memory_size)
     dynamic = [*inputs, *(name for name in outputs if name.endswith("_actions") or name == "recurrent_out")]
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter is deprecated and warns each time
+    with no_warnings(), torch.no_grad():  # the exporter is deprecated and warns each time
         torch.onnx.export(
             graph,
-            tuple(torch.zeros(1, *shape) for shape in inputs.values()),
+            tuple(torch.zeros(1, *shape, dtype=torch.float32) for shape in inputs.values()),
             file,  # type: ignore[arg-type]  # the old exporter takes a file too, whatever the signature says
             input_names=list(inputs),
             output_names=outputs,
@@ -289,10 +290,13 @@ class _Graph(nn.Module):
         self._branches = actions.discrete_branches
         self._continuous = actions.continuous_size > 0
         self._draws = _OwnDraws()
-        self.register_buffer("version_number", torch.tensor([MODEL_VERSION]))
-        self.register_buffer("memory_size", torch.tensor([float(network.memory_size)]))
-        self.register_buffer("continuous_shape", torch.tensor([float(actions.continuous_size)]))
-        self.register_buffer("discrete_shape", torch.tensor([self._branches], dtype=torch.float32))
+        number = partial(
+            torch.tensor, dtype=torch.float32
+        )  # whatever hosted code has made the default just now
+        self.register_buffer("version_number", number([MODEL_VERSION]))
+        self.register_buffer("memory_size", number([network.memory_size]))
+        self.register_buffer("continuous_shape", number([actions.continuous_size]))
+        self.register_buffer("discrete_shape", number([self._branches]))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         parameters, masks, memories_out = self._run_policy(list(inputs))

@@ -53,7 +53,7 @@ def monitoring(options: RunOptions) -> Iterator[RunMonitor]:
         require_free(HOST, port)
     with _Server((HOST, port), _Handler) as server:
         address = f"http://{HOST}:{server.server_address[1]}"
-        monitor = RunMonitor(RunLayout(Path(saved.results_dir, saved.run_id)), address)
+        monitor = RunMonitor(RunLayout(Path(saved.results_dir, saved.run_id).absolute()), address)
         server.monitor = monitor
         server.metrics = RunMetrics(monitor, saved.run_id).text
         server.content_type = CONTENT_TYPE

@@ -6,17 +6,23 @@ device. Draws are copied to the device that uses them.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+_ONE_AT_A_TIME = threading.RLock()
+
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds the random initialization of networks. Torch's global random state is restored afterwards."""
-    with torch.random.fork_rng(devices=[]):
+    """Seeds the random initialization of networks. Torch's global random state is restored afterwards.
+
+    That state is of all threads: two runs of one program initialize their networks one after the other.
+    """
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 

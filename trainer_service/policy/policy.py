@@ -23,6 +23,7 @@ from trainer_service.rollout.agent_padding import AgentPadding
 from trainer_service.runs.checkpoint import MISFIT_ERRORS, Checkpoint, load_checkpoint
 from trainer_service.runs.layout import NEWEST, RunLayout, missing_run, run_path
 from unity_bridge.extras import install_hint
+from unity_bridge.process_guard import plain_torch
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
 
@@ -38,6 +39,7 @@ class Policy:
     keeps no state, so it serves any number of agents and episodes.
     """
 
+    @plain_torch(torch)
     def __init__(self, checkpoint: Checkpoint, *, device: str = "cpu", seed: int = 0) -> None:
         """Builds the policy. Raises UserError for weights that do not fit, PluginError where its plugin cannot be used.
 

@@ -26,9 +26,12 @@ class RunFolder(RunLayout):
     """
 
     def __init__(
-        self, path: Path, *, initialize_from: Path | None = None, lock: FileLock | None = None
+        self, given: Path, *, initialize_from: Path | None = None, lock: FileLock | None = None
     ) -> None:
-        super().__init__(path)
+        # Hosted code may change the working folder while another thread writes.
+        super().__init__(given if lock is None else given.absolute())
+        self.given = given
+        """The path as the user gave it."""
         self.initialize_from = initialize_from
         """Folder of the run to take initial weights from."""
         self._lock = lock
@@ -90,6 +93,10 @@ class RunFolder(RunLayout):
     def writable(self) -> bool:
         """Whether this process may change the folder; it alone may then."""
         return self._lock is not None
+
+    def shown(self, path: Path) -> Path:
+        """Returns the path of one of the run's files for messages: it begins as the user gave the folder."""
+        return self.given / path.relative_to(self.path)
 
     def write_configuration(self, text: str) -> None:
         """Replaces configuration.yaml. Raises SaveError."""

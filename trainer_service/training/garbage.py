@@ -1,4 +1,4 @@
-"""Python's garbage collector during a run."""
+"""Python's garbage collector around a run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-THRESHOLD = 50_000
-"""New objects between two collections. Records of arrays hold no cycles: nearly all of them go without a collection."""
-
 
 @contextmanager
-def few_collections() -> Iterator[None]:
-    """Excludes the present objects, mostly torch's modules, from garbage collection, and collects less often.
+def collected_at_the_end() -> Iterator[None]:
+    """A context at whose end everything is collected that was made in it and left in reference cycles.
 
-    One collection of all objects takes more than a tenth of a second, and finds nothing.
+    All that is there before is excluded meanwhile, mostly torch's modules: to look through them takes more than a tenth
+    of a second, and finds nothing.
     """
-    threshold, was_frozen = gc.get_threshold(), gc.get_freeze_count()
+    was_frozen = gc.get_freeze_count()
     gc.freeze()
-    gc.set_threshold(THRESHOLD, *threshold[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*threshold)
+        gc.collect()
         if not was_frozen:
             gc.unfreeze()

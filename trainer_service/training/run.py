@@ -288,7 +288,7 @@ class RunFactory:
         if folder.writable:
             _logger.info(
                 "What is learned is saved in '%s' every %d s (autosave_interval_s), at every checkpoint, and whatever "
-                "ends the run; --resume goes on from there.", folder.path, autosave_s,
+                "ends the run; --resume goes on from there.", folder.given, autosave_s,
             )  # fmt: skip
         turn_scheduler = TurnScheduler()
         throttled = ThrottledLogger(_logger)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -30,7 +32,7 @@ from trainer_service.metrics.log_file import log_file
 from trainer_service.metrics.trackers import make_trackers
 from trainer_service.networks.allocator import keep_freed_memory
 from trainer_service.runs.folder import RunFolder
-from trainer_service.training.garbage import few_collections
+from trainer_service.training.garbage import collected_at_the_end
 from trainer_service.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 from trainer_service.training.opponent_pools import read_opponents
 from trainer_service.training.sources import local_simulators, num_workers
@@ -40,6 +42,7 @@ from trainer_service.training.warm_start import (
     WarmStart,
     read_warm_starts,
 )
+from unity_bridge.process_guard import plain_torch
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
@@ -70,6 +73,7 @@ class Outcome:
         return str(self.folder)
 
 
+@collected_at_the_end()
 def train(
     options: RunOptions,
     *,
@@ -153,11 +157,17 @@ def _run(
     if monitor is not None:
         writers.append(monitor)
         make_source = monitor.watching(make_source)
+    is_first = "torch" not in sys.modules
     # Only now: simulators start up while torch is being loaded, which takes longer.
+    import torch
+
+    stack.enter_context(plain_torch(torch))
     from trainer_service.interop.onnx_export import export_policy
     from trainer_service.training.learn import learn
     from trainer_service.training.run import RunFactory, saved_at_the_end
 
+    if is_first:
+        gc.freeze()  # torch's modules
     device = _device(options)
     run = RunFactory(
         options=options,
@@ -175,11 +185,11 @@ def _run(
         ranks=_learner_ranks(options, device, stack),
         export_model=export_policy,
     ).make(make_source)
-    with saved_at_the_end(run), few_collections():
+    with saved_at_the_end(run):
         run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
         learn(run)
     steps = {name: behavior.step for name, behavior in run.behaviors.items()}
-    return Outcome(folder.path, steps, stop.requested)
+    return Outcome(folder.given, steps, stop.requested)
 
 
 def _checked(

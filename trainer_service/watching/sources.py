@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from trainer_service.metrics import read_rows
 from trainer_service.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.runs.files import SaveError
 from trainer_service.runs.layout import RunLayout
+from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
@@ -130,12 +132,14 @@ def opened_scene(
         yield None
         return
     opener: Callable[..., Scene] = open_scene if command.environment is None else command.environment.open
-    try:
-        arguments = simulator.parse([command.env, *command.arguments])
-        academy = simulator.academy_for(arguments)
-        academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
-        scene = simulator.open_for(arguments, academy, opener, rendered=True)
-    except SceneError as error:
-        raise UserError(str(error)) from None
-    with closing(scene):
-        yield scene
+    with closing(ProcessGuard(command.env)) as guard:
+        try:
+            arguments = simulator.parse([command.env, *command.arguments])
+            academy = simulator.academy_for(arguments)
+            academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
+            scene = guard.call(partial(simulator.open_for, arguments, academy, opener, rendered=True))
+        except (SceneError, HostedExit) as error:
+            raise UserError(str(error)) from None
+        guard.around(scene, "reset", "step", "render", "close")
+        with closing(scene):
+            yield scene

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
+from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.programs.executables import Command
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.schemes import scheme_of
@@ -18,6 +20,20 @@ def open_goal_environment(command: Command) -> GoalEnvironment:
     Raises:
         SceneError: it is no goal environment of Gymnasium, or cannot be made.
     """
+    with ExitStack() as stack:
+        guard = stack.enter_context(closing(ProcessGuard(command.env)))
+        try:
+            task = guard.call(_open, command)
+        except HostedExit as error:
+            raise SceneError(str(error)) from error
+        stack.callback(guard.call, task.close)
+        opened = stack.pop_all()
+    guard.around(task, *(name for name in vars(type(task)) if not name.startswith("_")))
+    task.close = opened.close  # type: ignore[method-assign]
+    return task
+
+
+def _open(command: Command) -> GoalEnvironment:
     scheme = scheme_of(command.env) if command.is_bundled else None
     if scheme is None or scheme.kind not in ("single", "any"):
         raise SceneError(f"{command.env}: it has no compute_reward that the trainer could call")

@@ -6,14 +6,16 @@ import faulthandler
 import logging
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Generator, Mapping
-from functools import partial
+from collections.abc import Generator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal
 
 from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.fast_paths import fast_paths_allowed
+from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.programs.executables import Command
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.schemes import scheme_of
@@ -23,7 +25,7 @@ from unity_bridge.steps import Actions, Steps
 from unity_bridge.transport.endpoint import Call
 from unity_bridge.transport.inbox import Inbox
 
-Messages = Generator[bytes | Steps, bytes | Actions, None]
+Messages = Generator[bytes | Steps, bytes | Actions | None, None]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class HostedSimulator:
     """A simulator in this process, used instead of an endpoint.
 
     It runs when the reader of the inbox needs the next message. Errors of its environment pass through the reader, so a
-    debugger and tracebacks show its frames. Its output goes to standard error.
+    debugger and tracebacks show its frames. A guard keeps what it changes in its process from the trainer.
     """
 
     port = 0
@@ -87,6 +89,10 @@ class HostedSimulator:
             faulthandler.enable(sys.__stderr__, all_threads=False)
         inbox.when_handled(partial(self._run, None))
 
+    @cached_property
+    def _guard(self) -> ProcessGuard:
+        return ProcessGuard()
+
     def close(self) -> None:
         """Closes the environment, unless the conversation has ended."""
         messages, self._messages = self._messages, None
@@ -94,19 +100,20 @@ class HostedSimulator:
         if messages is None:
             return
         try:
-            messages.close()
+            self._guard.call(messages.close)
         except Exception as error:
             LOGGER.warning("%s: closing it raised %s: %s", self.peer, type(error).__name__, error)
+        self._guard.close()
 
     def _respond(self, response: bytes | Actions | str | None) -> None:
         """Goes on with an answer when the reader comes for the next message. Anything else ends the conversation."""
         if not self._may_respond:
             return
         self._may_respond = False
-        if isinstance(response, bytes | Mapping):
-            self._inbox.when_handled(partial(self._run, response))
-        else:
+        if response is None or isinstance(response, str):
             self.close()
+        else:
+            self._inbox.when_handled(partial(self._run, response))
 
     def _run(self, reply: bytes | Actions | None) -> None:
         """Runs the simulator until its next message.
@@ -118,25 +125,23 @@ class HostedSimulator:
         if self._messages is None:
             return
         self._thread = threading.get_ident()
-        output = sys.stdout
-        self._notice.begin()
+        self._notice.called_at = time.monotonic()
         try:
-            sys.stdout = sys.stderr  # standard output is the run's, whose lines programs read
-            message = next(self._messages) if reply is None else self._messages.send(reply)
+            message = self._guard.call(self._messages.send, reply)
         except StopIteration:
             self.close()
             return
-        except (Exception, SystemExit) as error:
+        except Exception as error:
             self.close()
             raise self._failure(error) from error
         finally:
-            sys.stdout = output
-            self._notice.end()
+            self._notice.called_at = None
         self._may_respond = True
         self._inbox.put(Call(self, self.peer, message, self._respond))
 
     def _failure(self, error: BaseException) -> LaunchError | SimulatorLost:
-        text = str(error) if isinstance(error, SceneError) else f"{type(error).__name__}: {error}"
+        is_told = isinstance(error, SceneError | HostedExit)
+        text = str(error) if is_told else f"{type(error).__name__}: {error}"
         lines = users_traceback(error).splitlines()
         shown = "".join(f"\n  {line}" for line in lines)
         kind = SimulatorLost if self.has_stepped else LaunchError

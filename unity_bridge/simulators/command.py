@@ -282,7 +282,8 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_recording_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
-        "--record", type=Path, metavar="FILE",
+        # absolute, before the environment changes the folder
+        "--record", type=lambda path: Path(path).absolute(), metavar="FILE",
         help="save what it looks like from the beginning, when all is over: a .gif or an .mp4 file",
     )  # fmt: skip
     add("--record-episodes", type=_from(1), metavar="N", help="record so many episodes of the first agent")

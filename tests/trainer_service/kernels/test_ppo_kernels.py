@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -115,6 +116,79 @@ def test_values_are_those_of_the_network(kind: KernelKind, shared_critic: bool) 
         expected = learner.network.values([learner.observations])
     torch.testing.assert_close(learner.kernel(kind).values([learner.observations]), expected)
     assert learner.kernel(kind).values([learner.observations[:0]]).shape == (0, 2)
+
+
+DEFAULTS = {
+    "float64": lambda: torch.set_default_dtype(torch.float64),
+    "bfloat16": lambda: torch.set_default_dtype(torch.bfloat16),
+    "meta": lambda: torch.set_default_device("meta"),
+}
+
+
+@pytest.fixture
+def defaults_of_before() -> Iterator[None]:
+    yield
+    torch.set_default_device(None)
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("memory_size", [0, 8])
+@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize("kind", KERNELS)
+def test_defaults_of_torch_do_not_matter(
+    kind: KernelKind, name: str, memory_size: int, defaults_of_before: None
+) -> None:
+    case = Case(memory_size=memory_size)
+    plain, other = Learner(case), Learner(case)
+    order, spans = case.epoch(20, torch.Generator().manual_seed(1))
+    losses, epoch, sequences = torch.zeros(5), other.epoch(order, spans), case.sequences()
+    expected = plain.by_kernel(kind, order, spans), plain.kernel(kind).values([plain.observations], sequences)
+    DEFAULTS[name]()
+    other.kernel(kind).epoch(epoch, losses, lambda number, of: None)
+    values = other.kernel(kind).values([other.observations], sequences)
+    torch.set_default_device(None)
+    assert torch.equal(losses, expected[0])
+    assert values.dtype == torch.float32
+    assert torch.equal(values, expected[1])
+    assert torch.equal(other.parameters.vector, plain.parameters.vector)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"advantage": lambda column: column.double()},
+        {"advantage": lambda column: column[1:]},
+        {"advantage": lambda column: column.to("meta")},
+        {"old_value": lambda column: torch.cat([column, column], dim=1)},
+        {"discrete_actions": lambda column: column.int()},
+        {"allowed_actions": lambda column: column.float()},
+        {"continuous_actions": lambda column: column.bfloat16()},
+    ],
+)
+@pytest.mark.parametrize("kind", KERNELS)
+def test_what_does_not_fit_is_refused_before_c_reads_it(
+    kind: KernelKind, change: dict[str, Callable[[Tensor], Tensor]]
+) -> None:
+    learner = Learner(Case())
+    learner.targets = learner.targets._replace(
+        **{name: to(getattr(learner.targets, name)) for name, to in change.items()}
+    )
+    with pytest.raises(TypeError, match="the compiled kernel: expected"):
+        learner.by_kernel(kind, torch.arange(50), learner.case.spans(20))
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_parameters_and_observations_that_do_not_fit_are_refused(kind: KernelKind) -> None:
+    learner = Learner(Case())
+    kernel = learner.kernel(kind)
+    for wrong in (learner.observations[:, 1:], learner.observations.double().to("meta")):
+        with pytest.raises(TypeError, match="the compiled kernel: expected"):
+            kernel.values([wrong])
+    with pytest.raises(TypeError, match=r"expected 50 x torch\.int64"):
+        learner.by_kernel(kind, torch.arange(50).int(), learner.case.spans(50))
+    learner.parameters.vector = learner.parameters.vector.double()
+    with pytest.raises(TypeError, match="float32"):
+        kernel.values([learner.observations])
 
 
 @pytest.mark.parametrize("kind", KERNELS)

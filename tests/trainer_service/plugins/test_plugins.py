@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 from installed_plugins import install, install_example, uninstall
@@ -79,6 +81,9 @@ def test_names_of_plugins_are_suggested_without_loading_them(site: Path) -> None
     [
         ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("raise SystemExit('no')", "cannot be loaded: SystemExit: no"),
+        ("raise SystemExit(0)", "cannot be loaded: SystemExit: 0"),
+        ("import os; os._exit(0)", "cannot be loaded: OsExit: 0"),
+        (r"raise RuntimeError('\x1b[31mred')", r"cannot be loaded: RuntimeError: \x1b[31mred"),
         ("import no_such_module", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'"),
         ("", "cannot be loaded: AttributeError: "),
         ("PLUGIN = 5", "expected an object of class AlgorithmPlugin, got 5"),
@@ -95,6 +100,34 @@ def test_a_plugin_that_is_needed_and_broken_is_named(site: Path, text: str, said
     (problem,) = mistakes({"trainer_type": "mine"})
     assert "behaviors.Ball.trainer_type: trainer type 'mine' of my-plugins 0.1.0" in problem
     assert said in problem
+
+
+@pytest.mark.parametrize("value", ["evil:", ":PLUGIN", "no module:PLUGIN", "\x1b[31m"])
+def test_an_entry_point_that_names_no_object_is_refused(site: Path, value: str) -> None:
+    install(site, "my-plugins", {ALGORITHMS: {"mine": value}, "trainer_service.callbacks": {"told": value}})
+    (problem,) = mistakes({"trainer_type": "mine"})
+    assert f"of my-plugins 0.1.0: expected an entry point MODULE:OBJECT, got {value!r}" in problem
+    with pytest.raises(UserError, match=r"callback 'told' of my-plugins 0\.1\.0: expected an entry point"):
+        load_callback("told")
+
+
+@pytest.mark.parametrize("where", ["trainer_type", "factory"])
+def test_a_plugin_that_changes_the_process_while_it_is_imported_changes_nothing(
+    site: Path, where: str, spec_and_compute: Any
+) -> None:
+    change = "import os, numpy, torch\nos.chdir('/')\nnumpy.seterr(all='raise')\n"
+    change += "torch.set_default_dtype(torch.float64)\n"
+    before = os.getcwd(), np.geterr(), torch.get_default_dtype()
+    if where == "factory":
+        (site / "factories.py").write_text(change + "from trainer_service.algorithms import PPO\n")
+        offer(site, GOOD.replace("trainer_service.algorithms:PPO", "factories:PPO"))
+        make_learner(
+            spec_and_compute[0], TrainerSettings.model_validate({"trainer_type": "mine"}), spec_and_compute[1]
+        )
+    else:
+        offer(site, change + GOOD)
+        parse_run_options({"behaviors": {"Ball": {"trainer_type": "mine"}}})
+    assert (os.getcwd(), np.geterr(), torch.get_default_dtype()) == before
 
 
 def test_the_place_of_an_error_in_a_plugin_is_shown(site: Path) -> None:

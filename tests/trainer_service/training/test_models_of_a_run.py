@@ -165,9 +165,9 @@ def finished(folder: RunFolder, walker: Behavior) -> RunFolder:
 
 def test_models_are_written_again_from_the_newest_checkpoints(finished: RunFolder) -> None:
     written = export_run(finished)
-    assert {path.as_posix(): (policy.behavior, policy.step) for path, policy in written.items()} == {
-        "results/run/Two Legs.onnx": ("Two Legs", 200),
-        "results/run/Wings.onnx": ("Wings", 200),
+    assert {path.name: (policy.behavior, policy.step) for path, policy in written.items()} == {
+        "Two Legs.onnx": ("Two Legs", 200),
+        "Wings.onnx": ("Wings", 200),
     }
     for path in written:
         onnx.checker.check_model(onnx.load(path))

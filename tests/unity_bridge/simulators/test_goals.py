@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -12,6 +15,7 @@ import pytest
 from goal_environments import BitFlipping, PointReach
 from gymnasium import spaces
 
+from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import Command, bundled_command, resolve_program
 from unity_bridge.programs.goal_environment import open_goal_environment
 from unity_bridge.programs.program_environment import program_environment
@@ -24,8 +28,19 @@ def command_of(make: Any, *arguments: str) -> Command:
     return bundled_command(given.env, arguments, given)
 
 
+OPENED: list[GoalEnvironment] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_at_the_end() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def opened(make: Any, *arguments: str) -> GoalEnvironment:
-    return open_goal_environment(command_of(make, *arguments))
+    OPENED.append(open_goal_environment(command_of(make, *arguments)))
+    return OPENED[-1]
 
 
 class Single(PointReach):
@@ -262,3 +277,45 @@ def test_a_function_that_mixes_goals_is_called_for_each(caplog: pytest.LogCaptur
 def test_simulators_without_such_a_function_are_refused_unopened(env: str) -> None:
     with pytest.raises(SceneError, match=f"{env}: it has no compute_reward"):
         open_goal_environment(resolve_program(env))
+
+
+class Wandering(Single):
+    """A task that goes to another folder, and leaves the program for a certain goal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.chdir("/")
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        assert os.getcwd() == "/"
+        np.seterr(all="raise")
+        if np.any(np.asarray(desired_goal) > 100.0):
+            sys.exit(0)
+        return super().compute_reward(achieved_goal, desired_goal, info)
+
+
+def test_a_task_reaches_nothing_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.getcwd(), np.geterr(), sys.stdout
+    task = opened(Wandering)
+    goals = np.zeros((3, 2), np.float32)
+    assert task.rewards(goals, goals).tolist() == [0.0] * 3
+    assert (os.getcwd(), np.geterr()) == before[:2]
+    with pytest.raises(
+        BridgeError, match=r"python:Wandering raised SystemExit\(0\), which would end the trainer"
+    ):
+        task.rewards(goals, goals + 200.0)
+    task.close()
+    assert (os.getcwd(), np.geterr(), sys.stdout) == before
+
+
+class Exiting(Single):
+    def __init__(self) -> None:
+        os._exit(0)
+
+
+def test_a_task_that_ends_the_process_is_refused() -> None:
+    before = sys.stdout
+    with pytest.raises(SceneError, match=r"python:Exiting called os\._exit\(0\)"):
+        opened(Exiting)
+    assert sys.stdout is before

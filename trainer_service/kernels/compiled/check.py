@@ -17,6 +17,7 @@ from trainer_service.kernels.mlp_layout import layout_of
 from trainer_service.networks.encoders.memory import Sequences
 from trainer_service.networks.flat import FlatOptimizer
 from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.networks.random_streams import seeded
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -35,7 +36,7 @@ _LENGTHS = (20, 1, 20, 12, 17)
 _STEPS = PPOSteps(
     learning_rate=3e-4,
     clip_epsilon=0.2,
-    value_clip_range=torch.tensor([0.3]),
+    value_clip_range=torch.tensor([0.3], dtype=torch.float32, device="cpu"),
     value_coefficient=0.5,
     entropy_coefficient=0.01,
     max_grad_norm=None,
@@ -67,8 +68,7 @@ def fault_of(library: CompiledLibrary) -> str | None:
 @torch.enable_grad()
 def _fault_with(library: CompiledLibrary, settings: NetworkSettings, kind: str) -> str | None:
     """Checks a library on one network. Returns its fault, or None. kind: the network, named after the word gradient."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         network = ActorCritic(_SPEC, settings, value_heads=1, shared_critic=False)
         optimizer = FlatOptimizer(network.parameters())
         observations, batch = torch.randn(_ROWS, _SPEC.observation_specs[0].size), _batch()

@@ -10,6 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
+
 from trainer_service.kernels.compiled import build
 
 _NAMES = {"neon": (1, "NEON"), "avx2": (2, "AVX2"), "avx512": (4, "AVX-512")}
@@ -114,6 +117,15 @@ class CompiledLibrary:
 
     steps: Any
     values: Any
+
+
+def pointer(tensor: Tensor, dtype: torch.dtype, count: int) -> int:
+    """The address of a tensor's numbers, for C. Raises TypeError unless they are ``count`` of this type, on the CPU."""
+    fits = tensor.dtype == dtype and tensor.numel() == count
+    if not (fits and tensor.device.type == "cpu" and tensor.is_contiguous()):
+        got = f"{tensor.dtype} {[*tensor.shape]} on {tensor.device}, strides {tensor.stride()}"
+        raise TypeError(f"the compiled kernel: expected {count} x {dtype} side by side on the CPU, got {got}")
+    return tensor.data_ptr()
 
 
 @cache

@@ -17,6 +17,7 @@ from trainer_service.kernels.compiled.library import (
     Network,
     Rates,
     Rows,
+    pointer,
 )
 from trainer_service.kernels.compiled.time_order import TimeOrder, groups
 from trainer_service.kernels.mlp_layout import LinearLayer, MlpLayout
@@ -66,6 +67,12 @@ class CompiledPPO:
         fewest = _PRODUCTS_OF_TWO_THREADS / (3 * layout.size)
         self._rows_of_two_threads = fewest if divisible else float("inf")
         """Rows of a minibatch from which a second thread computes the critic's half."""
+        numbers, signals = (0 if layer is None else layer.outputs for layer in (layout.mean, layout.value))
+        self._columns = (
+            (torch.float32, layout.inputs), (torch.float32, numbers), (torch.int64, len(layout.branches)),
+            (torch.bool, sum(layout.branches)), *((torch.float32, width) for width in (1, 1, signals, signals)),
+        )  # fmt: skip
+        """The type and the width of each column of ``Rows``."""
 
     def epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int, int], None]) -> int:
         """Makes a gradient step for each minibatch, adding its losses to ``losses``, [5]. Returns the number of steps.
@@ -82,21 +89,16 @@ class CompiledPPO:
         for run in _runs(minibatches, most):
             progress(epoch.completed + run.number, epoch.total)
             rows, sequences = epoch.order[run.first : run.last], minibatches[run.number].sequences
-            learned = Learned(
-                parameters=self._parameters.vector.data_ptr(),
-                gradient=self._parameters.gradient.data_ptr(),
-                mean=self._adam.mean.data_ptr(),
-                square=self._adam.square.data_ptr(),
-                steps=int(self._adam.steps),
-            )
+            learned = self._learned(self._adam.mean, self._adam.square)
+            learned.steps = int(self._adam.steps)
             self._call_steps(columns, rows, run.batch_size, sequences, rates, learned, sums)
             self._adam.steps.fill_(learned.steps)
-        losses += torch.tensor(list(sums), dtype=torch.float32)
+        losses += torch.tensor(list(sums), dtype=torch.float32, device="cpu")
         return len(minibatches)
 
     def _shared_epoch(self, epoch: PPOEpoch, losses: Tensor, progress: Callable[[int, int], None]) -> int:
         """An epoch whose gradients are summed over learner ranks, minibatch by minibatch."""
-        lost, steps, observations = torch.zeros(5), epoch.steps, [_side_by_side(epoch.observations)]
+        lost, steps, observations = torch.zeros_like(losses), epoch.steps, [_side_by_side(epoch.observations)]
         for number, (own, share, sequences) in enumerate(epoch.minibatches):
             progress(epoch.completed + number, epoch.total)
             lost += share * self.gradient(observations, epoch.targets, epoch.order[own], steps, sequences)
@@ -118,11 +120,13 @@ class CompiledPPO:
         order: the minibatch's rows. sequences: their order in time, for networks with memory.
         """
         columns, losses = _columns(observations, targets), (c_double * 5)()
-        learned = Learned(
-            parameters=self._parameters.vector.data_ptr(), gradient=self._parameters.gradient.data_ptr()
-        )
+        learned = self._learned()
         self._call_steps(columns, order, len(order), sequences, self._rates(steps), learned, losses)
-        return torch.tensor(list(losses), dtype=torch.float32)
+        return torch.tensor(list(losses), dtype=torch.float32, device="cpu")
+
+    def _learned(self, *moments: Tensor) -> Learned:
+        flat = (self._parameters.vector, self._parameters.gradient, *moments)
+        return Learned(*(pointer(each, torch.float32, self._layout.size) for each in flat))
 
     def _call_steps(
         self,
@@ -138,10 +142,11 @@ class CompiledPPO:
         self._check_sequences(sequences)
         in_time = None if sequences is None else TimeOrder.of(sequences)
         order = order.contiguous() if in_time is None else order[in_time.rows]
-        data = Rows(*(column.data_ptr() for column in columns))
+        kinds, rows = zip(columns, self._columns, strict=True), len(columns[0])
+        data = Rows(*(pointer(column, dtype, rows * width) for column, (dtype, width) in kinds))
         _check(
             self._library.steps(
-                self._network, data, order.data_ptr(), len(order), batch_size,
+                self._network, data, pointer(order, torch.int64, len(order)), len(order), batch_size,
                 None if in_time is None else in_time.for_c(), rates, byref(learned), losses,
                 2 if batch_size >= self._rows_of_two_threads else 1,
             )
@@ -151,14 +156,17 @@ class CompiledPPO:
         """Returns the values of all reward signals, [S, signals]. sequences: the rows' order in time, with memory."""
         self._check_sequences(sequences)
         inputs = _side_by_side(observations)
-        values = torch.empty((len(inputs), self._layout.value.outputs))
-        vector = self._parameters.vector.data_ptr()
+        shape = len(inputs), self._layout.value.outputs
+        values = torch.empty(shape, dtype=torch.float32, device="cpu")
+        vector = self._learned().parameters
         for rows, group in [(slice(None), None)] if sequences is None else groups(sequences, _ROWS_AT_ONCE):
             in_time, part = None if group is None else TimeOrder.of(group), inputs[rows]
-            order, in_c = (None, None) if in_time is None else (in_time.rows.data_ptr(), in_time.for_c())
+            order = None if in_time is None else pointer(in_time.rows, torch.int64, len(part))
+            in_c = None if in_time is None else in_time.for_c()
             _check(
                 self._library.values(
-                    self._network, vector, part.data_ptr(), order, len(part), in_c, values[rows].data_ptr(),
+                    self._network, vector, pointer(part, torch.float32, len(part) * self._layout.inputs), order,
+                    len(part), in_c, values[rows].data_ptr(),
                     2 if len(part) >= _MINIBATCHES_OF_TWO_THREADS * self._rows_of_two_threads else 1,
                 )
             )  # fmt: skip

@@ -47,7 +47,7 @@ class TimeOrder(NamedTuple):
             library.Sequences(
                 steps=len(self.active),
                 active=self.active.ctypes.data,
-                memories=self.memories.data_ptr(),
+                memories=library.pointer(self.memories, torch.float32, self.memories.numel()),
                 memory_size=self.memories.shape[1],
             )
         )

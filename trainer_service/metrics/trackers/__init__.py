@@ -63,7 +63,7 @@ def make_trackers(options: RunOptions) -> list[SummaryWriter]:
     saved = options.checkpoint_settings
     if saved.inference or not options.track:
         return []
-    layout = RunLayout(Path(saved.results_dir, saved.run_id))
+    layout = RunLayout(Path(saved.results_dir, saved.run_id).absolute())
     configuration = options.model_dump(mode="json")
     return [
         IsolatedWriter(
