@@ -114,7 +114,7 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     again = joint_step[steps:][replaced]
     others = members[position[np.searchsorted(unique_keys, left_at)]]
     members[again] = np.where(members[again] < 0, others, members[again])
-    num_trajectories = int(group_index.groups.max()) + 1 if len(group_index.groups) else 0
+    num_trajectories = int(group_index.groups.max(initial=-1)) + 1
     joint_steps_of = np.bincount(groups[at], minlength=num_trajectories)
     decisions_of = np.bincount(groups[at][has_decisions], minlength=num_trajectories)
     first = np.cumsum(joint_steps_of) - joint_steps_of
@@ -122,12 +122,8 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
     ends, is_cut = _ends(trajectories, group_index, last_ticks)
     # Members of a cut group may report one after the other. The first that does so is followed by the next trajectory.
     final = np.where(is_cut, of_final[ends], first + joint_steps_of - 1)
-    follows = (joint_steps_of > decisions_of) & (ticks[at][final] > last_ticks)
-    last = np.where(follows, final, -1)
+    last = np.where((joint_steps_of > decisions_of) & (ticks[at][final] > last_ticks), final, -1)
     in_time = np.flatnonzero(has_decisions)
-    group_rewards, spans, durations = _rewards_and_durations(
-        trajectories, group_index, joint_step[:steps], groups[at], ticks[at], in_time, ends
-    )
     return JointSteps(
         members,
         decided,
@@ -138,9 +134,9 @@ def find_joint_steps(trajectories: Trajectories, num_agents: int) -> JointSteps:
         first,
         decisions_of,
         last,
-        group_rewards,
-        spans,
-        durations,
+        *_rewards_and_durations(
+            trajectories, group_index, joint_step[:steps], groups[at], ticks[at], in_time, ends
+        ),
     )
 
 
