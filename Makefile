@@ -86,8 +86,8 @@ $(VENV)/bin/python:
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --editable
 
 # Installing compiles the kernel, where a C compiler is (hatch_build.py); pip shows nothing of that.
-KERNEL       = trainer_service/kernels/compiled
-ABOUT_KERNEL = $(BIN)/python -m trainer_service.kernels.compiled.build --check
+KERNEL       = trainer_service/learning/kernels/compiled
+ABOUT_KERNEL = $(BIN)/python -m trainer_service.learning.kernels.compiled.build --check
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml $(wildcard $(KERNEL)/*.[ch])
 	$(INSTALL) ".[classic,watch]"

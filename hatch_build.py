@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_BUILD = "trainer_service/kernels/compiled/build.py"
+_BUILD = "trainer_service/learning/kernels/compiled/build.py"
 
 
 class CompiledKernelHook(BuildHookInterface[Any]):

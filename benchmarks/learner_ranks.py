@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.algorithms import ALGORITHMS, Compute, Learner
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.ranks import start_ranks
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.algorithms import ALGORITHMS, Compute, Learner
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("seen", (32,)),), ActionSpec(4, ()))

@@ -12,10 +12,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from trainer_service.algorithms import ALGORITHMS, Compute, Learner
 from trainer_service.cli import main as command
 from trainer_service.config import TrainerSettings
-from trainer_service.networks import products
+from trainer_service.learning.algorithms import ALGORITHMS, Compute, Learner
+from trainer_service.learning.networks import products
 from unity_bridge.specs import BehaviorSpec
 
 WARM_UP = 4

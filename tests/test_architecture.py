@@ -13,31 +13,11 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 
 LEAVES = (
-    "trainer_service.analysis",
-    "trainer_service.distributed",
-    "trainer_service.distributed.learners",
-    "trainer_service.doctor",
-    "trainer_service.experiments",
-    "trainer_service.interop",
-    "trainer_service.metrics.trackers",
-    "trainer_service.monitoring",
-    "trainer_service.suggestions",
-    "trainer_service.watching",
+    "trainer_service.running.interop",
+    "trainer_service.running.metrics.trackers",
+    "trainer_service.running.monitoring",
 )
-"""Extras of a run, and what is done before or after it: no core module imports one."""
-
-ABOVE_OTHERS = ("trainer_service.doctor", "trainer_service.experiments")
-"""Leaves that import other leaves: the doctor checks them, experiments read the curves of their runs."""
-
-WIRING = (
-    "trainer_service.training.train",
-    "trainer_service.api",
-    "trainer_service.api.experiments",
-    "trainer_service.cli",
-    "trainer_service.cli.experiments",
-    "trainer_service.hub",
-)
-"""The modules that hand leaves to a run, or call them when a user asks for it."""
+"""Extras of a run: no core module imports one. The commands hand them over."""
 
 ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge.wire",),
@@ -64,42 +44,52 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.config.reading",
         "trainer_service.config.run",
     ),
-    ("trainer_service.curriculum", "trainer_service.runs"),
-    ("trainer_service.metrics",),
-    ("trainer_service.rollout",),
+    ("trainer_service.learning", "trainer_service.learning.rollout"),
     (
-        "trainer_service.replay",
-        "trainer_service.networks",
-        "trainer_service.networks.critics",
-        "trainer_service.networks.encoders",
-        "trainer_service.networks.groups",
-        "trainer_service.networks.policies",
+        "trainer_service.learning.replay",
+        "trainer_service.learning.networks",
+        "trainer_service.learning.networks.critics",
+        "trainer_service.learning.networks.encoders",
+        "trainer_service.learning.networks.groups",
+        "trainer_service.learning.networks.policies",
     ),
-    ("trainer_service.kernels", "trainer_service.kernels.compiled"),
-    ("trainer_service.imitation", "trainer_service.rewards"),
+    ("trainer_service.learning.kernels", "trainer_service.learning.kernels.compiled"),
+    ("trainer_service.learning.imitation", "trainer_service.learning.rewards"),
     (
-        "trainer_service.algorithms",
-        "trainer_service.algorithms.common",
-        "trainer_service.algorithms.common.off_policy",
-        "trainer_service.algorithms.common.on_policy",
-        "trainer_service.algorithms.off_policy",
-        "trainer_service.algorithms.on_policy",
+        "trainer_service.learning.algorithms",
+        "trainer_service.learning.algorithms.common",
+        "trainer_service.learning.algorithms.common.off_policy",
+        "trainer_service.learning.algorithms.common.on_policy",
+        "trainer_service.learning.algorithms.off_policy",
+        "trainer_service.learning.algorithms.on_policy",
     ),
-    ("trainer_service.callbacks", "trainer_service.policy"),
-    ("trainer_service.collection",),
-    ("trainer_service.behaviors",),
-    ("trainer_service.evaluation", "trainer_service.demonstrations"),
-    ("trainer_service.training",),
-    LEAVES,
-    (*WIRING, "trainer_service.cli.remote"),
-    ("trainer_service.__main__", "trainer_service"),
+    ("trainer_service.running", "trainer_service.running.curriculum", "trainer_service.running.runs"),
+    ("trainer_service.running.metrics",),
+    ("trainer_service.running.callbacks", "trainer_service.running.policy"),
+    ("trainer_service.running.collection",),
+    ("trainer_service.running.behaviors",),
+    ("trainer_service.running.evaluation",),
+    ("trainer_service.running.training", *LEAVES),
+    ("trainer_service.distributed", "trainer_service.distributed.learners"),
+    ("trainer_service.commands", "trainer_service.commands.common"),
+    (
+        "trainer_service.commands.compare",
+        "trainer_service.commands.doctor",
+        "trainer_service.commands.status",
+    ),
+    ("trainer_service.commands.report", "trainer_service.commands.suggest", "trainer_service.commands.watch"),
+    ("trainer_service.commands.play", "trainer_service.commands.train"),
+    ("trainer_service.commands.demos", "trainer_service.commands.search", "trainer_service.commands.share"),
+    ("trainer_service.commands.parser",),
+    ("trainer_service.commands.main",),
+    ("trainer_service.__main__", "trainer_service.cli", "trainer_service"),
 )
 """Folders, and modules that stand apart from theirs, in the order in which they may import: a module imports its own
 rank and those before it. The longest name that fits a module counts."""
 
 NEVER = {
     "unity_bridge": ("torch", "trainer_service", "pydantic", "tensorboard", "rich"),
-    "trainer_service.rollout": ("torch",),
+    "trainer_service.learning.rollout": ("torch",),
     "trainer_service.config": ("torch", "numpy"),
     "trainer_service.ops": ("grpc", "google", "unity_bridge", "trainer_service"),
     "trainer_service": ("grpc", "google", "unity_bridge.wire"),
@@ -212,23 +202,13 @@ def test_no_import_closes_a_cycle() -> None:
     assert not cycles(graph), "module-level, lazy and typing-only imports count alike"
 
 
-def test_no_core_module_imports_a_leaf() -> None:
+def test_leaves_are_imported_by_commands_alone() -> None:
     for path in sources():
         here = module_of(path)
-        if not lies_in_any(here, (*LEAVES, *WIRING)):
-            leaves = {module for module in imported_modules(path) if lies_in_any(module, LEAVES)}
-            assert not leaves, f"{here} must not import {leaves}: let {WIRING[0]} hand it over"
-
-
-def test_leaves_stand_apart() -> None:
-    """A leaf imports the core; of other leaves only those import any that check them, or that compare runs."""
-    for path in sources():
-        here = module_of(path)
-        for leaf in LEAVES:
-            others = [name for name in LEAVES if not lies_in(name, leaf) and not lies_in(leaf, name)]
-            if lies_in(here, leaf) and leaf not in ABOVE_OTHERS:
-                wrong = {module for module in imported_modules(path) if lies_in_any(module, others)}
-                assert not wrong, f"{here} must not import {wrong}"
+        if not here.startswith("trainer_service.commands."):
+            others = [name for name in LEAVES if not lies_in(here, name)]
+            wrong = {module for module in imported_modules(path) if lies_in_any(module, others)}
+            assert not wrong, f"{here} must not import {wrong}: let a command hand it over"
 
 
 def test_every_folder_has_a_rank_of_its_own() -> None:
@@ -244,7 +224,7 @@ def test_every_ranked_name_exists() -> None:
 
 def test_root_modules_have_ranks_of_their_own() -> None:
     last = [module_of(path) for path in sources() if rank(module_of(path)) == len(ORDER) - 1]
-    assert last == ["trainer_service", "trainer_service.__main__"]
+    assert last == ["trainer_service", "trainer_service.__main__", "trainer_service.cli"]
 
 
 @pytest.mark.parametrize("package", ["unity_bridge", "trainer_service"])
@@ -280,8 +260,12 @@ def test_typing_only_imports_are_found(tmp_path: Path) -> None:
 
 
 def test_longest_name_decides_the_rank() -> None:
-    assert rank("trainer_service.cli.main") > rank("trainer_service.ops.losses") > rank("unity_bridge.specs")
-    assert rank("trainer_service.training.train") > rank("trainer_service.training.run")
+    assert (
+        rank("trainer_service.commands.main")
+        > rank("trainer_service.ops.losses")
+        > rank("unity_bridge.specs")
+    )
+    assert rank("trainer_service.commands.train.run") > rank("trainer_service.running.training.run")
 
 
 def test_cycles_are_found_through_other_modules() -> None:

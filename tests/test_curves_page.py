@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trainer_service.metrics import EpisodeStats, Series, Summary, json_key
-from trainer_service.metrics.jsonl import to_json
-from trainer_service.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, is_reserved
+from trainer_service.running.metrics import EpisodeStats, Series, Summary, json_key
+from trainer_service.running.metrics.jsonl import to_json
+from trainer_service.running.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, is_reserved
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "reading-the-curves.md").read_text(encoding="utf-8")

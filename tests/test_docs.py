@@ -23,12 +23,12 @@ import yaml
 
 import trainer_service
 from trainer_service._version import __version__
-from trainer_service.callbacks import METHODS as CALLBACK_METHODS
-from trainer_service.cli import commands as cli
-from trainer_service.cli.arguments import build_parser
+from trainer_service.commands import main as cli
+from trainer_service.commands.parser import build_parser
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
-from trainer_service.runs.layout import RunLayout
+from trainer_service.running.callbacks import METHODS as CALLBACK_METHODS
+from trainer_service.running.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
@@ -146,10 +146,10 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_page_on_servers_names_the_metrics_that_there_are(tmp_path: Path) -> None:
-    from trainer_service.metrics import EpisodeStats, Summary
-    from trainer_service.monitoring.prometheus import RunMetrics
-    from trainer_service.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
-    from trainer_service.runs.layout import RunLayout
+    from trainer_service.running.metrics import EpisodeStats, Summary
+    from trainer_service.running.monitoring.prometheus import RunMetrics
+    from trainer_service.running.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
+    from trainer_service.running.runs.layout import RunLayout
 
     for name in ("checkpoint.safetensors", "Ball-5.safetensors"):
         (tmp_path / "Ball").mkdir(exist_ok=True)

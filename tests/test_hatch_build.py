@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-from trainer_service.kernels.compiled import build
+from trainer_service.learning.kernels.compiled import build
 
 T = TypeVar("T")
 

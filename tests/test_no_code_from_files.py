@@ -39,7 +39,7 @@ LOADS = ("np.load", "numpy.load", "np.lib.npyio.NpzFile")
 
 
 OF_THIS_PROGRAM = {
-    "trainer_service/runs/archive.py: torch.load",  # weights alone, after a look at every name in the file
+    "trainer_service/running/runs/archive.py: torch.load",  # weights alone, after a look at every name in the file
     "unity_bridge/programs/program_environment.py: cloudpickle",
     "unity_bridge/programs/program_environment.py: cloudpickle.dumps",
     "unity_bridge/programs/program_environment.py: pickle",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer_service.cli import commands as cli
+from trainer_service.commands import main as cli
 from trainer_service.config import parse_run_options
 from trainer_service.config.hyperparameters.registry import TRAINERS
 

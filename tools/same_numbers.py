@@ -288,7 +288,7 @@ def read_checkpoint(path: Path) -> dict[str, Value]:
     import torch
 
     from trainer_service.errors import UserError
-    from trainer_service.runs.checkpoint import read_content
+    from trainer_service.running.runs.checkpoint import read_content
 
     def described(leaf: Any) -> Value:
         if isinstance(leaf, torch.Tensor):

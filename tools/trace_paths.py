@@ -68,9 +68,9 @@ class Trace:
 
 def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Trace]:
     """Runs a configuration until ticks and updates were counted. Returns the traces with the fewest functions."""
-    from trainer_service.behaviors.behavior import Behavior
     from trainer_service.cli import main
-    from trainer_service.collection.simulators import Simulators
+    from trainer_service.running.behaviors.behavior import Behavior
+    from trainer_service.running.collection.simulators import Simulators
 
     found: dict[str, list[Trace]] = {"tick": [], "update": []}
     counts: Counter[str] = Counter()

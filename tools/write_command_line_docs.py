@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trainer_service.cli.arguments import build_parser
+from trainer_service.commands.parser import build_parser
 from unity_bridge.simulators import command as simulator
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -29,7 +29,7 @@ from trainer_service.config.section import Argument, Section, section_in
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")
 SCHEMA = Path("configs/schema.json")
-ARGUMENTS = Path("trainer_service/api/run_arguments.py")
+ARGUMENTS = Path("trainer_service/commands/common/run_arguments.py")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of the generated tables. -->"
 ABSENT = "–"
@@ -188,7 +188,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict, get_type_hints
 
-from trainer_service.api.arguments import Setting
+from trainer_service.commands.common.settings import Setting
 
 
 # fmt: off

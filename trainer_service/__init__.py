@@ -18,28 +18,29 @@ from typing import TYPE_CHECKING, Any
 from trainer_service._version import __version__
 
 if TYPE_CHECKING:
-    from trainer_service.api.clone import clone
-    from trainer_service.api.comparison import compare, compare_tasks, report
-    from trainer_service.api.configuration import suggest
-    from trainer_service.api.environments import EnvironmentLike
-    from trainer_service.api.evaluate import evaluate
-    from trainer_service.api.experiments.seeds import train_seeds
-    from trainer_service.api.experiments.sweep import sweep
-    from trainer_service.api.export import export
-    from trainer_service.api.metrics import load_metrics
-    from trainer_service.api.play import play
-    from trainer_service.api.record import record
-    from trainer_service.api.train import train
-    from trainer_service.api.watch import watch
-    from trainer_service.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
+    from trainer_service.commands.common.environments import EnvironmentLike
+    from trainer_service.commands.compare.compare import compare, compare_tasks
+    from trainer_service.commands.compare.metrics import load_metrics
+    from trainer_service.commands.demos.clone import clone
+    from trainer_service.commands.play.evaluate import evaluate
+    from trainer_service.commands.play.play import play
+    from trainer_service.commands.play.record import record
+    from trainer_service.commands.report.command import report
+    from trainer_service.commands.search.seeds import train_seeds
+    from trainer_service.commands.search.sweep import sweep
+    from trainer_service.commands.share.export import export
+    from trainer_service.commands.share.share import load_from_hub, push_to_hub
+    from trainer_service.commands.suggest.suggest import suggest
+    from trainer_service.commands.train.run import Outcome
+    from trainer_service.commands.train.train import train
+    from trainer_service.commands.watch.watch import watch
     from trainer_service.config import RunOptions, load_run_options, parse_run_options
-    from trainer_service.hub.share import load_from_hub, push_to_hub
-    from trainer_service.policy import Policy, load_policy
-    from trainer_service.policy.gym_policy import GymPolicy
-    from trainer_service.policy.pettingzoo_policy import PettingZooPolicy
-    from trainer_service.rollout.episode_scores import Evaluation, Score
-    from trainer_service.rollout.trajectories import Trajectories
-    from trainer_service.training.train import Outcome
+    from trainer_service.learning.rollout.episode_scores import Evaluation, Score
+    from trainer_service.learning.rollout.trajectories import Trajectories
+    from trainer_service.running.callbacks import Callback, EndedEpisodes, RunView, SimulatorStep
+    from trainer_service.running.policy import Policy, load_policy
+    from trainer_service.running.policy.gym_policy import GymPolicy
+    from trainer_service.running.policy.pettingzoo_policy import PettingZooPolicy
 
 # With Intel's MKL torch's products depend in their last digits on where in memory their factors lie, unless MKL is told
 # otherwise before its first product. A resumed run would leave the way of one that never stopped.
@@ -82,38 +83,38 @@ __all__ = [
 ]
 
 _HOME = {
-    "Callback": "callbacks",
-    "EndedEpisodes": "callbacks",
-    "EnvironmentLike": "api.environments",
-    "Evaluation": "rollout.episode_scores",
-    "GymPolicy": "policy.gym_policy",
-    "Outcome": "training.train",
-    "PettingZooPolicy": "policy.pettingzoo_policy",
-    "Policy": "policy",
+    "Callback": "running.callbacks",
+    "EndedEpisodes": "running.callbacks",
+    "EnvironmentLike": "commands.common.environments",
+    "Evaluation": "learning.rollout.episode_scores",
+    "GymPolicy": "running.policy.gym_policy",
+    "Outcome": "commands.train.run",
+    "PettingZooPolicy": "running.policy.pettingzoo_policy",
+    "Policy": "running.policy",
     "RunOptions": "config",
-    "RunView": "callbacks",
-    "Score": "rollout.episode_scores",
-    "SimulatorStep": "callbacks",
-    "Trajectories": "rollout.trajectories",
-    "clone": "api.clone",
-    "compare": "api.comparison",
-    "compare_tasks": "api.comparison",
-    "evaluate": "api.evaluate",
-    "export": "api.export",
-    "load_from_hub": "hub.share",
-    "load_metrics": "api.metrics",
-    "load_policy": "policy",
+    "RunView": "running.callbacks",
+    "Score": "learning.rollout.episode_scores",
+    "SimulatorStep": "running.callbacks",
+    "Trajectories": "learning.rollout.trajectories",
+    "clone": "commands.demos.clone",
+    "compare": "commands.compare.compare",
+    "compare_tasks": "commands.compare.compare",
+    "evaluate": "commands.play.evaluate",
+    "export": "commands.share.export",
+    "load_from_hub": "commands.share.share",
+    "load_metrics": "commands.compare.metrics",
+    "load_policy": "running.policy",
     "load_run_options": "config",
     "parse_run_options": "config",
-    "play": "api.play",
-    "push_to_hub": "hub.share",
-    "record": "api.record",
-    "report": "api.comparison",
-    "sweep": "api.experiments.sweep",
-    "suggest": "api.configuration",
-    "train": "api.train",
-    "train_seeds": "api.experiments.seeds",
-    "watch": "api.watch",
+    "play": "commands.play.play",
+    "push_to_hub": "commands.share.share",
+    "record": "commands.play.record",
+    "report": "commands.report.command",
+    "sweep": "commands.search.sweep",
+    "suggest": "commands.suggest.suggest",
+    "train": "commands.train.train",
+    "train_seeds": "commands.search.seeds",
+    "watch": "commands.watch.watch",
 }
 
 

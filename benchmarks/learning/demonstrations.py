@@ -6,7 +6,7 @@ from pathlib import Path
 
 from learning.lines import Line
 from learning.worlds import BEHAVIOR, NAME, World
-from trainer_service.rollout.whole_episodes import WholeEpisodes
+from trainer_service.learning.rollout.whole_episodes import WholeEpisodes
 from unity_bridge.demonstrations import DemonstrationWriter
 
 STEPS = 100

@@ -145,5 +145,5 @@ policy, and *steps until* is that of the first side. Such a policy still reaches
 occasionally, by luck, five times in a row.
 
 ML-Agents has no such test of curiosity or RND; ours (pyramids) are in
-`tests/trainer_service/training/test_learning.py`.
+`tests/trainer_service/running/training/test_learning.py`.
 """

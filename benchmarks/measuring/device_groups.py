@@ -12,11 +12,11 @@ import torch
 from measuring.device_runs import CPU
 from measuring.device_speed import CLOSE
 from measuring.findings import Finding
-from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings
-from trainer_service.training.compute import device_for
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.training.compute import device_for
 from unity_bridge.simulators.registry import open_scene
 
 UPDATES = 4

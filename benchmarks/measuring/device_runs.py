@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from measuring.findings import Finding
-from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.saving import checkpoint_of, restore
-from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, Steps
 

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from measuring.device_runs import CPU
 from measuring.findings import Finding
-from trainer_service.algorithms import Compute, Learner
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
 from trainer_service.distributed.learners.ranks import start_ranks
-from trainer_service.networks.encoders.pictures import picture_encoder
-from trainer_service.networks.encoders.precision import encode_pictures
-from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.training.compute import device_for
+from trainer_service.learning.algorithms import Compute, Learner
+from trainer_service.learning.networks.encoders.pictures import picture_encoder
+from trainer_service.learning.networks.encoders.precision import encode_pictures
+from trainer_service.learning.networks.flat import FlatOptimizer
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.training.compute import device_for
 from unity_bridge.simulators.scene import vector_sensor
 from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, ObservationSpec
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from measuring.scenes import SCENES
 from measuring.timing import median_us
-from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.actor import ActRequest
-from trainer_service.algorithms.common.learner import Learner
 from trainer_service.config import load_run_options
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.learning.algorithms.common.learner import Learner
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 OBSERVATIONS, ACTIONS, HIDDEN = 8, 2, 128

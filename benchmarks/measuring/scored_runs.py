@@ -17,8 +17,8 @@ from marl.rows import Row
 
 from measuring.scores import Score, as_line, curve_of, merged, read_lines, score_of, write_lines
 from measuring.terminal import at_least_one, say
-from trainer_service.analysis.run_record import read_run
-from trainer_service.analysis.run_status import Ending, run_status
+from trainer_service.commands.common.run_record import read_run
+from trainer_service.commands.status.run_status import Ending, run_status
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trainer_service.analysis.run_record import read_run
-from trainer_service.runs.files import write_atomic
+from trainer_service.commands.common.run_record import read_run
+from trainer_service.running.runs.files import write_atomic
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from unittest import mock
 
 from measuring.exchange import ExchangeCosts
 from measuring.scenes import Scene
+from trainer_service.commands.train.run import train
 from trainer_service.config import load_run_options
-from trainer_service.metrics.console import Console
-from trainer_service.training.train import train
+from trainer_service.running.metrics.console import Console
 from unity_bridge.errors import BridgeError
 from unity_bridge.server.bridge import Tick
 from unity_bridge.server.events import SimulatorInfo
@@ -54,7 +54,10 @@ def measure_tick(scene: Scene, costs: ExchangeCosts, ticks: int) -> TickCosts:
 
 def _tick_us(scene: Scene, handshake: Sequence[bytes], messages: Sequence[bytes], ticks: int) -> float:
     replay = _Replay(handshake, itertools.islice(itertools.cycle(messages), _WARM_UP + ticks))
-    with TemporaryDirectory() as results, mock.patch("trainer_service.training.sources.Bridge", replay):
+    with (
+        TemporaryDirectory() as results,
+        mock.patch("trainer_service.running.training.sources.Bridge", replay),
+    ):
         endless = {"max_steps": _NEVER, "summary_freq": _NEVER, "hyperparameters": {"buffer_size": _NEVER}}
         overrides = {
             "behaviors": dict.fromkeys(load_run_options(scene.config).options.behaviors, endless),

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trainer_service.collection.records import SampleBatch
 from trainer_service.distributed.records import SampleResult, writable
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.collection.records import SampleBatch
 
 HORIZON = 64
 """Steps of a trajectory."""

@@ -137,7 +137,7 @@ def _options(case: Case, folder: Path) -> Mapping[str, Any]:
 def main(argv: Sequence[str]) -> None:
     """Trains until enough was measured, and writes the updates into the folder."""
     import trainer_service
-    from trainer_service.callbacks import Callback, RunView
+    from trainer_service.running.callbacks import Callback, RunView
 
     case, folder = Case(**json.loads(argv[0])), Path(argv[1])
     updates: list[Update] = []

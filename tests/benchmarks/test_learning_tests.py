@@ -22,7 +22,7 @@ SEEDS = {
 }
 
 IN_CI = {"simple_poca[discrete, 2 agents]"}
-"""A team, where tests/trainer_service/training has runs of agents of their own."""
+"""A team, where tests/trainer_service/running/training has runs of agents of their own."""
 
 
 @pytest.mark.parametrize(

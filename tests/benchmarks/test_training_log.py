@@ -15,8 +15,8 @@ from measuring.training_log import (
     steady_rate,
 )
 
-from trainer_service.metrics import EpisodeStats, summary_line
-from trainer_service.metrics import Summary as OurSummary
+from trainer_service.running.metrics import EpisodeStats, summary_line
+from trainer_service.running.metrics import Summary as OurSummary
 
 
 def summaries(*rows: tuple[int, float, float | None]) -> list[Summary]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from processes import Process, small_settings, wait_until, write_configuration
 
-from trainer_service.interop.mlagents_checkpoint import load_source
+from trainer_service.running.interop.mlagents_checkpoint import load_source
 
 FLAGS = ("--env=sim:basic", "--seed=1", "--results-dir=disk")
 

@@ -9,26 +9,26 @@ import pytest
 from fault_counts import fault_counts
 from processes import free_port, small_settings, wait_until, write_configuration
 
-from trainer_service.interop.mlagents_checkpoint import load_source
+from trainer_service.running.interop.mlagents_checkpoint import load_source
 
 BREAKS = [
-    "trainer_service.behaviors.behavior:Behavior.update:1",
-    "trainer_service.behaviors.behavior:Behavior.add:60",
-    "trainer_service.collection.collector:Collector.act:60",
-    "trainer_service.collection.router:Router.act:60",
-    "trainer_service.behaviors.registry:Behaviors.drain_progress:60",
-    "trainer_service.behaviors.behavior:Behavior.ready_to_update:60",
-    "trainer_service.behaviors.behavior:Behavior.summarize:2",
-    "trainer_service.training.recorder:checkpoint_of:2",
-    "trainer_service.training.recorder:models:2",
-    "trainer_service.training.saving:save_checkpoint:2",
-    "trainer_service.interop.onnx_export:export_policy:2",
-    "trainer_service.training.recorder:Recorder.write_due:60",
-    "trainer_service.training.recorder:Recorder._summarize:2",
-    "trainer_service.metrics.console:Console.summary:2",
-    "trainer_service.metrics:JsonlWriter.write:2",
-    "trainer_service.curriculum:Curriculum.advance:60",
-    "trainer_service.collection.channels:Channels.outgoing:60",
+    "trainer_service.running.behaviors.behavior:Behavior.update:1",
+    "trainer_service.running.behaviors.behavior:Behavior.add:60",
+    "trainer_service.running.collection.collector:Collector.act:60",
+    "trainer_service.running.collection.router:Router.act:60",
+    "trainer_service.running.behaviors.registry:Behaviors.drain_progress:60",
+    "trainer_service.running.behaviors.behavior:Behavior.ready_to_update:60",
+    "trainer_service.running.behaviors.behavior:Behavior.summarize:2",
+    "trainer_service.running.training.recorder:checkpoint_of:2",
+    "trainer_service.running.training.recorder:models:2",
+    "trainer_service.running.training.saving:save_checkpoint:2",
+    "trainer_service.running.interop.onnx_export:export_policy:2",
+    "trainer_service.running.training.recorder:Recorder.write_due:60",
+    "trainer_service.running.training.recorder:Recorder._summarize:2",
+    "trainer_service.running.metrics.console:Console.summary:2",
+    "trainer_service.running.metrics:JsonlWriter.write:2",
+    "trainer_service.running.curriculum:Curriculum.advance:60",
+    "trainer_service.running.collection.channels:Channels.outgoing:60",
     "unity_bridge.server.bridge:Bridge.receive:60",
     "unity_bridge.server.bridge:Bridge.reply:60",
     "unity_bridge.server.session:Session.reply:60",
@@ -81,7 +81,7 @@ def test_an_exception_inside(scene, note, count: int) -> None:
 
 
 def test_memory_of_the_device_that_runs_out(scene, note) -> None:
-    run = start(scene, "trainer_service.behaviors.behavior:Behavior.update:1", "OutOfMemoryError")
+    run = start(scene, "trainer_service.running.behaviors.behavior:Behavior.update:1", "OutOfMemoryError")
     code = run.end()
     sizes = "batch" in run.output
     note(

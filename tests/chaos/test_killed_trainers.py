@@ -15,8 +15,8 @@ import torch
 from fault_counts import fault_counts
 from processes import small_settings, wait_until, write_configuration
 
-from trainer_service.interop.mlagents_checkpoint import load_source
-from trainer_service.runs.checkpoint import Checkpoint
+from trainer_service.running.interop.mlagents_checkpoint import load_source
+from trainer_service.running.runs.checkpoint import Checkpoint
 
 SAVED = re.compile(r"Saved \S+-(\d+)\.safetensors")
 RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")

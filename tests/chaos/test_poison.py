@@ -18,7 +18,7 @@ from mutations import conversation
 from processes import free_port, small_settings, steps, write_configuration
 from raw_clients import RawClient, Refused, first_refusal
 
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 MIB = 1 << 20

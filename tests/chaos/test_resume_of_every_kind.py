@@ -23,8 +23,8 @@ from behavior_worlds import flat
 from fault_counts import fault_counts
 from processes import Process, steps, wait_until, write_configuration, write_program
 
-from trainer_service.runs.checkpoint import read_content
-from trainer_service.runs.replay_file import ReplayFile
+from trainer_service.running.runs.checkpoint import read_content
+from trainer_service.running.runs.replay_file import ReplayFile
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.simulators.scene import vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec

@@ -15,17 +15,17 @@ import torch
 from fault_counts import fault_counts
 from processes import HealthySimulator, Process, free_port, small_settings, wait_until, write_configuration
 
-from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import parse_run_options
-from trainer_service.interop.mlagents_checkpoint import load_source
-from trainer_service.metrics.console import Console
-from trainer_service.metrics.timers import Timers
-from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.replay_file import ReplayFile
-from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.recorder import Outputs, Recorder
+from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.interop.mlagents_checkpoint import load_source
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.replay_file import ReplayFile
+from trainer_service.running.runs.status import TrainingStatus
+from trainer_service.running.training.recorder import Outputs, Recorder
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 LARGE = {"hidden_units": 2900, "num_layers": 2}

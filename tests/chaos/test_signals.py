@@ -10,7 +10,7 @@ from collections import Counter
 from fault_counts import fault_counts
 from processes import Process, small_settings, wait_until, write_configuration
 
-from trainer_service.interop.mlagents_checkpoint import load_source
+from trainer_service.running.interop.mlagents_checkpoint import load_source
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLOWEST_S = 60.0

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 import yaml
 
-from trainer_service.interop.mlagents_results import import_results
-from trainer_service.policy import load_policy
+from trainer_service.running.interop.mlagents_results import import_results
+from trainer_service.running.policy import load_policy
 
 MEMORY = {"memory_size": 12, "sequence_length": 16}
 SAC = {"batch_size": 32, "buffer_size": 1000, "buffer_init_steps": 100, "steps_per_update": 10.0}

@@ -22,10 +22,10 @@ from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_p
 
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
-from trainer_service.interop.mlagents_checkpoint import MLAgentsCheckpoint, load_source
-from trainer_service.rollout.agent_padding import padded_spec
-from trainer_service.runs import tensor_file
-from trainer_service.runs.checkpoint import Checkpoint, save_checkpoint
+from trainer_service.learning.rollout.agent_padding import padded_spec
+from trainer_service.running.interop.mlagents_checkpoint import MLAgentsCheckpoint, load_source
+from trainer_service.running.runs import tensor_file
+from trainer_service.running.runs.checkpoint import Checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, MemberSpec, ObservationSpec
 
 MLAGENTS_RUNS = Path(__file__).parents[1] / "trainer_service" / "mlagents_runs"

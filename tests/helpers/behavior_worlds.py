@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from replay_files import save_replay_file
 
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.saving import checkpoint_of, load_replay, restore
-from trainer_service.collection.collector import BehaviorTick
-from trainer_service.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
+from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 

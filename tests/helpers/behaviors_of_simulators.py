@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.router import Router, largest_group
+from trainer_service.running.behaviors.registry import Behaviors
+from trainer_service.running.collection.router import Router, largest_group
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch

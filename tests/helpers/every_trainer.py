@@ -9,9 +9,9 @@ import pytest
 import torch
 from short_episodes import GROUP, SENSOR
 
-from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.running.behaviors.behavior import Behavior
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 

@@ -6,7 +6,7 @@ import os
 from collections import defaultdict
 from pathlib import Path
 
-from trainer_service.callbacks import Callback, RunView, SimulatorStep
+from trainer_service.running.callbacks import Callback, RunView, SimulatorStep
 
 LEDGER = "EXCHANGE_LEDGER"
 """The variable with the path of the record."""

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from trainer_service.policy import Policy
+from trainer_service.running.policy import Policy
 
 ROWS = 20
 

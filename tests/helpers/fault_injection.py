@@ -35,7 +35,7 @@ def install() -> None:
 
 def write_slowly() -> None:
     """Lets every checkpoint take a second, and prints ``writing`` before."""
-    import trainer_service.training.saving as saving
+    import trainer_service.running.training.saving as saving
 
     whole = saving.save_checkpoint
 

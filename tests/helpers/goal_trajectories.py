@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 OWN_GOAL = -1.0

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainer_service.rollout.agent_indices import AgentIndexAllocator
-from trainer_service.rollout.assembler import Decisions, TrajectoryAssembler
-from trainer_service.rollout.group_returns import GroupReturns
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
+from trainer_service.learning.rollout.assembler import Decisions, TrajectoryAssembler
+from trainer_service.learning.rollout.group_returns import GroupReturns
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 

@@ -14,30 +14,30 @@ from typing import Any
 
 import torch
 
-from trainer_service.algorithms import Compute
-from trainer_service.algorithms.common.observation_selection import with_group_size
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.registry import Behaviors
-from trainer_service.behaviors.saving import checkpoint_of, restore
-from trainer_service.behaviors.self_play import TurnScheduler
-from trainer_service.callbacks import Callback, CallbackList, RunView
-from trainer_service.collection.heterogeneous_groups import with_agent_counts
-from trainer_service.collection.router import EnvSteps
 from trainer_service.config import DistributedSettings, RunOptions, parse_run_options
-from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import RolloutWorkers, WorkerLost
 from trainer_service.distributed.worker import RolloutWorker
-from trainer_service.metrics.console import Console
-from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import Checkpoint
-from trainer_service.runs.folder import RunFolder
-from trainer_service.runs.status import TrainingStatus
-from trainer_service.training.learn import learn
-from trainer_service.training.opponent_pools import fixed_opponents
-from trainer_service.training.progress_log import ProgressLog
-from trainer_service.training.recorder import Outputs, Recorder
-from trainer_service.training.run import Run
+from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.algorithms.common.observation_selection import with_group_size
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.registry import Behaviors
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.behaviors.self_play import TurnScheduler
+from trainer_service.running.callbacks import Callback, CallbackList, RunView
+from trainer_service.running.collection.heterogeneous_groups import with_agent_counts
+from trainer_service.running.collection.router import EnvSteps
+from trainer_service.running.curriculum import Curriculum
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.checkpoint import Checkpoint
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.status import TrainingStatus
+from trainer_service.running.training.learn import learn
+from trainer_service.running.training.opponent_pools import fixed_opponents
+from trainer_service.running.training.progress_log import ProgressLog
+from trainer_service.running.training.recorder import Outputs, Recorder
+from trainer_service.running.training.run import Run
 from unity_bridge.server.bridge import BridgeSettings, SimulatorInfo, Tick
 from unity_bridge.side_channels import SideChannelRecord, pack_records, unpack_records
 from unity_bridge.simulators.academy import Academy

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trainer_service.rollout.trajectories import GroupIndex, Trajectories
+from trainer_service.learning.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("number", (1,)),), ActionSpec(1, (2,)))

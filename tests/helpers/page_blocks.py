@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple
 import yaml
 
 from trainer_service.cli import main
-from trainer_service.cli.arguments import build_parser
+from trainer_service.commands.parser import build_parser
 from trainer_service.config import load_run_options
 
 REPOSITORY = Path(__file__).parents[2]

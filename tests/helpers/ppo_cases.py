@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from trainer_service.config.network import MemorySettings, NetworkSettings
-from trainer_service.kernels.compiled.library import CompiledLibrary, UnavailableError, load
-from trainer_service.kernels.compiled.ppo import CompiledPPO
-from trainer_service.kernels.mlp_layout import MlpLayout, layout_of
-from trainer_service.kernels.ppo_epoch import Minibatch, PPOEpoch
-from trainer_service.networks.encoders.memory import Sequences
-from trainer_service.networks.flat import FlatOptimizer
-from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.networks.shard import Shard
+from trainer_service.learning.kernels.compiled.library import CompiledLibrary, UnavailableError, load
+from trainer_service.learning.kernels.compiled.ppo import CompiledPPO
+from trainer_service.learning.kernels.mlp_layout import MlpLayout, layout_of
+from trainer_service.learning.kernels.ppo_epoch import Minibatch, PPOEpoch
+from trainer_service.learning.networks.encoders.memory import Sequences
+from trainer_service.learning.networks.flat import FlatOptimizer
+from trainer_service.learning.networks.policies.actor_critic import ActorCritic
+from trainer_service.learning.networks.shard import Shard
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.losses import clipped_surrogate_loss, clipped_value_loss
 from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_service.runs.files import Replacement
-from trainer_service.runs.replay_file import Arrays, ReplayFile, ReplayStamp
+from trainer_service.running.runs.files import Replacement
+from trainer_service.running.runs.replay_file import Arrays, ReplayFile, ReplayStamp
 
 _STAMP = ReplayStamp(step=0, checkpoint=0)
 

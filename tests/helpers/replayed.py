@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from trainer_service.algorithms.common.learner import Metrics
-from trainer_service.algorithms.common.off_policy.replay_learner import ReplayLearner
+from trainer_service.learning.algorithms.common.learner import Metrics
+from trainer_service.learning.algorithms.common.off_policy.replay_learner import ReplayLearner
 
 
 def learn_from(learner: ReplayLearner[Any], *batches: Any, rate: float = 0.0) -> Metrics:

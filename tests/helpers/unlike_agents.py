@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.config import TrainerSettings
-from trainer_service.rollout.agent_padding import AgentPadding, padded_spec
+from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.rollout.agent_padding import AgentPadding, padded_spec
+from trainer_service.running.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import BehaviorSpec, MemberSpec
 from unity_bridge.steps import ActionBatch, StepBatch

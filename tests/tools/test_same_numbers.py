@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainer_service.runs.tensor_file import write_values
+from trainer_service.running.runs.tensor_file import write_values
 
 
 @pytest.fixture

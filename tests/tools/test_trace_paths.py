@@ -32,4 +32,4 @@ def test_a_tick_and_an_update_of_ppo_pass_through_few_files_and_functions(
         assert found is not None, run.stdout
         assert 10 < int(found[1]) <= files, run.stdout
         assert 10 < int(found[2]) <= functions, run.stdout
-    assert "  trainer_service/algorithms/on_policy/ppo.py\n" in run.stdout
+    assert "  trainer_service/learning/algorithms/on_policy/ppo.py\n" in run.stdout

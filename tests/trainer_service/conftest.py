@@ -16,10 +16,10 @@ import torch
 import yaml
 from processes import CommandProcess, ForkedTrainer, Process, write_program
 
-from trainer_service.algorithms import Compute
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.cli import main
 from trainer_service.config import TrainerSettings
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import Observation

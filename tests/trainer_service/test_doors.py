@@ -29,9 +29,9 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation
 
 import trainer_service
-from trainer_service.api.environments import environment_for
 from trainer_service.cli import main
-from trainer_service.cli.arguments import build_parser
+from trainer_service.commands.common.environments import environment_for
+from trainer_service.commands.parser import build_parser
 from trainer_service.errors import UserError
 from unity_bridge.demonstrations import DemonstrationFile
 from unity_bridge.errors import BridgeError

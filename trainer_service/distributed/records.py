@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from trainer_service.collection.records import SampleBatch
-from trainer_service.collection.router import BehaviorId
 from trainer_service.config import PlayerName, TrainerSettings
 from trainer_service.config.run_options import Precision
+from trainer_service.running.collection.records import SampleBatch
+from trainer_service.running.collection.router import BehaviorId
 from unity_bridge.side_channels import StatMessage
 from unity_bridge.specs import BehaviorSpec
 

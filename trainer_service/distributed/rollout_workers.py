@@ -17,12 +17,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.registry import Behaviors
-from trainer_service.collection.opponents import FixedOpponent
-from trainer_service.collection.router import BehaviorId
 from trainer_service.config.distributed import DistributedSettings
-from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.collection_quotas import Demand, quota_of
 from trainer_service.distributed.records import (
     CollectionQuota,
@@ -35,8 +30,13 @@ from trainer_service.distributed.records import (
 )
 from trainer_service.distributed.worker_statistics import WorkerState, WorkerStatistics, add_statistic
 from trainer_service.errors import UserError
-from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import plain_checkpoint
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.registry import Behaviors
+from trainer_service.running.collection.opponents import FixedOpponent
+from trainer_service.running.collection.router import BehaviorId
+from trainer_service.running.curriculum import Curriculum
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.checkpoint import plain_checkpoint
 from unity_bridge.errors import SimulatorLost
 from unity_bridge.side_channels import Aggregation
 from unity_bridge.specs import BehaviorSpec

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trainer_service.config import DistributedSettings, RunOptions
-from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.ray_cluster import ray_cluster
-from trainer_service.metrics.console import Console
-from trainer_service.runs.folder import RunFolder
+from trainer_service.running.curriculum import Curriculum
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from trainer_service.behaviors.registry import Behaviors
-    from trainer_service.metrics.timers import Timers
-    from trainer_service.training.recorder import Recorder
-    from trainer_service.training.run import Source
-    from trainer_service.training.sources import MakeSource
+    from trainer_service.running.behaviors.registry import Behaviors
+    from trainer_service.running.metrics.timers import Timers
+    from trainer_service.running.training.recorder import Recorder
+    from trainer_service.running.training.run import Source
+    from trainer_service.running.training.sources import MakeSource
 
 _logger = logging.getLogger(__name__)
 

@@ -14,17 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from trainer_service.algorithms import Compute
-from trainer_service.collection.channels import Channels
-from trainer_service.collection.collector import Collector, learner_and_collector
-from trainer_service.collection.heterogeneous_groups import HeterogeneousGroups
-from trainer_service.collection.launching import bridge_settings, command_of
-from trainer_service.collection.opponents import FixedOpponent, Snapshot
-from trainer_service.collection.records import SampleBatch
-from trainer_service.collection.router import BehaviorId, Deliver, Router
-from trainer_service.collection.simulators import NotYet, Simulators
 from trainer_service.config import PlayerName, RunOptions
-from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.records import (
     CollectionQuota,
     Declaration,
@@ -35,8 +25,18 @@ from trainer_service.distributed.records import (
     as_tensors,
 )
 from trainer_service.errors import UserError
-from trainer_service.metrics.timers import Timers
-from trainer_service.runs.checkpoint import parse_checkpoint, spec_mismatch
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.collection.channels import Channels
+from trainer_service.running.collection.collector import Collector, learner_and_collector
+from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups
+from trainer_service.running.collection.launching import bridge_settings, command_of
+from trainer_service.running.collection.opponents import FixedOpponent, Snapshot
+from trainer_service.running.collection.records import SampleBatch
+from trainer_service.running.collection.router import BehaviorId, Deliver, Router
+from trainer_service.running.collection.simulators import NotYet, Simulators
+from trainer_service.running.curriculum import Curriculum
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.checkpoint import parse_checkpoint, spec_mismatch
 from unity_bridge.server.bridge import Bridge, BridgeSettings
 from unity_bridge.side_channels import SideChannelRecord, StatMessage
 from unity_bridge.side_channels.channel_hub import ChannelHub

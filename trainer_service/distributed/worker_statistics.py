@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer_service.behaviors.behavior import Behavior
 from trainer_service.distributed.records import CollectionQuota, SampleResult
-from trainer_service.metrics.timers import Timers
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.metrics.timers import Timers
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 _INTERVAL_S = 2.0

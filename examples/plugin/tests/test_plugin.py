@@ -8,8 +8,8 @@ from example_plugin.encoder import SmallCNN
 from example_plugin.simulator import BEHAVIOR, open_hotcold
 
 from trainer_service import parse_run_options
-from trainer_service.algorithms import Compute, make_learner
-from trainer_service.algorithms.common.actor import ActRequest
+from trainer_service.learning.algorithms import Compute, make_learner
+from trainer_service.learning.algorithms.common.actor import ActRequest
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch
 

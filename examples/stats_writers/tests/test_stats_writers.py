@@ -15,8 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from trainer_service import parse_run_options
 from trainer_service.config import dump_run_options
 from trainer_service.errors import UserError
-from trainer_service.metrics import EpisodeStats, Series, Statistics, Summary
-from trainer_service.metrics.trackers import make_trackers
+from trainer_service.running.metrics import EpisodeStats, Series, Statistics, Summary
+from trainer_service.running.metrics.trackers import make_trackers
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 Calls = list[dict[str, Any]]

@@ -15,11 +15,11 @@ import torch
 from every_trainer import scene_of, settings_of
 from in_process_workers import Finished, learn_in_process, options_of, shipped
 
-from trainer_service.algorithms import ALGORITHMS, Compute, Learner
-from trainer_service.algorithms.common.actor import ActRequest
 from trainer_service.distributed.records import as_arrays, as_tensors, writable
-from trainer_service.rollout.assembler import Decisions
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.algorithms import ALGORITHMS, Compute, Learner
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.learning.rollout.assembler import Decisions
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 

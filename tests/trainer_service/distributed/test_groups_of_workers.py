@@ -10,7 +10,7 @@ from in_process_workers import learn_in_process, options_of
 from pursuit_groups import PursuitGroups
 
 from trainer_service.errors import UserError
-from trainer_service.metrics import MEMBER_REWARD
+from trainer_service.running.metrics import MEMBER_REWARD
 
 SETTINGS: dict[str, Any] = {
     "trainer_type": "mappo",

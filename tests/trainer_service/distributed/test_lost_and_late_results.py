@@ -10,9 +10,9 @@ import pytest
 from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of
 from walkers import Walk, walkers
 
-from trainer_service.callbacks import Callback, RunView
 from trainer_service.distributed import worker
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.callbacks import Callback, RunView
 from unity_bridge.errors import SimulatorLost
 
 SINGLE_RANK = walkers({"A?team=0": Walk(agents=1)})

@@ -17,7 +17,7 @@ from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
 from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import WorkerLost
 from trainer_service.errors import OutOfMemory
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge.errors import BridgeError, LaunchError
 
 ray = pytest.importorskip("ray")

@@ -15,14 +15,14 @@ from behavior_worlds import assert_equal_states, flat
 from in_process_workers import SMALL_PPO, Finished, learn_in_process, options_of, shipped
 from walkers import Walk, walkers
 
-from trainer_service.algorithms import ALGORITHMS, Compute
-from trainer_service.algorithms.common.actor import ActRequest
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.callbacks import Callback, EndedEpisodes, RunView
-from trainer_service.collection.records import SampleBatch
 from trainer_service.distributed.records import as_arrays, as_tensors, writable
-from trainer_service.rollout.joint_steps import find_joint_steps
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.learning.rollout.joint_steps import find_joint_steps
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.callbacks import Callback, EndedEpisodes, RunView
+from trainer_service.running.collection.records import SampleBatch
 
 MEMORY = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 8, "sequence_length": 4}}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from in_process_workers import SMALL_PPO, options_of
 
+from trainer_service.commands.train.run import train
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
-from trainer_service.training.train import train
 
 RAY = {
     "distributed/local_ray.py", "distributed/ray_cluster.py", "distributed/ray_internals.py",

@@ -12,16 +12,16 @@ import torch
 from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of, shipped
 from walkers import Walk, Walkers, walkers
 
-from trainer_service.algorithms import Compute
-from trainer_service.algorithms.common.actor import ActRequest
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.behaviors.saving import checkpoint_of
-from trainer_service.collection.opponents import FixedActor, FixedOpponent, Snapshot
-from trainer_service.collection.records import BehaviorTick
 from trainer_service.config import TrainerSettings, parse_player
-from trainer_service.curriculum import Curriculum
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
+from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.collection.opponents import FixedActor, FixedOpponent, Snapshot
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.curriculum import Curriculum
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import step_batch
 

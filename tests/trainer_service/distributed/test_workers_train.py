@@ -11,7 +11,7 @@ import pytest
 import yaml
 from behavior_worlds import assert_equal_states, flat
 
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.runs.checkpoint import read_content
 
 pytestmark = pytest.mark.usefixtures("shared_ray")
 

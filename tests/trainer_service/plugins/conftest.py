@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from trainer_service.algorithms import ALGORITHMS
 from trainer_service.config import HYPERPARAMETERS, REWARD_SIGNALS
 from trainer_service.config.run.tracking import SUMMARY_WRITERS
-from trainer_service.networks.encoders.pictures import PICTURE_ENCODERS
-from trainer_service.rewards import REWARD_SOURCES
+from trainer_service.learning.algorithms import ALGORITHMS
+from trainer_service.learning.networks.encoders.pictures import PICTURE_ENCODERS
+from trainer_service.learning.rewards import REWARD_SOURCES
 
 REGISTRIES: tuple[MutableMapping[str, Any], ...] = (
     HYPERPARAMETERS,

@@ -17,11 +17,11 @@ from exported_models import assert_model_acts_as_policy
 from in_process_workers import learn_in_process, options_of
 from installed_plugins import EXAMPLE, install_example
 
-from trainer_service.algorithms import Compute, make_learner
-from trainer_service.algorithms.common.learner import Learner
 from trainer_service.config import TrainerSettings
-from trainer_service.policy import load_policy
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.learning.algorithms import Compute, make_learner
+from trainer_service.learning.algorithms.common.learner import Learner
+from trainer_service.running.policy import load_policy
+from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec

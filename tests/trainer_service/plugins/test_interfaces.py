@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from trainer_service.algorithms.common.actor import Actor
-from trainer_service.algorithms.common.learner import Learner
-from trainer_service.callbacks import METHODS, Callback
-from trainer_service.metrics import SummaryWriter
+from trainer_service.learning.algorithms.common.actor import Actor
+from trainer_service.learning.algorithms.common.learner import Learner
+from trainer_service.learning.rewards import RewardSource
 from trainer_service.plugins import PLUGIN_API, AlgorithmPlugin, RewardSignalPlugin
-from trainer_service.rewards import RewardSource
+from trainer_service.running.callbacks import METHODS, Callback
+from trainer_service.running.metrics import SummaryWriter
 from unity_bridge.simulators.scene import Scene, SceneOpener
 
 VERSION_2: dict[type, list[str]] = {

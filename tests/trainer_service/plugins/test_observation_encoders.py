@@ -15,13 +15,13 @@ from in_process_workers import learn_in_process, options_of
 from installed_plugins import install_example
 from torch import Tensor, nn
 
-from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings, missing_plugins, parse_run_options
 from trainer_service.config.reading.used_plugins import plugins_in
-from trainer_service.networks.encoders.own_encoder import OwnEncoder
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.networks.encoders.own_encoder import OwnEncoder
 from trainer_service.plugins import register
-from trainer_service.policy import load_policy
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.policy import load_policy
+from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge import plugins
 from unity_bridge.errors import PluginError
 from unity_bridge.simulators.academy import Academy

@@ -13,15 +13,15 @@ from every_trainer import scene_of, settings_of
 from installed_plugins import install_example
 from torch import nn
 
-from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import PPOSettings
-from trainer_service.kernels.choice import kernel_for
-from trainer_service.networks.flat import FlatAdam
-from trainer_service.networks.optimizers import TorchRule, make_optimizer
-from trainer_service.networks.policies.actor_critic import ActorCritic
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.kernels.choice import kernel_for
+from trainer_service.learning.networks.flat import FlatAdam
+from trainer_service.learning.networks.optimizers import TorchRule, make_optimizer
+from trainer_service.learning.networks.policies.actor_critic import ActorCritic
 from trainer_service.plugins import register
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge import plugins
 from unity_bridge.errors import PluginError
 from unity_bridge.simulators.registry import open_scene

@@ -13,9 +13,7 @@ import pytest
 import torch
 from installed_plugins import install, install_example, uninstall
 
-from trainer_service.algorithms import Compute, make_learner
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.callbacks import load_callback
+from trainer_service.commands.doctor.plugins import plugins as doctors_findings
 from trainer_service.config import (
     PPOSettings,
     TrainerSettings,
@@ -26,9 +24,11 @@ from trainer_service.config import (
     refused_plugins,
 )
 from trainer_service.distributed.worker_process import WorkerFailure, WorkerProcess
-from trainer_service.doctor.plugins import plugins as doctors_findings
 from trainer_service.errors import ConfigError, UserError
-from trainer_service.runs.checkpoint import parse_checkpoint, plain_checkpoint
+from trainer_service.learning.algorithms import Compute, make_learner
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.callbacks import load_callback
+from trainer_service.running.runs.checkpoint import parse_checkpoint, plain_checkpoint
 from unity_bridge.errors import PluginError
 from unity_bridge.plugins import SWITCH, PluginGroup
 from unity_bridge.programs.executables import resolve_program
@@ -53,7 +53,7 @@ def offer(site: Path, text: str, name: str = "mine", distribution: str = "my-plu
 GOOD = """
 from trainer_service.config import PPOSettings
 from trainer_service.plugins import AlgorithmPlugin
-PLUGIN = AlgorithmPlugin(PPOSettings, "trainer_service.algorithms:PPO", api=2)
+PLUGIN = AlgorithmPlugin(PPOSettings, "trainer_service.learning.algorithms:PPO", api=2)
 """
 
 
@@ -119,8 +119,8 @@ def test_a_plugin_that_changes_the_process_while_it_is_imported_changes_nothing(
     change += "torch.set_default_dtype(torch.float64)\n"
     before = os.getcwd(), np.geterr(), torch.get_default_dtype()
     if where == "factory":
-        (site / "factories.py").write_text(change + "from trainer_service.algorithms import PPO\n")
-        offer(site, GOOD.replace("trainer_service.algorithms:PPO", "factories:PPO"))
+        (site / "factories.py").write_text(change + "from trainer_service.learning.algorithms import PPO\n")
+        offer(site, GOOD.replace("trainer_service.learning.algorithms:PPO", "factories:PPO"))
         make_learner(
             spec_and_compute[0], TrainerSettings.model_validate({"trainer_type": "mine"}), spec_and_compute[1]
         )
@@ -142,7 +142,7 @@ def test_a_broken_plugin_costs_nobody_else_anything(site: Path) -> None:
 
 
 def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: Any) -> None:
-    offer(site, GOOD.replace("trainer_service.algorithms:PPO", "no_such_module:Learner"))
+    offer(site, GOOD.replace("trainer_service.learning.algorithms:PPO", "no_such_module:Learner"))
     settings = TrainerSettings.model_validate({"trainer_type": "mine"})
     spec, compute = spec_and_compute
     with pytest.raises(
@@ -152,7 +152,9 @@ def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: A
 
 
 def test_a_factory_that_makes_no_learner_is_refused(site: Path, spec_and_compute: Any) -> None:
-    offer(site, GOOD.replace('"trainer_service.algorithms:PPO"', "lambda spec, settings, compute: 5"))
+    offer(
+        site, GOOD.replace('"trainer_service.learning.algorithms:PPO"', "lambda spec, settings, compute: 5")
+    )
     settings = TrainerSettings.model_validate({"trainer_type": "mine"})
     with pytest.raises(PluginError, match=r"^trainer type 'mine': expected a Learner, got 5"):
         make_learner(spec_and_compute[0], settings, spec_and_compute[1])
@@ -160,7 +162,7 @@ def test_a_factory_that_makes_no_learner_is_refused(site: Path, spec_and_compute
 
 def test_an_error_in_a_plugins_learner_is_named(site: Path, spec_and_compute: Any) -> None:
     text = "def make(spec, settings, compute):\n    return 1 / 0\n"
-    offer(site, text + GOOD.replace('"trainer_service.algorithms:PPO"', "make"))
+    offer(site, text + GOOD.replace('"trainer_service.learning.algorithms:PPO"', "make"))
     settings = TrainerSettings.model_validate({"trainer_type": "mine"})
     spec, compute = spec_and_compute
     with pytest.raises(UserError) as failed:
@@ -232,7 +234,7 @@ def test_the_schema_has_what_plugins_offer(site: Path, caplog: pytest.LogCapture
 
 
 def test_the_distribution_of_a_missing_plugin_is_named(site: Path, spec_and_compute: Any) -> None:
-    from trainer_service.runs.checkpoint import Checkpoint
+    from trainer_service.running.runs.checkpoint import Checkpoint
 
     install_example(site)
     raw = {"behaviors": {"Ball": {"trainer_type": "a2c"}}}

@@ -14,13 +14,13 @@ from behavior_worlds import assert_equal_states, flat
 from every_trainer import scene_of, settings_of
 from installed_plugins import install_example
 
-from trainer_service.algorithms import ALGORITHMS, Compute
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupSettings, ReplayHyperparameters
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.replay.transitions import TransitionReplay
 from trainer_service.plugins import register
-from trainer_service.replay.transitions import TransitionReplay
-from trainer_service.runs.checkpoint import read_content
-from trainer_service.runs.replay_file import ReplayFile
+from trainer_service.running.runs.checkpoint import read_content
+from trainer_service.running.runs.replay_file import ReplayFile
 from unity_bridge import plugins
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import PluginError

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from trainer_service.cli.arguments import build_parser
+from trainer_service.commands.parser import build_parser
 from unity_bridge.errors import BridgeError
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox

@@ -27,7 +27,7 @@ from trainer_service.config.hyperparameters.on_policy import (
 from trainer_service.plugins import AlgorithmPlugin, settings_class
 from unity_bridge.plugins import PluginGroup
 
-_LEARNERS = "trainer_service.algorithms"
+_LEARNERS = "trainer_service.learning.algorithms"
 
 TRAINERS: dict[str, AlgorithmPlugin] = {
     "ppo": AlgorithmPlugin(PPOSettings, f"{_LEARNERS}.on_policy.ppo:PPO"),

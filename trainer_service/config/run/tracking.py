@@ -12,13 +12,13 @@ from unity_bridge.extras import install_hint
 from unity_bridge.plugins import PluginGroup
 
 SUMMARY_WRITERS: dict[str, str] = {
-    "mlflow": "trainer_service.metrics.trackers.mlflow_writer:MlflowWriter",
-    "trackio": "trainer_service.metrics.trackers.trackio_writer:TrackioWriter",
-    "wandb": "trainer_service.metrics.trackers.wandb_writer:WandbWriter",
+    "mlflow": "trainer_service.running.metrics.trackers.mlflow_writer:MlflowWriter",
+    "trackio": "trainer_service.running.metrics.trackers.trackio_writer:TrackioWriter",
+    "wandb": "trainer_service.running.metrics.trackers.wandb_writer:WandbWriter",
 }
 """The factory of each summary writer, as MODULE:NAME: none is imported before a run asks for it. A factory takes a
-``trainer_service.metrics.trackers.TrackedRun`` and returns a ``trainer_service.metrics.SummaryWriter``; where that
-cannot work, for a package that is missing, it raises UserError."""
+``TrackedRun`` of ``trainer_service.running.metrics.trackers`` and returns a ``SummaryWriter`` of
+``trainer_service.running.metrics``; where that cannot work, for a package that is missing, it raises UserError."""
 
 
 SUMMARY_WRITER_PLUGINS = PluginGroup("tracker", "trainer_service.summary_writers", frozenset(SUMMARY_WRITERS))

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # torch has no types here
 
 from trainer_service.errors import LearnerRankLost
-from trainer_service.networks.shard import Shard
-from trainer_service.runs.tensor_file import read_values_from, write_values
+from trainer_service.learning.networks.shard import Shard
+from trainer_service.running.runs.tensor_file import read_values_from, write_values
 from unity_bridge.untrusted_text import first_line
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)

@@ -36,7 +36,7 @@ def serve_rank(
     from trainer_service.distributed.learners.group import LearnerGroup, join_meeting
     from trainer_service.distributed.learners.replicated_learner import serve
     from trainer_service.errors import LearnerRankLost
-    from trainer_service.networks.allocator import keep_freed_memory
+    from trainer_service.learning.networks.allocator import keep_freed_memory
 
     keep_freed_memory()
     device = torch.device("cpu" if meeting.device == "cpu" else f"{meeting.device}:{local_rank}")

@@ -15,14 +15,14 @@ from typing import Self
 
 import torch
 
-from trainer_service.algorithms import make_learner
-from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, Meeting, open_meeting
 from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, introduce_learner
 from trainer_service.distributed.learners.torchrun import publish
 from trainer_service.errors import ConfigError, LearnerRankLost
-from trainer_service.training.learner_ranks import Launched, launched_rank, num_learners
+from trainer_service.learning.algorithms import make_learner
+from trainer_service.learning.algorithms.common.learner import Compute, Learner
+from trainer_service.running.training.learner_ranks import Launched, launched_rank, num_learners
 from unity_bridge.programs.child_process import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 

@@ -15,14 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer_service.algorithms import make_learner
-from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
-from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.errors import LearnerRankLost
-from trainer_service.rollout.trajectories import Trajectories
-from trainer_service.runs.checkpoint import Checkpoint, parse_checkpoint, plain_checkpoint
+from trainer_service.learning.algorithms import make_learner
+from trainer_service.learning.algorithms.common.learner import Compute, Learner, Metrics
+from trainer_service.learning.algorithms.common.on_policy.learner import from_tensors, to_tensors
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.runs.checkpoint import Checkpoint, parse_checkpoint, plain_checkpoint
 from unity_bridge.specs import BehaviorSpec
 
 _MOST_CHUNKS = 512

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.training.learner_ranks import Launched
+from trainer_service.running.training.learner_ranks import Launched
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.group import Meeting

@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from example_plugin.settings import A2CSettings
-from trainer_service.algorithms.common import reward_models
-from trainer_service.algorithms.common.acting import to_tensor
-from trainer_service.algorithms.common.actor import Actor
-from trainer_service.algorithms.common.checks import require_settings
-from trainer_service.algorithms.common.learner import Compute, Learner, Metrics
-from trainer_service.algorithms.common.on_policy.learner import from_tensors, to_tensors
-from trainer_service.algorithms.common.schedules import learning_rate_at
 from trainer_service.config import TrainerSettings
-from trainer_service.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.networks.policies.action_heads import clip_actions
-from trainer_service.networks.policies.actor_critic import ActorCritic
-from trainer_service.networks.random_streams import random_stream, restore_streams, seeded
+from trainer_service.learning.algorithms.common import reward_models
+from trainer_service.learning.algorithms.common.acting import to_tensor
+from trainer_service.learning.algorithms.common.actor import Actor
+from trainer_service.learning.algorithms.common.checks import require_settings
+from trainer_service.learning.algorithms.common.learner import Compute, Learner, Metrics
+from trainer_service.learning.algorithms.common.on_policy.learner import from_tensors, to_tensors
+from trainer_service.learning.algorithms.common.schedules import learning_rate_at
+from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.learning.networks.policies.action_heads import clip_actions
+from trainer_service.learning.networks.policies.actor_critic import ActorCritic
+from trainer_service.learning.networks.random_streams import random_stream, restore_streams, seeded
+from trainer_service.learning.rewards import Experience
+from trainer_service.learning.rollout.trajectories import OnPolicyBuffer, Trajectories
 from trainer_service.ops.returns import ragged_generalized_advantage, standardize
-from trainer_service.rewards import Experience
-from trainer_service.rollout.trajectories import OnPolicyBuffer, Trajectories
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import Observation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_service import Callback
-from trainer_service.callbacks import EndedEpisodes, RunView
+from trainer_service.running.callbacks import EndedEpisodes, RunView
 
 
 class BestReturn(Callback):

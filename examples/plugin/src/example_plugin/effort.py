@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from example_plugin.settings import EffortSettings
-from trainer_service.networks.shard import Part, Shard
-from trainer_service.rewards import Experience, Transitions
+from trainer_service.learning.networks.shard import Part, Shard
+from trainer_service.learning.rewards import Experience, Transitions
 from unity_bridge.specs import BehaviorSpec
 
 

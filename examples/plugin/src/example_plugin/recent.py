@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainer_service.replay.transitions import TransitionReplay
+from trainer_service.learning.replay.transitions import TransitionReplay
 from unity_bridge.arrays import Rows
 from unity_bridge.specs import BehaviorSpec
 

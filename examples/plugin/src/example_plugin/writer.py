@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_service.metrics import Summary, SummaryWriter
-from trainer_service.metrics.trackers import TrackedRun, scalars
+from trainer_service.running.metrics import Summary, SummaryWriter
+from trainer_service.running.metrics.trackers import TrackedRun, scalars
 
 
 class ReturnsWriter(SummaryWriter):

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from trainer_service.callbacks import Callback, EndedEpisodes, RunView
-from trainer_service.rollout.episode_scores import Evaluation
+from trainer_service.learning.rollout.episode_scores import Evaluation
+from trainer_service.running.callbacks import Callback, EndedEpisodes, RunView
 
 UPDATE_TAGS: Mapping[str, tuple[str, ...]] = {
     "Losses/Value Loss": ("_overall/critic_loss", "critic_loss"),

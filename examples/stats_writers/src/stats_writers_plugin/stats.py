@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from trainer_service.metrics.summary import EpisodeStats, Series, Summary, summary_line
-from trainer_service.metrics.tensorboard import TensorBoardWriter
+from trainer_service.running.metrics.summary import EpisodeStats, Series, Summary, summary_line
+from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from unity_bridge import mlagents_alias
 
 mlagents_alias.install()  # before anything imports what follows

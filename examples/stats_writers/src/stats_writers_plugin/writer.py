@@ -13,8 +13,8 @@ from stats_writers_plugin import settings
 from stats_writers_plugin.shim import STATS_WRITER_GROUP, install
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.errors import UserError
-from trainer_service.metrics import RunEnd, Series, Summary, SummaryWriter
-from trainer_service.metrics.trackers import TrackedRun
+from trainer_service.running.metrics import RunEnd, Series, Summary, SummaryWriter
+from trainer_service.running.metrics.trackers import TrackedRun
 from unity_bridge.plugins import entry_points, reason
 
 if TYPE_CHECKING:

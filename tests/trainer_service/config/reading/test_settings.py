@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainer_service.api.arguments import put
+from trainer_service.commands.common.settings import put
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.settings import read_setting
 from trainer_service.errors import ConfigError

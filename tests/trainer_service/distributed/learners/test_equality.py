@@ -15,12 +15,12 @@ import pytest
 import torch
 from behavior_worlds import flat
 
-from trainer_service.algorithms.common.learner import Compute, Learner
-from trainer_service.behaviors.behavior import Behavior
-from trainer_service.collection.collector import BehaviorTick
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, open_meeting
 from trainer_service.distributed.learners.ranks import LearnerRanks
+from trainer_service.learning.algorithms.common.learner import Compute, Learner
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.collection.collector import BehaviorTick
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec

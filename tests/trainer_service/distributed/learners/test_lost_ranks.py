@@ -14,12 +14,12 @@ import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
 
-from trainer_service.algorithms.common.learner import Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners import group
 from trainer_service.distributed.learners.ranks import start_ranks
 from trainer_service.errors import LearnerRankLost
-from trainer_service.rollout.trajectories import Trajectories
+from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 pytestmark = pytest.mark.process

@@ -7,11 +7,11 @@ import logging
 import pytest
 import torch
 
-from trainer_service.algorithms.common.learner import Compute
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.ranks import LearnerRanks
-from trainer_service.networks.shard import Shard
+from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.learning.networks.shard import Shard
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("seen", (3,)),), ActionSpec(0, (2,)))

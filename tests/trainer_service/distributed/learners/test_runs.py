@@ -13,7 +13,7 @@ import pytest
 import torch
 from processes import CommandProcess, ForkedTrainer, Process, small_settings, wait_until, write_configuration
 
-from trainer_service.runs.checkpoint import read_content
+from trainer_service.running.runs.checkpoint import read_content
 
 pytestmark = pytest.mark.process
 

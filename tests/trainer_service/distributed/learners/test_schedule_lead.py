@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_service.algorithms import make_learner
-from trainer_service.algorithms.common.learner import Compute, Learner
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners import replicated_learner
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, serve
+from trainer_service.learning.algorithms import make_learner
+from trainer_service.learning.algorithms.common.learner import Compute, Learner
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 CPU = torch.device("cpu")

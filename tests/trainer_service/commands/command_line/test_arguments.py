@@ -1,0 +1,173 @@
+"""Every flag of mlagents-learn 1.1.0, however much of it is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainer_service.commands.parser import build_parser
+
+FLAGS = {
+    "--env": ["builds/Walker"],
+    "--resume": [],
+    "--deterministic": [],
+    "--force": [],
+    "--run-id": ["walker"],
+    "--initialize-from": ["other"],
+    "--seed": ["7"],
+    "--inference": [],
+    "--base-port": ["6000"],
+    "--num-envs": ["2"],
+    "--num-areas": ["3"],
+    "--debug": [],
+    "--env-args": ["--level", "3"],
+    "--max-lifetime-restarts": ["-1"],
+    "--restarts-rate-limit-n": ["2"],
+    "--restarts-rate-limit-period-s": ["30"],
+    "--torch": [],
+    "--tensorflow": [],
+    "--results-dir": ["elsewhere"],
+    "--timeout-wait": ["10"],
+    "--width": ["84"],
+    "--height": ["84"],
+    "--quality-level": ["1"],
+    "--time-scale": ["1"],
+    "--target-frame-rate": ["-1"],
+    "--capture-frame-rate": ["30"],
+    "--no-graphics": [],
+    "--no-graphics-monitor": [],
+    "--torch-device": ["cpu"],
+    "--load": [],
+    "--train": [],
+}
+"""With something that may follow each."""
+
+
+def parse(*arguments: str) -> dict[str, object]:
+    parsed, unknown = build_parser().parse_known_args(["learn", *arguments])
+    assert not unknown
+    return {key: value for key, value in vars(parsed).items() if key != "parser"}
+
+
+def unambiguous(flag: str) -> list[str]:
+    """Every beginning of ``flag`` that mlagents-learn takes for it."""
+    others = [other for other in ("--help", *FLAGS) if other != flag]
+    beginnings = (flag[:length] for length in range(3, len(flag)))
+    return [each for each in beginnings if not any(other.startswith(each) for other in others)]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_and_its_beginnings_mean_the_same(flag: str) -> None:
+    nothing, whole = parse(), parse(flag, *FLAGS[flag])
+    assert len(whole) == len(nothing) + 1, "one flag sets one thing"
+    for beginning in unambiguous(flag):
+        assert parse(beginning, *FLAGS[flag]) == whole
+
+
+@pytest.mark.parametrize("which", ["5000", "best", "latest"])
+def test_resume_takes_a_checkpoint_and_never_the_file_that_follows(which: str) -> None:
+    assert parse("--resume", which, "config.yaml") == parse("config.yaml", f"--resume={which}")
+    for line in (["--resume", "config.yaml"], ["config.yaml", "--resume"]):
+        parsed = parse(*line)
+        assert str(parsed["trainer_config_path"]) == "config.yaml"
+        assert parsed["resume"] == "true"
+    assert parse("--env-args", "--resume", which)["env_args"] == ["--resume", which]
+
+
+def test_trackers_gather_and_take_no_beginning_of_train() -> None:
+    assert parse("--track", "wandb", "--trac=mlflow")["track"] == ["wandb", "mlflow"]
+    assert parse("--tra") == parse("--tr") == parse("--train")
+
+
+def test_some_beginnings_are_unambiguous() -> None:
+    assert "--num-e" in unambiguous("--num-envs")
+    assert "--num-" not in unambiguous("--num-envs")
+
+
+def test_a_value_may_follow_an_equals_sign() -> None:
+    for flag, values in FLAGS.items():
+        if len(values) == 1:
+            assert parse(f"{flag}={values[0]}") == parse(flag, *values)
+
+
+def test_flags_that_are_absent_leave_no_trace() -> None:
+    assert parse() == {"command": "learn", "trainer_config_path": None}
+
+
+def test_everything_after_env_args_is_the_simulators() -> None:
+    parsed = parse("config.yaml", "--run-id=a", "--env-args", "--run-id=b", "--num-envs", "3", "extra")
+    assert parsed["run_id"] == "a"
+    assert "num_envs" not in parsed
+    assert parsed["env_args"] == ["--run-id=b", "--num-envs", "3", "extra"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--run_id=x", "--run-id"),
+        ("--num-evns=2", "--num-envs"),
+        ("--no-grafics", "--no-graphics"),
+        ("--mlagents-port=5004", "--port"),
+    ],
+)
+def test_a_flag_that_is_none_has_its_nearest(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit) as leaving:
+        main(["learn", typed])
+    assert leaving.value.code == 2
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--seed="], ["--set"]])
+def test_a_flag_without_its_value_is_not_its_own_nearest(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["learn", *words])
+    assert "did you mean" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["learn", "--seed="], "argument --seed: expected a whole number, got nothing"),
+        (["learn", "--num-envs", "two"], "argument --num-envs: expected a whole number, got 'two'"),
+        (["learn", "--time-scale=fast"], "argument --time-scale: expected a number, got 'fast'"),
+        (["evaluate", "w", "--episodes="], "argument --episodes: expected a whole number, got nothing"),
+    ],
+)
+def test_a_flag_that_takes_a_number_says_what_came(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit) as leaving:
+        main(words)
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_help_says_one_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    for command in ("learn", "evaluate", "compare", "report", "status"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert "%%" not in capsys.readouterr().out
+
+
+def test_what_simulators_get_is_no_flag_of_ours() -> None:
+    assert parse("--env-args", "--slow")["env_args"] == ["--slow"]
+
+
+def test_help_can_be_piped_on_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    for command in ([], ["learn"], ["check"], ["evaluate"], ["export"], ["import-checkpoint"], ["doctor"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        capsys.readouterr().out.encode("cp1252")

@@ -1,0 +1,587 @@
+"""Mistakes are reported in one message that names it, with exit code 2 (1 where a simulator failed on the way)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.runs.checkpoint import read_content, save_checkpoint
+
+ONCE = ("--max-lifetime-restarts=0", "--run-id=w", "--seed=1")
+SILENCE_S = 4
+"""Enough for a program to start on a busy machine, where the test is about what it does not say then."""
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="the simulators are scripts")
+
+
+@pytest.fixture
+def refused(mlagents_style) -> Callable[..., str]:
+    """Runs a command that must fail; returns its one message."""
+
+    def run(*line: object, code: int = 2) -> str:
+        said = mlagents_style(*line)
+        assert said.code == code, said
+        assert "Traceback" not in said.out + said.err
+        assert said.err.count("mlagents-style: error: ") == 1
+        return said.err.partition("mlagents-style: error: ")[2]
+
+    return run
+
+
+@pytest.fixture
+def play(refused, configure, actor) -> Callable[..., str]:
+    """A run on a simulator that does these acts; returns why it failed."""
+    configure("Walker")
+
+    def run(*acts: str, code: int) -> str:
+        patience = (f"--timeout-wait={SILENCE_S}",) if "silence" in acts else ()
+        message = refused("learn", "config.yaml", f"--env={actor(*acts)}", *ONCE, *patience, code=code)
+        assert message.startswith("simulator 0 ("), message
+        return message
+
+    return run
+
+
+def weights(run_id: str = "w") -> list[torch.Tensor]:
+    state = read_content(Path(f"results/{run_id}/Walker/checkpoint.safetensors"))["algorithm"]
+    return [*state["network"].values(), *state["normalizer"].values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("behaviours: {}", ["config.yaml:1: behaviours: unknown key", "'behaviors'"]),
+        ("behaviors:\n  B:\n    max_stepz: 3", ["config.yaml:3: behaviors.B.max_stepz", "'max_steps'"]),
+        (
+            "behaviors:\n  B:\n    trainer_type: ppo\n    hyperparameters:\n      lamda: 1",
+            ["config.yaml:5: behaviors.B.hyperparameters.lamda", "'lambd'"],
+        ),
+        ("behaviors:\n  B:\n    max_steps: many", ["config.yaml:3: behaviors.B.max_steps", "many"]),
+        ("behaviors:\n  B:\n    max_steps: [1, 2]", ["config.yaml:3: behaviors.B.max_steps"]),
+        (
+            "behaviors:\n  B:\n    trainer_type: ppo\n    hyperparameters: {epsilon: -1}",
+            ["config.yaml:4: behaviors.B.hyperparameters.epsilon", "-1"],
+        ),
+        ("", ["config.yaml: the file is empty"]),
+        ("behaviors:\n  B: {max_steps: 1}\n  B: {max_steps: 2}", ["config.yaml:3:", "B"]),
+        ("behaviors: {B: [", ["config.yaml:1"]),
+        ("behaviors: {'../B': {}}", ["behavior name '../B' must not contain slashes"]),
+    ],
+    ids=[
+        "unknown-section", "unknown-key", "unknown-hyperparameter", "wrong-type", "wrong-shape",
+        "impossible-value", "empty-file", "duplicate-key", "no-yaml", "behavior-with-slashes",
+    ],
+)  # fmt: skip
+def test_a_configuration_that_cannot_be_used(
+    refused, workplace: Path, text: str, expected: list[str]
+) -> None:
+    Path("config.yaml").write_text(text)
+    message = refused("learn", "config.yaml", "--env=sim:basic")
+    for words in expected:
+        assert words in message
+    assert not Path("results").exists()
+
+
+def test_all_mistakes_of_a_configuration_are_told_at_once(refused, workplace: Path) -> None:
+    Path("config.yaml").write_text(
+        "behaviors:\n  B:\n    max_stepz: 3\n    time_horizon: 0\n    threaded: 7\n"
+    )
+    message = refused("learn", "config.yaml", "--env=sim:basic")
+    for key in ("max_stepz", "time_horizon", "threaded"):
+        assert f"behaviors.B.{key}" in message
+
+
+def test_a_configuration_that_is_missing(refused) -> None:
+    assert "missing.yaml" in refused("learn", "missing.yaml", "--env=sim:basic")
+
+
+@pytest.mark.parametrize("run_id", ["..", "/var/run", "", "x" * 300, "a/b", ".", "run\n", "\udce8\udcb5"])
+@pytest.mark.parametrize("command", ["learn", "evaluate"])
+def test_a_run_id_that_cannot_be_a_folder_of_results(
+    refused, configure, workplace: Path, run_id: str, command: str
+) -> None:
+    configure("Basic")
+    before = sorted(workplace.parent.rglob("*"))
+    line = ["config.yaml", "--env=sim:basic", f"--run-id={run_id}"] if command == "learn" else [run_id]
+    message = refused(command, *line)
+    assert any(words in message for words in ("run id", "run_id", "no run", "configuration.yaml"))
+    assert sorted(workplace.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["evaluate {}/x", "status {}", "export {}/x", "compare {}/x", "clone --demo {}", "import-checkpoint {} --run-id x",
+     "learn config.yaml --env=sim:basic --results-dir={}", "learn config.yaml --env={}",
+     "learn config.yaml --env=sim:basic --initialize-from={}/x", "play sim:basic --policy {}/x"],
+)  # fmt: skip
+def test_a_name_that_is_too_long_is_told_in_a_line(refused, configure, workplace: Path, line: str) -> None:
+    configure("Basic")
+    message = refused(*line.format("n" * 5000).split())
+    assert message.startswith("File name too long: '")
+    assert len(message) < 500
+
+
+@pytest.fixture
+def port_in_use():
+    with socket.create_server(("127.0.0.1", 0)) as owner:
+        yield owner.getsockname()[1]
+
+
+def test_a_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", f"--port={port_in_use}")
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+
+
+def test_a_base_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", "--env=sim:basic", "--isolate", f"--base-port={port_in_use}")
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+
+
+def test_a_metrics_port_that_is_in_use(refused, configure, workplace: Path, port_in_use: int) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", "--env=sim:basic", f"--metrics-port={port_in_use}")
+    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+    assert not (workplace / "results").exists()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_a_host_that_other_machines_reach_without_a_certificate(
+    refused, configure, workplace: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    monkeypatch.setenv("TRAINER_SERVICE_CONFIG", str(workplace / "user"))
+    configure("Basic")
+    message = refused("learn", "config.yaml", f"--host={host}")
+    assert message.startswith("to make a certificate the package cryptography is needed")
+    assert 'pip install -e ".[remote]"' in message
+    assert "--insecure-listen" in message
+    assert not (workplace / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--tls-cert=c.pem"], "--tls-cert and --tls-key: expected both or none, got one of them"),
+        (["--tls-cert=c.pem", "--tls-key=k.pem"], "'k.pem': cannot read it: No such file"),
+        (
+            ["--token-file=config.yaml"],
+            "'config.yaml', line 1: expected a token of 16 to 200 ASCII characters",
+        ),
+        (
+            ["--host=0.0.0.0", "--insecure-listen", "--tls-key=k.pem", "--token-file=t"],
+            "--insecure-listen: the port would have no TLS and no token: leave out --tls-key, --token-file",
+        ),
+    ],
+)
+def test_certificates_and_tokens_that_cannot_be_used(
+    refused, configure, workplace: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: str
+) -> None:
+    monkeypatch.setenv("TRAINER_SERVICE_CONFIG", str(workplace / "user"))
+    configure("Basic")
+    assert expected in refused("learn", "config.yaml", *flags)
+    assert not (workplace / "results").exists()
+
+
+def test_listening_for_other_machines_is_warned_of(mlagents_style, configure, free_port: int) -> None:
+    configure("Basic")
+    line = ["--host=0.0.0.0", "--insecure-listen", f"--port={free_port}", "--timeout-wait=1"]
+    said = mlagents_style("learn", "config.yaml", *line)
+    assert f"nobody attached to 0.0.0.0:{free_port} within 1 s" in said.err
+    assert "[WARNING] Other machines reach this port (--insecure-listen)" in said.out
+
+
+def test_nobody_attaches(refused, configure, free_port: int) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", f"--port={free_port}", "--timeout-wait=1")
+    assert f"nobody attached to 127.0.0.1:{free_port} within 1 s" in message
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ("builds/Walker", "no such program"),
+        (".", "is a folder"),
+        ("config.yaml", "is not executable; run: chmod 755 "),
+        ("sim:basik", "did you mean 'sim:basic'?"),
+        ("gym:", "expected a name after 'gym:'"),
+        ("gym:NoSuchEnvironment-v0", "NoSuchEnvironment"),
+    ],
+)
+def test_an_environment_that_cannot_be_started(refused, configure, env: str, expected: str) -> None:
+    configure("Basic")
+    message = refused("learn", "config.yaml", f"--env={env}", "--run-id=w")
+    assert env in message
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ("abacus", "torch device 'abacus': expected cpu, cuda, cuda:N, mps or auto\n"),
+        ("gpu", "torch device 'gpu': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
+        ("GPU:1", "torch device 'GPU:1': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda:1?\n"),
+        ("cuba", "torch device 'cuba': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
+        ("cuda:77", "torch device 'cuda:77' cannot be used here: "),
+        ("meta", "torch device 'meta' cannot be used here: "),
+    ],
+)
+def test_a_device_that_is_not_there(
+    mlagents_style, configure, workplace: Path, device: str, expected: str
+) -> None:
+    configure("Basic")
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", f"--torch-device={device}")
+    assert (said.code, said.out) == (2, ""), "refused before any simulator starts"
+    assert said.err.startswith(f"mlagents-style: error: {expected}")
+    assert not (workplace / "results").exists()
+
+
+@posix_only
+def test_a_program_that_exits_at_once_is_quoted(play) -> None:
+    message = play("print=the_ball_is_lost", "exit=3", code=2)
+    assert "exited with code 3, before its first step" in message
+    assert message.rstrip().endswith("the ball is lost")
+
+
+@posix_only
+@pytest.mark.parametrize(
+    ("acts", "owed"),
+    [
+        ("", "its introduction (the first message of the handshake)"),
+        pytest.param("introduce", "the second message of the handshake", marks=pytest.mark.thorough),
+        pytest.param("introduce confirm", "its first step, after the reset", marks=pytest.mark.thorough),
+    ],
+    ids=["never-connects", "introduced", "confirmed"],
+)
+def test_a_program_that_falls_silent_in_the_handshake(play, acts: str, owed: str) -> None:
+    assert f"silent for {SILENCE_S} s (timeout_wait); it owes {owed}" in play(
+        *acts.split(), "silence", code=2
+    )
+
+
+@posix_only
+def test_a_program_of_another_protocol(play) -> None:
+    message = play("introduce=2.0.0", code=2)
+    assert "this trainer speaks 1.5.0, the simulator speaks 2.0.0" in message
+
+
+@posix_only
+@pytest.mark.parametrize("acts", ["", "introduce", "introduce confirm"])
+def test_bytes_that_are_no_message_in_the_handshake(play, acts: str) -> None:
+    assert "expected a UnityMessageProto, got 15 bytes" in play(*acts.split(), "garbage", code=2)
+
+
+@posix_only
+def test_agents_without_a_description(play) -> None:
+    message = play("introduce", "confirm", "undescribed", code=2)
+    assert "behavior 'Walker?team=0': expected brain_parameters before any agent, got none" in message
+
+
+MISTAKES = {
+    "garbage": "expected a UnityMessageProto, got 15 bytes",
+    "duplicate-ids": "behavior 'Walker?team=0', agent 7: two rows of one message ask for a decision",
+    "short-observation": "behavior 'Walker?team=0', agent 0, sensor 0 'eyes': expected 3 floats, got 2",
+    "other-shape": "sensor 0 'eyes': expected shape (3,), got (4,)",
+    "other-actions": "behavior 'Walker?team=0': its actions changed from ",
+}
+
+
+@posix_only
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_between_ends_a_run_without_harm(play, mistake: str) -> None:
+    good = ["step"] * 42  # 160 agent steps and more: one update of 128
+    message = play("introduce", "confirm", *good, mistake, code=1)
+    assert MISTAKES[mistake] in message
+    assert "it was already started again 0 of at most 0 times" in message
+    assert read_content(Path("results/w/Walker/checkpoint.safetensors"))["step"] > 128
+    assert all(torch.isfinite(values).all() for values in weights())
+
+
+@posix_only
+@pytest.mark.parametrize(
+    ("late", "reason"),
+    [
+        ("long-name", "its name must be at most 200 bytes long, got 300"),
+        ("unlisted-behavior", "The behavior name 'Runner' has not been specified"),
+    ],
+)
+def test_a_late_declaration_that_fits_nothing_costs_no_restart(
+    mlagents_style, configure, actor, late: str, reason: str
+) -> None:
+    configure("Walker")
+    env = actor("introduce", "confirm", *["step"] * 42, late, "forever")
+    said = mlagents_style("learn", "config.yaml", f"--env={env}", "--run-id=w", "--seed=1")
+    assert said.code == 2, said
+    assert reason in said.err
+    assert "starting it again" not in said.out + said.err
+    assert read_content(Path("results/w/Walker/checkpoint.safetensors"))["step"] > 128
+
+
+@posix_only
+def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configure, actor) -> None:
+    """They are 0 to every learner; the log says where they were, the summary how many."""
+    mistakes = {
+        "nan-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got nan",
+        "infinite-observation": "agent 0, sensor 0 'eyes', float 1: expected a finite number, got inf",
+        "nan-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got nan",
+        "infinite-reward": "behavior 'Walker?team=0', agent 0, reward: expected a finite number, got -inf",
+    }
+    configure("Walker", max_steps=200)
+    acts = [act for mistake in mistakes for act in (*["step"] * 8, mistake)]
+    env = actor("introduce", "confirm", *acts, "forever")
+    said = mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE)
+    assert said.code == 0
+    for text in mistakes.values():
+        assert f"{text}: it was replaced by 0" in said.out + said.err
+    assert all(torch.isfinite(values).all() for values in weights())
+    summaries = [json.loads(line) for line in Path("results/w/metrics.jsonl").read_text().splitlines()]
+    assert sum(each.get("replaced_values", 0) for each in summaries) == len(mistakes)
+
+
+@posix_only
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        ("exit=5", "exited with code 5"),
+        ("silence", f"silent for {SILENCE_S} s (timeout_wait); it owes its next step"),
+        ("goodbye", "stopped by itself (status 400), then exited with code 0"),
+    ],
+)
+def test_a_lost_simulator_ends_the_run(play, ending: str, expected: str) -> None:
+    assert expected in play("introduce", "confirm", "step", "step", ending, code=1)
+
+
+@posix_only
+def test_a_behavior_without_settings(refused, configure, actor) -> None:
+    configure("Walkers")
+    message = refused("learn", "config.yaml", f"--env={actor('introduce', 'confirm', 'forever')}", *ONCE)
+    assert "The behavior name 'Walker' has not been specified" in message
+    assert "is 'Walkers' meant?" in message
+
+
+@posix_only
+def test_a_behavior_whose_name_leads_out_of_the_run(refused, workplace: Path, actor) -> None:
+    Path("config.yaml").write_text("default_settings: {trainer_type: ppo}\n")
+    env = actor("behavior=../../Walker?team=0", "introduce", "confirm", "forever")
+    message = refused("learn", "config.yaml", f"--env={env}", *ONCE)
+    assert "behavior name '../../Walker' must not contain slashes" in message
+    assert not list(workplace.rglob("*.safetensors"))
+
+
+@posix_only
+def test_a_behavior_that_never_shows_up_is_named(mlagents_style, configure, actor) -> None:
+    configure("Walker", "Ghost")
+    said = mlagents_style("learn", "config.yaml", f"--env={actor('introduce', 'confirm', 'forever')}", *ONCE)
+    assert said.code == 0
+    assert said.out.count("No simulator has declared 'Ghost'") == 1
+
+
+def test_behaviors_of_lessons_and_targets_that_never_show_up_are_named(
+    mlagents_style, workplace: Path
+) -> None:
+    Path("config.yaml").write_text(
+        """
+default_settings: {max_steps: 20000, summary_freq: 500, network_settings: {hidden_units: 8, num_layers: 1}}
+environment_parameters:
+  height:
+    curriculum:
+      - {name: Low, value: 1, completion_criteria: {behavior: Pupil, threshold: 1}}
+      - {name: High, value: 2}
+stop: {target_return: {Basic: -1000, Ghost: 1}}
+"""
+    )
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", *ONCE, "--env-args", "--agents", "32")
+    assert said.code == 0
+    assert said.out.count("No simulator has declared 'Pupil', 'Ghost'") == 1
+    assert "The run ends by its rules (stop): target_return is reached, 'Basic' has" in said.out
+
+
+@posix_only
+def test_a_start_that_failed_keeps_no_run_id(refused, mlagents_style, configure, actor) -> None:
+    configure("Walker")
+    refused("learn", "config.yaml", f"--env={actor('exit=3')}", *ONCE)
+    env = actor("introduce", "confirm", "forever")
+    assert mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE).code == 0
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], bool]], None]:
+    """Lets no file for which this holds find space."""
+
+    def fill(concerns: Callable[[Path], bool]) -> None:
+        replace = os.replace
+
+        def refuse(source: Any, target: Any) -> None:
+            if concerns(Path(target)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            replace(source, target)
+
+        monkeypatch.setattr(os, "replace", refuse)
+
+    return fill
+
+
+@posix_only
+def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, hosted, full_disk) -> None:
+    configure("Treadmill", max_steps=72, checkpoint_interval=18)
+    full_disk(
+        lambda path: (
+            path.name in {"Treadmill-18.safetensors", "Treadmill-36.safetensors", "Treadmill-54.safetensors"}
+        )
+    )
+    said = mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill"))
+    assert said.code == 0, said.err
+    assert (
+        "[WARNING] cannot write 'results/w/Treadmill/Treadmill-18.safetensors': No space left on device"
+        in said.out
+    )
+    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 72
+
+
+@posix_only
+def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, hosted, full_disk) -> None:
+    configure("Treadmill", max_steps=72, checkpoint_interval=36)
+    newest = Path("results/w/Treadmill/checkpoint.safetensors")
+    full_disk(lambda path: path == newest and path.exists())
+    message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
+    assert f"cannot write '{newest}': No space left on device" in message
+    assert read_content(newest)["step"] == 36
+    assert not list(newest.parent.glob(".*"))
+
+
+@posix_only
+def test_a_limit_of_the_system_on_files_is_named(refused, configure, hosted) -> None:
+    import resource
+
+    configure("Treadmill", max_steps=18, network_settings={"hidden_units": 128, "num_layers": 2})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "cannot write 'results/w/Treadmill/checkpoint.safetensors': File too large" in message
+
+
+class Bomb:
+    """An object as a stranger's checkpoint might hold it: code that runs when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, ("exploded",)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def scribbled_over(path: Path) -> None:
+    path.write_bytes(b"not a checkpoint at all")
+
+
+def pickled_code(path: Path) -> None:
+    path.write_bytes(pickle.dumps(Bomb()))
+
+
+def saved_code(path: Path) -> None:
+    torch.save({"format": 1, "behavior": Bomb()}, path)
+
+
+def of_another_program(path: Path) -> None:
+    torch.save({"weights": torch.zeros(3)}, path)
+
+
+def incomplete(path: Path) -> None:
+    content = read_content(path)
+    del content["spec"]
+    torch.save(content, path)
+
+
+DAMAGES = [truncated, emptied, scribbled_over, pickled_code, saved_code, of_another_program, incomplete]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("command", ["resume", "initialize", "evaluate"])
+def test_a_damaged_checkpoint_is_named_before_anything_starts(
+    refused, configure, make_behavior, damage: Callable[[Path], None], command: str
+) -> None:
+    checkpoint = Path("results/w/Walker/checkpoint.safetensors")
+    save_checkpoint(checkpoint_of(make_behavior(name="Walker")), checkpoint)
+    Path("results/w/configuration.yaml").write_text(configure("Walker").read_text())
+    damage(checkpoint)
+    line: tuple[str, ...] = {
+        "resume": ("learn", "config.yaml", "--run-id=w", "--resume", "--env=sim:basic"),
+        "initialize": ("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic"),
+        "evaluate": ("evaluate", "w", "--env=sim:basic"),
+    }[command]
+    assert f"'{checkpoint}'" in refused(*line)
+    assert not Path("exploded").exists()
+
+
+def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, configure, make_behavior) -> None:
+    configure("Walker")
+    newest, numbered = (
+        Path("results/w/Walker", name) for name in ("checkpoint.safetensors", "Walker-0.safetensors")
+    )
+    save_checkpoint(checkpoint_of(make_behavior(name="Walker")), newest, numbered)
+    truncated(newest)
+    message = refused("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic")
+    assert f"The newest other checkpoint is '{numbered}'" in message
+
+
+@posix_only
+@pytest.mark.parametrize(
+    ("how", "settings", "expected"),
+    [
+        (
+            "--resume",
+            {"hidden_units": 16, "num_layers": 1},
+            "networks: network_settings.hidden_units was 8, now 16\n",
+        ),
+        (
+            "--initialize-from=w",
+            {"hidden_units": 8, "num_layers": 3, "memory": {"sequence_length": 8}},
+            "network_settings.num_layers was 1, now 3, network_settings.memory was not set, now set\n",
+        ),
+    ],
+)
+def test_a_checkpoint_of_other_networks_is_refused_by_key(
+    refused, mlagents_style, configure, hosted, how: str, settings: dict[str, Any], expected: str
+) -> None:
+    configure("Treadmill", max_steps=18)
+    assert mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill")).code == 0
+    configure("Treadmill", max_steps=36, network_settings=settings)
+    message = refused(
+        "learn",
+        "config.yaml",
+        *ONCE,
+        f"--run-id={'w' if how == '--resume' else 'v'}",
+        how,
+        *hosted("treadmill"),
+    )
+    assert expected in message
+    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 18
+
+
+@posix_only
+def test_a_checkpoint_of_another_body(refused, mlagents_style, configure, program, actor) -> None:
+    configure("Walker", max_steps=40)
+    env = actor("introduce", "confirm", "forever")
+    assert mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE).code == 0
+    message = refused("learn", "config.yaml", f"--env={program('crowd')}", *ONCE, "--resume")
+    assert "behavior 'Walker' is not what its checkpoint was trained for: actions were " in message

@@ -1,0 +1,483 @@
+"""Whole runs from the command line, with real simulators as separate processes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import trainer_service
+from trainer_service.cli import main
+from trainer_service.running.runs.checkpoint import read_content
+
+LINE = re.compile(
+    r"\[INFO\] Basic\. Step: (\d+)\. Time Elapsed: \d+\.\d{3} s\. "
+    r"Mean Reward: -?\d+\.\d{3}\. Std of Reward: \d+\.\d{3}\. Training\."
+)
+
+
+@pytest.fixture(scope="module")
+def finished(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a finished run, only to be looked at, and what the run said."""
+    folder = tmp_path_factory.mktemp("finished")
+    settings = {
+        "trainer_type": "ppo",
+        "hyperparameters": {"batch_size": 32, "buffer_size": 128},
+        "network_settings": {"hidden_units": 8, "num_layers": 1},
+        "max_steps": 800,
+        "time_horizon": 8,
+        "summary_freq": 400,
+        "checkpoint_interval": 200,
+        "keep_checkpoints": 2,
+    }
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump({"behaviors": {"Basic": settings}}))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        flags = f"--env=sim:basic --run-id=run --results-dir={folder}/results --seed=3 --num-envs=2"
+        code = main(["learn", str(config), *flags.split(), "--env-args", "--agents", "5"])
+    assert code == 0
+    return folder / "results" / "run", said.getvalue()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
+def test_commands_run_with_standard_output_closed(configure, program) -> None:
+    configure("Treadmill", max_steps=18)
+    ours = shlex.join([sys.executable, "-m", "trainer_service"])
+    learn = f"{ours} learn config.yaml --env={program('treadmill')} --run-id=daemon >&- 2>&-"
+    assert subprocess.run(learn, shell=True, check=False).returncode == 0
+    assert Path("results/daemon/Treadmill/checkpoint.safetensors").is_file()
+    assert subprocess.run(f"{ours} check config.yaml >&-", shell=True, check=False).returncode == 0
+
+
+def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    # A checkpoint is written at the first step past its interval: two simulators of five agents may pass by 5.
+    files = {re.sub(r"(?<=Basic-)\d+", lambda step: f"{int(step[0]) // 10}0", file) for file in files}
+    (events,) = [file for file in files if "tfevents" in file]
+    assert events.startswith("Basic/events.out.tfevents.")
+    assert files - {events} == {
+        "configuration.yaml",
+        "metrics.jsonl",
+        "run_logs/training_status.json",
+        "run_logs/timers.json",
+        "run_logs/trainer.log",
+        "run_logs/Player-0.log",
+        "run_logs/Player-1.log",
+        "Basic/checkpoint.safetensors",
+        "Basic/Basic-600.safetensors",
+        "Basic/Basic-600.onnx",
+        "Basic/Basic-800.safetensors",
+        "Basic/Basic-800.onnx",
+        "Basic.onnx",
+    }
+
+
+def test_the_trainer_keeps_its_own_log(finished: tuple[Path, str]) -> None:
+    run, said = finished
+    log = (run / "run_logs" / "trainer.log").read_text()
+    told = [line.removeprefix("[INFO] ") for line in said.splitlines() if line.startswith("[INFO] ")]
+    assert [line for line in told if f" INFO {line}\n" not in log] == []
+
+
+def test_json_lines_are_all_that_standard_output_gets(mlagents_style, configure) -> None:
+    configure("Basic", max_steps=200, summary_freq=100)
+    learn = ("learn", "config.yaml", "--env=sim:basic", "--log-format=json")
+    spoken = mlagents_style(*learn)
+    assert spoken.code == 0
+    lines = [json.loads(line) for line in spoken.out.splitlines()]
+    assert all({"time", "level", "message"} <= set(line) for line in lines)
+    assert [line["metrics"]["step"] for line in lines if "metrics" in line] == [100, 200]
+    assert lines[-1]["message"].startswith("Finished. Everything is in results")
+    refused = mlagents_style(*learn)
+    assert refused.code == 2
+    assert json.loads(refused.out.splitlines()[-1])["level"] == "ERROR"
+    assert "is taken" in refused.err
+
+
+def test_metrics_have_a_line_per_summary(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [400, 800]
+    for line in lines:
+        assert line["behavior"] == "Basic"
+        assert line["episodes"] > 0
+        assert -2.01 <= line["mean_return"] <= 0.94
+        assert line["std_return"] >= 0
+        assert 3 <= line["mean_length"] <= 200
+        assert line["mean_group_return"] is None
+        assert line["steps_per_s"] > 0
+        assert line["wall_s"] > 0
+        for key in ("policy_loss", "value_loss", "entropy", "learning_rate", "epsilon", "beta"):
+            assert isinstance(line[key], float), key
+
+
+def test_returns_are_raw(finished: tuple[Path, str]) -> None:
+    # Basic pays −0.01 a step and +0.1 or +1 at the end; strengths and normalisation must not show.
+    run, _ = finished
+    first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    goals = first["mean_return"] + 0.01 * first["mean_length"]
+    assert -1e-6 <= goals <= 1 + 1e-6
+
+
+def test_tensorboard_finds_ml_agents_tags(finished: tuple[Path, str]) -> None:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    run, _ = finished
+    (path,) = (run / "Basic").glob("events.out.tfevents.*")
+    events = list(EventFileLoader(str(path)).Load())
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {
+        "Environment/Cumulative Reward",
+        "Environment/Cumulative Reward_hist",
+        "Environment/Episode Length",
+        "Losses/Policy Loss",
+        "Losses/Value Loss",
+        "Policy/Entropy",
+        "Policy/Learning Rate",
+        "Policy/Epsilon",
+        "Policy/Beta",
+        "Policy/Extrinsic Value Estimate",
+        "Policy/Extrinsic Reward",
+        "Hyperparameters/text_summary",
+    } <= tags
+    assert {event.step for event in events if event.summary.value} == {0, 400, 800}
+
+
+def test_the_console_speaks_ml_agents_form(finished: tuple[Path, str]) -> None:
+    _, said = finished
+    steps = [int(match[1]) for match in map(LINE.fullmatch, said.splitlines()) if match]
+    assert steps == [400, 800]
+    assert "Connected new brain: Basic?team=0" in said
+    assert (
+        "[INFO] Hyperparameters for behavior name Basic:\n    trainer_type: ppo\n    hyperparameters:\n"
+        in said
+    )
+    # On a busy machine the run may be over before its second simulator has started.
+    assert said.count("Connected to environment 'sim:basic'") in {1, 2}
+    assert said.count("'Basic' computes the gradient of its updates by hand, in ") == 1
+    for way_on in (
+        "policy of Basic: ",
+        "model for Unity: ",
+        "tensorboard --logdir ",
+        "mlagents-style evaluate run",
+    ):
+        assert said.count(way_on) == 1
+
+
+def test_the_status_lists_the_checkpoints_that_were_kept(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    status = json.loads((run / "run_logs" / "training_status.json").read_text())
+    assert status["metadata"]["stats_format_version"] == "0.3.0"
+    checkpoints = status["Basic"]["checkpoints"]
+    assert [record["steps"] // 10 * 10 for record in checkpoints] == [600, 800]
+    for record in (*checkpoints, status["Basic"]["final_checkpoint"]):
+        assert Path(record["file_path"]).is_file()
+    assert status["Basic"]["final_checkpoint"]["steps"] in {800, 805}
+
+
+def test_every_checkpoint_is_listed_with_the_mean_return_before_it(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    status = json.loads((run / "run_logs" / "training_status.json").read_text())["Basic"]
+    for record in (*status["checkpoints"], status["final_checkpoint"]):
+        assert isinstance(record["reward"], float), record
+
+
+def test_the_newest_checkpoint_is_the_last_numbered_one(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    step = read_content(run / "Basic" / "checkpoint.safetensors")["step"]
+    assert step in {800, 805}
+    newest = (run / "Basic" / "checkpoint.safetensors").read_bytes()
+    assert newest == (run / "Basic" / f"Basic-{step}.safetensors").read_bytes()
+
+
+def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str]) -> None:
+    from trainer_service.config import load_run_options
+
+    run, _ = finished
+    loaded = load_run_options(run / "configuration.yaml")
+    assert not loaded.warnings
+    options = loaded.options
+    assert options.behaviors["Basic"].max_steps == 800
+    assert options.checkpoint_settings.run_id == "run"
+    assert options.env_settings.env_path == "sim:basic"
+    assert options.env_settings.env_args == ("--agents", "5")
+    assert (options.env_settings.num_envs, options.env_settings.seed) == (2, 3)
+
+
+def test_timers_and_logs_tell_of_the_run(finished: tuple[Path, str]) -> None:
+    run, _ = finished
+    timers = json.loads((run / "run_logs" / "timers.json").read_text())
+    assert {"receive", "observe", "update", "act", "reply"} <= set(timers["children"])
+    logs = [(run / "run_logs" / f"Player-{number}.log").read_text() for number in (0, 1)]
+    assert any("the trainer ended the conversation" in log for log in logs)
+
+
+def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configure, hosted) -> None:
+    configure("Treadmill", max_steps=18)
+    assert mlagents_style("learn", "config.yaml", *hosted("treadmill")).code == 0
+    written = yaml.safe_load(Path("results/ppo/configuration.yaml").read_text())
+    assert 0 <= written["env_settings"]["seed"] <= 9999
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_a_run_that_failed_before_its_first_update_is_said_to_have_learned_nothing(
+    mlagents_style, configure, workplace, trainer_type: str
+) -> None:
+    settings = {"buffer_size": 64, "batch_size": 32}
+    common = {"trainer_type": trainer_type, "summary_freq": 100_000, "hyperparameters": settings}
+    configure("Basic", max_steps=20, **common)
+    line = ("learn", "config.yaml", "--env=sim:basic", "--run-id=t", "--seed=1")
+    assert mlagents_style(*line).code == 0
+    assert read_content(Path("results/t/Basic/checkpoint.safetensors"))["step"] > 0
+    refused = mlagents_style(*line)
+    assert refused.code == 2
+    assert (
+        "run id 't' is taken: 'results/t' holds an earlier run, but nothing was learned in it yet"
+        in refused.err
+    )
+    assert "--force" in refused.err
+
+    configure("Basic", max_steps=200, **common)
+    assert mlagents_style(*line, "--force").code == 0
+    assert not Path("results/t/metrics.jsonl").exists()
+    assert "nothing was learned" not in mlagents_style(*line).err
+
+
+def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure, hosted) -> None:
+    configure("Treadmill", max_steps=18)
+    line = ("learn", "config.yaml", "--run-id=t", "--seed=1", *hosted("treadmill"))
+    assert mlagents_style(*line).code == 0
+    before = Path("results/t/Treadmill/checkpoint.safetensors").read_bytes()
+    refused = mlagents_style(*line)
+    assert refused.code == 2
+    for way_out in ("run id 't' is taken", "--run-id", "--resume", "--force"):
+        assert way_out in refused.err
+    assert Path("results/t/Treadmill/checkpoint.safetensors").read_bytes() == before
+
+    configure("Treadmill", max_steps=36, file="longer.yaml")
+    forced = ("learn", "longer.yaml", *line[2:], "--force")
+    assert mlagents_style(*forced).code == 0
+    assert read_content(Path("results/t/Treadmill/checkpoint.safetensors"))["step"] == 36
+    assert not Path("results/t/Treadmill/Treadmill-18.safetensors").exists()
+
+
+def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, hosted) -> None:
+    configure("Treadmill", max_steps=18)
+    line = ("learn", "config.yaml", *hosted("treadmill"))
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    said = mlagents_style(*line, "--run-id=second", "--initialize-from=first", "--seed=9")
+    assert said.code == 0, said.err
+    assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
+    # 18 steps are less than a rollout, so nothing was learned and the weights are those of the first run.
+    first, second = (
+        read_content(Path(f"results/{run}/Treadmill/checkpoint.safetensors")) for run in ("first", "second")
+    )
+    assert second["step"] == 18
+    for name, weights in first["algorithm"]["network"].items():
+        assert torch.equal(weights, second["algorithm"]["network"][name])
+
+
+def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style, configure, hosted) -> None:
+    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
+    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": settings}))
+    line = ("learn", "config.yaml", *hosted("treadmill"))
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    said = mlagents_style(*line, "--run-id=second", "--initialize-from=first")
+    assert said.code == 0, said.err
+    assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=b", "--initialize-from=first")
+    assert said.code == 0, said.err
+    assert "'Basic' has no checkpoint in 'first': it starts anew." in said.out
+
+
+@pytest.mark.parametrize(
+    ("init_path", "flags"),
+    [
+        ("results/first/Treadmill/checkpoint.safetensors", ()),
+        ("Treadmill-18.safetensors", ("--initialize-from=first",)),
+    ],
+    ids=["path", "bare"],
+)
+def test_the_default_settings_init_path_holds_for_every_behavior(
+    mlagents_style, configure, hosted, init_path: str, flags: tuple[str, ...]
+) -> None:
+    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
+    line = ("learn", "config.yaml", *hosted("treadmill"))
+    assert mlagents_style(*line, "--run-id=first").code == 0
+    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": {**settings, "init_path": init_path}}))
+    said = mlagents_style(*line, "--run-id=second", *flags)
+    assert said.code == 0, said.err
+    assert f"Starting 'Treadmill' from step 0 with the weights of '{init_path}'." in said.out
+    shutil.rmtree("results/first")
+    said = mlagents_style(*line, "--run-id=second", "--resume")
+    assert said.code == 0, said.err
+    assert "Resuming 'Treadmill' from step 18." in said.out
+
+
+def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
+    configure("Basic")
+    Path("results/walker_01/Basic").mkdir(parents=True)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--initialize-from=walker_1")
+    assert said.code == 2
+    assert "did you mean 'walker_01'?" in said.err
+
+
+def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, configure, program) -> None:
+    configure("Walker", "Flyer", max_steps=400)
+    crowd = program("crowd")
+    said = mlagents_style("learn", "config.yaml", f"--env={crowd}", "--num-envs=2", "--run-id=c", "--seed=7")
+    assert said.code == 0, said.err
+    returns: dict[str, set[tuple[float, float, float]]] = {}
+    for line in map(json.loads, Path("results/c/metrics.jsonl").read_text().splitlines()):
+        score = (line["mean_return"], line["std_return"], line["mean_length"])
+        returns.setdefault(line["behavior"], set()).add(score)
+    assert returns == {"Walker": {(3.0, 0.0, 6.0)}, "Flyer": {(-2.0, 0.0, 4.0)}}
+
+
+def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, hosted) -> None:
+    Path("config.yaml").write_text("default_settings: {trainer_type: ppo, max_steps: 36}\n")
+    said = mlagents_style("learn", "config.yaml", *hosted("treadmill"))
+    assert said.code == 0, said.err
+    assert read_content(Path("results/ppo/Treadmill/checkpoint.safetensors"))["step"] == 36
+
+
+def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, program) -> None:
+    configure("Treadmill", max_steps=180)
+    treadmill = program("treadmill")
+    line = ("learn", "config.yaml", f"--env={treadmill}", "--seed=4", "--run-id=by-command")
+    assert mlagents_style(*line).code == 0
+    given = {
+        "checkpoint_settings": {"run_id": "by-python"},
+        "env_settings": {"env_path": str(treadmill), "seed": 4},
+    }
+    outcome = trainer_service.train(trainer_service.load_run_options("config.yaml", given).options)
+    assert (outcome.folder, outcome.interrupted) == (Path("results/by-python"), False)
+    assert outcome.steps == {"Treadmill": 180}
+    by_command, by_python = (
+        read_content(Path(f"results/{run}/Treadmill/checkpoint.safetensors"))["algorithm"]["network"]
+        for run in ("by-command", "by-python")
+    )
+    for name, weights in by_command.items():
+        assert torch.equal(weights, by_python[name])
+
+
+def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, configure, hosted) -> None:
+    configure("Treadmill", max_steps=18)
+    line = ("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
+    said = mlagents_style(*line, "--load", "--train", "--torch", "--tensorflow")
+    assert said.code == 0, said.err
+    for flag in ("--torch", "--tensorflow"):
+        assert f"[WARNING] The command line argument {flag} was removed." in said.err
+    assert "the --load option is deprecated and has no effect: use --resume instead" in said.out
+    assert "the --train option is deprecated and has no effect" in said.out
+    assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
+
+
+def test_debug_logs_time_and_source_line(mlagents_style, configure, hosted) -> None:
+    configure("Treadmill", max_steps=18)
+    said = mlagents_style("learn", "config.yaml", "--debug", *hosted("treadmill"))
+    assert said.code == 0, said.err
+    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO \[\w+\.py:\d+\] Connected new brain: Treadmill"
+    assert re.search(line, said.out)
+
+
+def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
+    configure("Basic", reward_signals={"gail": {"demo_path": "a.demo"}})
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
+    assert said.code == 2
+    assert "behaviors.Basic.reward_signals.gail" in said.err
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["learn", "--run_id=x"], "--run-id"),
+        (["lern"], "learn"),
+        (["evaluate", "x", "--episods", "3"], "--episodes"),
+    ],
+)
+def test_a_mistyped_word_has_its_nearest(mlagents_style, line: list[str], hint: str) -> None:
+    said = mlagents_style(*line)
+    assert said.code == 2
+    assert f"did you mean '{hint}'" in said.err
+
+
+def test_check_prints_a_line_per_file(mlagents_style, configure) -> None:
+    configure("Basic")
+    Path("wrong.yaml").write_text("behaviors: {Basic: {max_stepz: 3}}\n")
+    said = mlagents_style("check", "config.yaml", "wrong.yaml")
+    assert said.code == 2
+    lines = said.out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["config.yaml", "wrong.yaml"]
+    assert "wrong.yaml:1: behaviors.Basic.max_stepz: unknown key (did you mean 'max_steps'?)" in said.err
+
+
+def test_the_schema_is_json(mlagents_style) -> None:
+    said = mlagents_style("schema")
+    assert said.code == 0
+    assert "behaviors" in json.loads(said.out)["$defs"]["RunOptions"]["properties"]
+
+
+@pytest.mark.process
+def test_help_needs_neither_torch_nor_grpc() -> None:
+    source = (
+        "import sys\n"
+        "from trainer_service.cli import main\n"
+        "try:\n    main(['learn', '--help'])\n"
+        "except SystemExit:\n    sys.exit(bool({'torch', 'grpc'} & set(sys.modules)))\n"
+    )
+    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert "--num-envs" in said.stdout
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None"),
+    ],
+)
+def test_threads_spin_for_a_moment_unless_told_otherwise(
+    given: dict[str, str], used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, os; from trainer_service.cli import main; main(['schema']); "
+        "assert 'torch' not in sys.modules; print(os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == used
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.name != "posix", reason="Windows ends a process without asking it")
+def test_pygame_does_not_keep_sigterm_from_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pygame")
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        monkeypatch.setenv(driver, "dummy")
+    program = (
+        "import os, signal; from trainer_service.cli import main; main(['schema']); "
+        "import pygame; pygame.init(); pygame.display.set_mode((8, 8)); os.kill(os.getpid(), signal.SIGTERM)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM, done.stderr

@@ -1,0 +1,142 @@
+"""A trainer that other machines reach: ``learn --host``, ``simulate --join`` and ``doctor --join``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainer_service.commands.doctor.join import join
+from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode
+from unity_bridge.remote.private_files import FOLDER_VARIABLE
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user who has nothing yet."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
+    return tmp_path / "user"
+
+
+@pytest.fixture
+def learn(start, configure) -> Callable[..., Any]:
+    """Starts a run that trains until a few steps; returns it, and its join code if it prints one."""
+    pytest.importorskip("cryptography")
+    configure("Basic", max_steps=40)
+
+    def run(*flags: str) -> tuple[Any, str]:
+        # A new interpreter: what gRPC may log is settled before it is loaded.
+        line = (
+            "-um",
+            "trainer_service",
+            "learn",
+            "config.yaml",
+            "--run-id=far",
+            "--port=0",
+            "--timeout-wait=60",
+        )
+        running = start(*line, *flags, program=sys.executable)
+        said = running.until("join: ")
+        return running, said.partition("join: ")[2].strip()
+
+    return run
+
+
+def test_a_run_on_another_machine(learn, mlagents_style, user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, code = learn("--host=0.0.0.0")
+    address = JoinCode.parse(code).addresses[0]
+    wrong = dataclasses.replace(JoinCode.parse(code), token="not-the-token-at-all").text()
+
+    with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as scanner:
+        scanner.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert scanner.recv(2**16) == b""
+
+    refused = mlagents_style("simulate", "sim:basic", "--join", wrong)
+    assert refused.code == 1
+    assert f"the trainer on {address} refuses the call: its token is wrong" in refused.err
+
+    checks = json.loads(mlagents_style("doctor", "--json", "--join", code).out)["checks"]
+    verdicts = {each["check"]: each["verdict"] for each in checks}
+    found = {each["check"]: each["found"] for each in checks}
+    for check in ("join code", "way to the trainer", "certificate", "token", "clock"):
+        assert verdicts[check] == "ok", found
+    assert re.match(
+        r"\d+\.\d\d ms: each simulator makes at most \d+ exchanges per second", found["round trip"]
+    )
+
+    monkeypatch.setenv(JOIN_VARIABLE, code)
+    played = mlagents_style("simulate", "sim:basic", "--join", "--reconnect=0")
+    assert played.code == 0, played
+    assert "the trainer ended the conversation" in played.err
+    assert run.end() == 0, run.output
+    assert re.search(r"Refused calls without a valid token: \d+, of ", run.output), run.output
+    assert "ssl_transport_security" not in run.output, "a scanner cannot fill the log"
+    assert run.output.count(code) == 1
+    for path in Path("results").rglob("*"):
+        assert path.is_dir() or code.encode() not in path.read_bytes(), "what is passed on holds no secret"
+    if os.name == "posix":
+        assert {stat.S_IMODE(each.stat().st_mode) for each in (user / "remote").iterdir()} == {0o600}
+
+
+def test_a_port_of_this_machine_with_a_token_of_the_user(learn, mlagents_style, workplace: Path) -> None:
+    (workplace / "tokens").write_text("a-token-of-the-user\n")
+    (workplace / "tokens").chmod(0o600)
+    run, code = learn("--token-file=tokens")
+    assert JoinCode.parse(code).token == "a-token-of-the-user"
+    assert JoinCode.parse(code).addresses[0].startswith("127.0.0.1:")
+    assert mlagents_style("simulate", "sim:basic", f"--join={code}", "--reconnect=0").code == 0
+    assert run.end() == 0, run.output
+
+
+def test_without_flags_nothing_listens_beyond_this_machine(start, configure, user: Path) -> None:
+    configure("Basic")
+    run = start("learn", "config.yaml", "--port=0", "--timeout-wait=60")
+    run.until("Listening on port")
+    process = psutil.Process(run.pid)
+    listening = [each for each in process.net_connections(kind="tcp") if each.status == psutil.CONN_LISTEN]
+    assert {each.laddr.ip for each in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert listening
+    assert not user.exists()
+
+
+def test_another_trainer_than_the_code_is_of(mlagents_style, learn) -> None:
+    _, code = learn("--host=0.0.0.0")
+    other = dataclasses.replace(JoinCode.parse(code), fingerprint=bytes(32)).text()
+    said = mlagents_style("simulate", "sim:basic", "--join", other)
+    assert said.code == 1
+    assert "no token was sent" in said.err
+    (_, finding) = join(other)
+    assert (finding.subject, finding.verdict) == ("certificate", "fail")
+    assert "no token was sent" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--join=5004"], "join code: expected TS1-… as the trainer prints it, got '5004'"),
+        (["--join"], f"expected a code, or one in the environment variable {JOIN_VARIABLE}"),
+        (["--address=trainer:5005"], "--address: expected --join with it"),
+        (["--address=trainer"], "address: expected HOST:PORT, got 'trainer'"),
+    ],
+)
+def test_flags_of_simulate(mlagents_style, flags: list[str], expected: str) -> None:
+    said = mlagents_style("simulate", "sim:basic", *flags)
+    assert said.code == 2
+    assert expected in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_code_that_the_doctor_cannot_read(mlagents_style) -> None:
+    said = mlagents_style("doctor", "--join=TS1-AAAA")
+    assert said.code == 2
+    assert "fail  join code: join code: 8 characters that are not a whole code" in said.out

@@ -1,0 +1,149 @@
+"""Minibatches of learners off policy: when they are drawn, and what is saved of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.config.hyperparameters.off_policy import DQNSettings
+from trainer_service.learning.algorithms.common.off_policy.replay_sampler import ReplaySampler
+from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
+from trainer_service.learning.replay import replay_buffer
+from trainer_service.learning.replay.sequence_replay import SequenceReplay
+from trainer_service.learning.replay.transitions import Sample, TransitionReplay
+from trainer_service.learning.rollout.trajectories import Trajectories
+from unity_bridge.arrays import Rows
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
+
+
+def steps(count: int) -> Trajectories:
+    """Episodes of one step each, with their number as observation."""
+    column = np.arange(count, dtype=np.float32)
+    return Trajectories(
+        observations=(column[:, None],),
+        continuous_actions=column[:, None],
+        discrete_actions=np.zeros((count, 0), np.int64),
+        allowed_actions=np.zeros((count, 0), np.bool_),
+        log_probs=column,
+        rewards=column,
+        group_rewards=np.zeros_like(column),
+        lengths=np.ones(count, np.int64),
+        final_observations=(-column[:, None],),
+        final_allowed_actions=np.zeros((count, 0), np.bool_),
+        terminated=np.ones(count, np.bool_),
+        memories=np.zeros((count, 0), np.float32),
+        final_memories=np.zeros((count, 0), np.float32),
+    )
+
+
+def replay(*others: UpdateSchedule, seed: int = 1, **changes: Any) -> ReplaySampler[Sample]:
+    """Learns every second step after the tenth, from four rows each."""
+    prioritized = {"type": "prioritized", "beta": 0.5, "beta_updates": 10}
+    given = {"batch_size": 4, "save_replay_buffer": True, "replay": prioritized, **changes}
+    hyper = DQNSettings(**given)
+    buffer = TransitionReplay(SPEC, 100, alpha=hyper.replay.priority_exponent)
+    return ReplaySampler(buffer, hyper, seed, UpdateSchedule(10, 2.0), *others)
+
+
+def drawn(experience: ReplaySampler[Sample]) -> list[list[int]]:
+    """The rows of all minibatches that are due; what stands in a row is as wrong as its number is large."""
+    found = []
+    for sample in experience.minibatches(experience.rng()):
+        found.append(sample.rows.tolist())
+        experience.finish_update(torch.from_numpy(sample.observations[0][:, 0]))
+    return found
+
+
+def test_there_is_a_minibatch_for_each_update_that_was_earned() -> None:
+    experience = replay()
+    experience.record(steps(16))
+    assert experience.schedule.due == 3
+    assert experience.metrics()["Replay/Largest Priority"] == 1.0
+    rows_drawn = drawn(experience)
+    assert [len(rows) for rows in rows_drawn] == [4, 4, 4]
+    assert experience.metrics()["Replay/Largest Priority"] == pytest.approx(np.max(rows_drawn) ** 0.6)
+    assert experience.updates == experience.schedule.updates == 3
+    assert not drawn(experience)
+    assert experience.metrics()["Replay/Beta"] == pytest.approx(0.5 + 0.5 * 0.3)
+    assert replay(replay={"type": "uniform"}).metrics() == {}
+
+
+def test_samples_that_are_gathered_together_are_those_of_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together, one_by_one = (replay(replay={"type": "uniform"}) for _ in range(2))
+    for each in (together, one_by_one):
+        each.record(steps(24))
+    monkeypatch.setattr(replay_buffer, "_MOST_BYTES", 3 * 4 * row_bytes(together))
+    assert together.buffer.most_together(4) == 3
+    rng, found = one_by_one.rng(), list(together.minibatches(together.rng()))
+    assert len(found) == 7  # of which the last one is alone
+    for sample in found:
+        expected = one_by_one.sample(rng)
+        assert sample.weights is None
+        np.testing.assert_array_equal(sample.rows, expected.rows)
+        np.testing.assert_array_equal(sample.observations[0], expected.observations[0])
+        np.testing.assert_array_equal(sample.next_observations[0], expected.next_observations[0])
+        np.testing.assert_array_equal(sample.task_rewards, expected.task_rewards)
+    assert together.undivided is found[-1]
+
+
+class Newest(TransitionReplay):
+    """Draws the newest rows, so that a sample may depend on what was drawn before."""
+
+    def draw(self, count: int, rng: np.random.Generator, beta: float) -> tuple[Rows, None]:
+        return np.arange(len(self) - count, len(self)), None
+
+
+def test_samples_that_may_depend_on_the_one_before_are_gathered_one_by_one() -> None:
+    sequences = SequenceReplay(SPEC, 100, 0)
+    for buffer in (Newest(SPEC, 100), TransitionReplay(SPEC, 100, alpha=0.5), sequences):
+        assert buffer.most_together(4) == 1
+    assert TransitionReplay(SPEC, 100).most_together(4) > 1
+    assert TransitionReplay(SPEC, 100).most_together(1 << 20) == 1  # more than fits into the cache
+
+
+def row_bytes(experience: ReplaySampler[Sample]) -> int:
+    return sum(column[0].nbytes for column in experience.buffer._steps.values())
+
+
+def test_what_is_saved_draws_what_would_have_been_drawn() -> None:
+    straight, resumed = replay(), replay(seed=7)
+    straight.record(steps(16))
+    drawn(straight)
+    saved = straight.replay_state()
+    assert saved is not None
+    resumed.load_state_dict(straight.state_dict())
+    resumed.load_replay_state({name: column.copy() for name, column in saved.items()})
+    for each in (straight, resumed):
+        each.record(steps(8))
+    assert drawn(resumed) == drawn(straight)
+    assert replay(save_replay_buffer=False).replay_state() is None
+
+
+def test_another_seed_draws_others() -> None:
+    one, other = replay(), replay(seed=2)
+    for each in (one, other):
+        each.record(steps(30))
+    assert drawn(one) != drawn(other)
+
+
+def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
+    slow = UpdateSchedule(10, 4.0)
+    experience = replay(slow)
+    experience.record(steps(18))
+    assert (experience.schedule.due, slow.due) == (4, 2)
+    slow.updates = 1
+    saved = experience.replay_state()
+    assert saved is not None
+    assert saved["schedules"].tolist() == [18, 0, 18, 1]
+    other = UpdateSchedule(10, 4.0)
+    replay(other).load_replay_state(saved)
+    assert (other.steps, other.updates) == (18, 1)
+    with pytest.raises(ValueError, match="longer"):
+        replay().load_replay_state(saved)

@@ -1,0 +1,194 @@
+"""Behavioral cloning with every trainer type that has it: cloning alone does what was demonstrated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import assert_resumes_exactly, begin_world, run_ticks
+from short_episodes import DECISIONS, GROUP, ShortEpisodes
+
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.collection.router import EnvSteps
+from trainer_service.running.policy import Policy
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+VECTOR = ObservationSpec("vector", (3,))
+CHOICES, NUMBERS, BOTH = ActionSpec(0, (3, 2)), ActionSpec(1, ()), ActionSpec(1, (2,))
+CASES = {
+    "dqn": ("dqn", CHOICES, {"dueling": True}),
+    "ddpg": ("ddpg", NUMBERS, {}),
+    "td3": ("td3", NUMBERS, {}),
+    "idqn": ("idqn", CHOICES, {}),
+    "vdn-ids": ("vdn", CHOICES, {"share": "full", "agent_ids": True}),
+    "qmix-shared": ("qmix", CHOICES, {"share": "full"}),
+    "maddpg": ("maddpg", BOTH, {}),
+    "maddpg-ids": ("maddpg", BOTH, {"share": "full", "agent_ids": True}),
+    "mappo": ("mappo", BOTH, {}),
+    "mappo-ids": ("mappo", BOTH, {"agent_ids": True}),
+    "happo": ("happo", BOTH, {}),
+    "poca-alone": ("poca", BOTH, {"share": "none"}),
+    "coma-ids": ("coma", ActionSpec(0, (3,)), {}),
+}
+"""Trainer type, actions and hyperparameters. Those of groups have actors of one each, or ids, or neither."""
+
+cases = pytest.mark.parametrize("case", CASES)
+
+
+def make(case: str, demo: Path, *, memory: bool = False, seed: int = 1, **cloning: Any) -> Behavior:
+    trainer_type, actions, hyper = CASES[case]
+    group = {"group_size": GROUP} if HYPERPARAMETERS[trainer_type].learns_by_group else {}
+    remembers = {"memory_size": 16, "sequence_length": 4} if memory else None
+    settings = TrainerSettings.model_validate(
+        {
+            "trainer_type": trainer_type,
+            "hyperparameters": {"batch_size": 64, "learning_rate": 3e-3, **group, **hyper},
+            "network_settings": {"hidden_units": 32, "num_layers": 1, "memory": remembers},
+            "behavioral_cloning": {"demo_path": str(demo), **cloning},
+            "max_steps": 10**6,
+        }
+    )
+    behavior = Behavior(
+        "Probe", BehaviorSpec((VECTOR,), actions), settings, Compute(torch.device("cpu"), seed)
+    )
+    behavior.prepare()
+    return behavior
+
+
+def cloned(behavior: Behavior, times: int) -> float:
+    """Clones so many times. Returns the last loss."""
+    learner: Any = behavior.learner
+    found = {}
+    for _ in range(times):
+        found = learner.cloning.update(0)
+    return float(found["Losses/Pretraining Loss"])
+
+
+def rule(seen: np.ndarray, actions: ActionSpec) -> tuple[np.ndarray, np.ndarray]:
+    """What the expert does: numbers, and choices."""
+    numbers = 0.6 * np.tanh(seen[:, 1:2])
+    choices = [
+        np.digitize(seen[:, 0], [-0.5, 0.5])[:, None] if size == 3 else seen[:, :1] > 0
+        for size in actions.discrete_branches
+    ]
+    none = np.zeros((len(seen), 0))
+    return (
+        numbers if actions.continuous_size else none,
+        np.concatenate(choices, axis=1) if choices else none,
+    )
+
+
+@pytest.fixture
+def demo_of(write_demo, shown):
+    def write(actions: ActionSpec, steps: int = 128) -> Path:
+        seen = np.random.default_rng(3).uniform(-1.5, 1.5, (steps + 1, 3)).astype(np.float32)
+        path: Path = write_demo(BehaviorSpec((VECTOR,), actions), shown([seen], *rule(seen[:-1], actions)))
+        return path
+
+    return write
+
+
+@cases
+def test_cloning_alone_does_what_was_demonstrated(demo_of, case: str) -> None:
+    actions = CASES[case][1]
+    behavior = make(case, demo_of(actions), strength=3.0)
+    first = cloned(behavior, 1)
+    assert cloned(behavior, 35) < 0.5 * first
+    policy = Policy(checkpoint_of(behavior))
+    seen = np.random.default_rng(4).uniform(-1.5, 1.5, (100, 3)).astype(np.float32)
+    numbers, choices = rule(seen, actions)
+    for agent in range(max(policy.num_agents, 1)):  # whoever of the group it is
+        ids = {"agent_indices": np.full(100, agent)} if policy.num_agents else {}
+        done = policy.act([seen], **ids)
+        assert (done.discrete == choices).mean() > 0.9 if choices.size else True
+        assert np.abs(done.continuous - numbers).mean() < 0.1 if numbers.size else True
+
+
+REMEMBERS = [
+    pytest.param(
+        case, marks=() if case in ("dqn", "ddpg", "idqn", "maddpg", "happo") else pytest.mark.thorough
+    )
+    for case in CASES
+    if HYPERPARAMETERS[CASES[case][0]].supports_memory
+]
+
+
+@pytest.mark.parametrize("case", REMEMBERS)
+def test_what_was_seen_long_ago_is_cloned_with_memory(write_demo, shown, case: str) -> None:
+    # A cue is seen at the first step alone and answered to the end, in sequences of which the second holds no cue.
+    actions, shows = CASES[case][1], []
+    for number in range(12):
+        seen = np.zeros((7, 3), np.float32)
+        seen[0, number % 2] = 1.0
+        numbers = np.full((6, actions.continuous_size), 0.5 - number % 2)
+        choices = np.full((6, actions.discrete_size), number % 2)
+        shows.append(shown([seen], numbers, choices))
+    demo = write_demo(BehaviorSpec((VECTOR,), actions), *shows)
+    losses = [
+        cloned(make(case, demo, memory=memory, strength=3.0, batch_size=256), 40) for memory in (True, False)
+    ]
+    assert losses[0] < 0.4 * losses[1]
+
+
+@pytest.mark.parametrize("case", ["dqn", "td3", "idqn", "maddpg", "happo", "coma-ids"])
+def test_it_learns_from_both_and_resumes_bit_for_bit(demo_of, tmp_path: Path, case: str) -> None:
+    trainer_type, actions, _ = CASES[case]
+    demo = demo_of(actions, steps=40)
+    of_replay = {"steps_per_update": 24, "buffer_init_steps": 0, "save_replay_buffer": True, "batch_size": 12}
+    sizes = (
+        of_replay
+        if HYPERPARAMETERS[trainer_type].learns_from_replay
+        else {"batch_size": 12, "buffer_size": 48}
+    )
+
+    def begin(seed: int) -> Behavior:
+        settings = make(case, demo, samples_per_update=16).settings
+        changed = settings.hyperparameters.model_copy(update=sizes)
+        behavior = Behavior(
+            "Probe",
+            BehaviorSpec((VECTOR,), actions),
+            settings.model_copy(update={"hyperparameters": changed}),
+            Compute(torch.device("cpu"), seed),
+        )
+        behavior.prepare()
+        return behavior
+
+    world = ShortEpisodes(actions)
+    straight = assert_resumes_exactly(begin, world, tmp_path, 8 * DECISIONS, more=4 * DECISIONS)
+    assert straight.updates > 0
+    assert straight.summarize(0.0).series["Losses/Pretraining Loss"].value > 0.0
+
+
+@pytest.mark.parametrize("case", ["dqn", "mappo"])
+def test_its_own_steps_are_agent_steps_wherever_environment_steps_place_the_run(
+    demo_of, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    trainer_type, actions, _ = CASES[case]
+    settings = make(case, demo_of(actions), steps=10**4).settings
+    of_replay = {"buffer_init_steps": 0}
+    sizes = of_replay if HYPERPARAMETERS[trainer_type].learns_from_replay else {"buffer_size": 48}
+    settings = settings.model_copy(
+        update={"hyperparameters": settings.hyperparameters.model_copy(update=sizes)}
+    )
+    spec = BehaviorSpec((VECTOR,), actions)
+    behavior = Behavior("Probe", spec, settings, Compute(torch.device("cpu"), 1))
+    behavior.prepare()
+    behavior.env_steps = EnvSteps(budget=100, taken=50)
+    learner: Any = behavior.learner
+    places: list[int] = []
+
+    def update(step: int) -> dict[str, float]:
+        places.append(step)
+        assert learner.schedule_lead == 500_000 - behavior.step
+        return {}
+
+    monkeypatch.setattr(learner.cloning, "update", update)
+    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), 8 * DECISIONS)
+    assert places
+    assert 0 < max(places) <= behavior.step < 200

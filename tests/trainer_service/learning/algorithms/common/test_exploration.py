@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from trainer_service.config.hyperparameters.off_policy import ActionValueSettings
+from trainer_service.learning.algorithms.common.exploration import EpsilonGreedy
+from trainer_service.learning.rollout.trajectories import Trajectories
+
+
+def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
+    steps, segments = sum(lengths), len(lengths)
+    return Trajectories(
+        observations=(np.zeros((steps, 1), np.float32),),
+        continuous_actions=np.empty((steps, 0), np.float32),
+        discrete_actions=np.zeros((steps, 1), np.int64),
+        allowed_actions=np.ones((steps, 2), np.bool_),
+        log_probs=np.zeros(steps, np.float32),
+        memories=np.empty((steps, 0), np.float32),
+        rewards=np.zeros(steps, np.float32),
+        group_rewards=np.zeros(steps, np.float32),
+        lengths=np.array(lengths, np.int64),
+        final_observations=(np.zeros((segments, 1), np.float32),),
+        final_allowed_actions=np.ones((segments, 2), np.bool_),
+        final_memories=np.empty((segments, 0), np.float32),
+        terminated=np.zeros(segments, np.bool_),
+        ended=None if ended is None else np.array(ended, np.bool_),
+    )
+
+
+def test_it_falls_over_steps_and_stays() -> None:
+    exploration = EpsilonGreedy(ActionValueSettings(exploration_final=0.1, exploration_steps=100))
+    found = []
+    for _ in range(5):
+        found.append(exploration.epsilon)
+        exploration.record(lived([10, 20], [False, False]))
+    assert found == pytest.approx([1.0, 0.73, 0.46, 0.19, 0.1])
+
+
+def test_epsilon_falls_over_ended_episodes_and_not_over_segments() -> None:
+    settings = ActionValueSettings(exploration_final=0.0, exploration_steps=4, exploration_unit="episodes")
+    exploration = EpsilonGreedy(settings)
+    exploration.record(lived([10, 20, 5], [True, False, True]))
+    assert exploration.epsilon == pytest.approx(0.5)
+    exploration.record(lived([10], [False]))
+    assert exploration.epsilon == pytest.approx(0.5)
+    other = EpsilonGreedy(settings)
+    other.load_state_dict(exploration.state_dict())
+    other.record(lived([1], [True]))
+    assert other.epsilon == pytest.approx(0.25)
+
+
+def test_who_does_not_say_what_ended_ends_nothing() -> None:
+    exploration = EpsilonGreedy(ActionValueSettings(exploration_steps=1, exploration_unit="episodes"))
+    unsaid = lived([3], [True])
+    exploration.record(replace(unsaid, ended=None))
+    assert exploration.epsilon == 1.0

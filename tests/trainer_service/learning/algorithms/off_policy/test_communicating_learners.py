@@ -1,0 +1,288 @@
+"""Learners of agents that communicate: their targets, the averaging of heads, and acting by group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from replayed import learn_from
+from torch import Tensor
+
+from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
+from trainer_service.learning.algorithms.common.off_policy.head_consensus import HeadConsensus
+from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
+from trainer_service.ops.q_learning import chosen_value, masked_argmax
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES = 4
+TYPES = ["dqn_share", "dqn_consensus", "sic"]
+
+
+class Walk:
+    """Everyone sees a number and is paid it if it says 1. Nothing ends, but the first agent's task, now and then."""
+
+    def __init__(self, agents: int, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.agents = agents
+        self.ids = np.arange(agents * COPIES)
+        self.seen = np.zeros(len(self.ids))
+        self.time = 0
+
+    def begin(self) -> StepBatch:
+        self.seen = self.rng.normal(size=len(self.ids))
+        return self.rows(self.ids, np.zeros(len(self.ids)))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.time += 1
+        paid = self.seen * actions.discrete[:, 0]
+        self.seen = self.rng.normal(size=len(self.ids))
+        if self.time % 5:
+            return self.rows(self.ids, paid)
+        first = self.ids[:: self.agents]
+        return concatenate(self.rows(first, paid, ended=True), self.rows(self.ids, paid))
+
+    def rows(self, ids: np.ndarray, paid: np.ndarray, *, ended: bool = False) -> StepBatch:
+        return step_batch(
+            [self.seen[ids][:, None].astype(np.float32)],
+            paid[ids].astype(np.float32),
+            agent_ids=ids,
+            allowed_actions=np.ones((len(ids), 2), np.bool_),
+            group_ids=1 + ids // self.agents,
+            terminated=np.full(len(ids), ended),
+        )
+
+
+def settings_of(trainer_type: str, agents: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "trainer_type": trainer_type,
+        "hyperparameters": {
+            "batch_size": 16,
+            "buffer_size": 500,
+            "steps_per_update": agents,
+            "group_size": agents,
+            "save_replay_buffer": True,
+            **changes,
+        },
+        "network_settings": {"hidden_units": 8, "num_layers": 1, "normalize": True},
+        "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        "time_horizon": 8,
+        "max_steps": 10**6,
+    }
+
+
+@pytest.fixture
+def lived(make_behavior, live):
+    """A behavior that has learned from its world so many times."""
+
+    def make(trainer_type: str, agents: int = 2, updates: int = 3, **changes: Any) -> Behavior:
+        behavior: Behavior = make_behavior(seed=1, **settings_of(trainer_type, agents, **changes))
+        live(behavior, Walk(agents, 1), updates)
+        return behavior
+
+    return make
+
+
+def learner_of(behavior: Behavior) -> GroupQLearner:
+    learner = behavior.learner
+    assert isinstance(learner, GroupQLearner)
+    return learner
+
+
+def heads_of(network: torch.nn.Module) -> Tensor:
+    assert isinstance(network, SharedFeaturesNetwork)
+    critic = network.critic
+    return torch.cat([critic.weight.detach().flatten(1), critic.bias.detach().flatten(1)], dim=1)
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("trainer_type", TYPES)
+@pytest.mark.parametrize("agents", [1, 2, 3, 4, 8])
+def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, replay: str) -> None:
+    behavior = (
+        lived(trainer_type, agents, replay={"type": replay}, consensus_every=7)
+        if (trainer_type == "dqn_consensus")
+        else lived(trainer_type, agents, replay={"type": replay})
+    )
+    before = {name: tensor.clone() for name, tensor in checkpoint_of(behavior).algorithm["network"].items()}
+    learner = learner_of(behavior)
+    learner.replay.schedule.steps += agents
+    metrics = behavior.update()
+    assert np.isfinite(list(metrics.values())).all()
+    after = checkpoint_of(behavior).algorithm["network"]
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+@pytest.mark.parametrize("changes", [{"share": "full", "agent_ids": True}, {"reward_mode": "individual"}])
+def test_other_ways_to_share_and_to_be_paid(lived, trainer_type: str, changes: dict[str, Any]) -> None:
+    behavior = lived(trainer_type, 3, **changes)
+    assert np.isfinite(list(checkpoint_of(behavior).algorithm["optimizer"]["mean"])).all()
+
+
+def scrambled(network: torch.nn.Module, part: str) -> None:
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if part in name:
+                parameter.normal_(0.0, 1.0)
+
+
+@pytest.mark.parametrize(("trainer_type", "senders"), [("dqn_share", "encoder"), ("sic", "messages")])
+def test_targets_are_the_target_networks_from_the_observation_on(
+    lived, trainer_type: str, senders: str
+) -> None:
+    learner = learner_of(lived(trainer_type, 3, double=False))
+    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
+    with torch.no_grad():
+        before = learner.next_values(batch)
+        scrambled(learner.networks["network"], "")
+        assert torch.equal(learner.next_values(batch), before)
+        scrambled(learner.networks["target"], senders)
+        assert not torch.allclose(learner.next_values(batch), before)
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> None:
+    learner = learner_of(lived(trainer_type, 3))
+    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
+    with torch.no_grad():
+        scrambled(learner.networks["network"], "")
+        scrambled(learner.networks["target"], "")
+        chosen = masked_argmax(
+            learner.networks["network"].network.group_q_values(batch.next_observations), None, (2,)
+        )
+        judged = learner.networks["target"].network.group_q_values(batch.next_observations)
+        assert torch.equal(learner.next_values(batch), chosen_value(judged, chosen, (2,)))
+        assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
+
+
+def test_averaging_leaves_heads_and_their_moments_equal_bit_for_bit(lived) -> None:
+    behavior = lived("dqn_consensus", 3, 4, consensus_every=1)
+    learner = learner_of(behavior)
+    network = learner.networks["network"].network
+    heads = heads_of(network)
+    assert heads.any()
+    assert all(torch.equal(head, heads[0]) for head in heads)
+    assert isinstance(network, SharedFeaturesNetwork)
+    for moment in learner.optimizers["optimizer"].adam.moments(network.critic.weight):
+        assert moment.any()
+        assert all(torch.equal(of_one, moment[0]) for of_one in moment)
+    # Only what values shared features: who thinks, and what it does, stays everyone's own.
+    assert not torch.equal(network.advantage.weight[0], network.advantage.weight[1])
+    assert not torch.equal(network.encoder[0].weight[0], network.encoder[0].weight[1])
+
+
+def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
+    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
+    network = learner.networks["network"].network
+    assert isinstance(network, SharedFeaturesNetwork)
+    adam = learner.optimizers["optimizer"].adam
+    watched = (network.critic.weight, *adam.moments(network.critic.weight))
+    expected = [each.detach().mean(dim=0) for each in watched]
+    others = network.advantage.weight.detach().clone()
+    HeadConsensus(network, adam, 1).average()
+    for each, mean in zip(watched, expected, strict=True):
+        assert all(torch.equal(of_one, mean) for of_one in each)
+    assert torch.equal(network.advantage.weight, others)
+
+
+def test_disagreement_is_told_as_it_was_before(lived) -> None:
+    behavior = lived("dqn_consensus", 2, 4, consensus_every=10**6)
+    learner = learner_of(behavior)
+    network, adam = learner.networks["network"].network, learner.optimizers["optimizer"].adam
+    heads, agreement = heads_of(network), HeadConsensus(network, adam, 1)
+    assert agreement.metrics() == {}
+    agreement.average()
+    expected = float((heads[0] - heads[1]).norm())
+    assert expected > 0
+    assert agreement.metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
+    agreement.average()
+    assert agreement.metrics() == {"Consensus/Disagreement": 0.0}
+
+
+@pytest.mark.parametrize("steps_per_update", [0.5, 1, 7])
+def test_they_agree_whenever_so_many_joint_steps_came(
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, steps_per_update: float
+) -> None:
+    agreed: list[int] = []
+    monkeypatch.setattr(HeadConsensus, "average", lambda each: agreed.append(each.checked_at))
+    changes = {"consensus_every": 25, "steps_per_update": 2 * steps_per_update}
+    behavior: Behavior = make_behavior(seed=1, **settings_of("dqn_consensus", 2, **changes))
+    live(behavior, Walk(2, 1), 4)
+    joint_steps = learner_of(behavior).replay.rows
+    assert joint_steps > 100
+    assert len(agreed) == joint_steps // 25
+    assert np.diff(agreed).max() < 50
+
+
+def test_the_targets_heads_only_follow(lived) -> None:
+    learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=1, tau=0.25))
+    network, target = (learner.networks[name].network for name in ("network", "target"))
+    with torch.no_grad():
+        network.critic.weight.add_(torch.randn(3, 1, 1))
+    before, apart = heads_of(target).clone(), heads_of(network).clone()
+    learner.replay.rows += 1
+    learn_from(learner, learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0))))
+    after, online = heads_of(target), heads_of(network)
+    assert not torch.allclose(online, apart)
+    torch.testing.assert_close(after, before + 0.25 * (online - before))
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, trainer_type: str) -> None:
+    behavior = lived(trainer_type, 2, 3)
+    again = make_behavior(seed=99, **settings_of(trainer_type, 2))
+    restore(again, checkpoint_of(behavior))
+    again.learner.load_replay_state(behavior.learner.replay_state())
+    behavior.collector.drop(0)
+    for each in (behavior, again):
+        live(each, Walk(2, 8), 3)
+    ours, theirs = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
+    for part in ("network", "target"):
+        assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_policy_needs_the_whole_group_to_act(lived, trainer_type: str) -> None:
+    policy = Policy(checkpoint_of(lived(trainer_type, 3)))
+    assert policy.communicates
+    assert policy.num_agents == 3
+    rng = np.random.default_rng(3)
+    seen, agent_indices = rng.normal(size=(60, 1)), np.tile([0, 1, 2], 20)
+    groups = np.repeat(np.arange(20), 3)
+    together = policy.act(seen, agent_indices=agent_indices, groups=groups).discrete
+    one_by_one = [
+        policy.act(seen[rows], agent_indices=agent_indices[rows]).discrete
+        for rows in np.split(np.arange(60), 20)
+    ]
+    assert together.tolist() == np.concatenate(one_by_one).tolist()
+    shuffled = rng.permutation(60)
+    again = policy.act(
+        seen[shuffled], agent_indices=agent_indices[shuffled], groups=groups[shuffled]
+    ).discrete
+    assert again.tolist() == together[shuffled].tolist()
+
+
+def test_two_agents_cannot_have_one_index(lived) -> None:
+    policy = Policy(checkpoint_of(lived("sic", 2)))
+    with pytest.raises(ValueError, match="two of a group have the same index; say groups"):
+        policy.act(np.zeros((3, 1)), agent_indices=[0, 1, 0])
+    with pytest.raises(ValueError, match=r"groups: expected shape \(3,\), got \(2,\)"):
+        policy.act(np.zeros((3, 1)), agent_indices=[0, 1, 0], groups=[1, 2])
+
+
+@pytest.mark.parametrize("trainer_type", TYPES)
+def test_a_copy_of_the_policy_thinks_for_itself(lived, trainer_type: str) -> None:
+    behavior = lived(trainer_type, 2)
+    network = behavior.learner.actor.policy_network()
+    seen = torch.randn(6, 1), torch.randn(6, 2), torch.eye(2).repeat(3, 1)
+    with torch.no_grad():
+        before = network.forward(seen).logits
+        scrambled(learner_of(behavior).networks["network"], "")
+        assert torch.equal(network.forward(seen).logits, before)
+        assert not torch.allclose(behavior.learner.actor.policy_network().forward(seen).logits, before)

@@ -1,0 +1,183 @@
+"""How MADDPG explores, keeps joint steps of groups, and goes on from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from behavior_worlds import assert_resumes_exactly, begin_world, observe, run_ticks
+
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.interop.onnx_export import to_onnx
+from trainer_service.running.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+AGENTS, COPIES = 2, 3
+KINDS = {"choices": (0, (3,)), "numbers": (2, ()), "both": (1, (2, 3))}
+
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+class OneDecision:
+    """Groups of two with episodes of one decision: nothing is unfinished between two ticks."""
+
+    def __init__(self, choices: int) -> None:
+        self.rng = np.random.default_rng(1)
+        self.choices = choices
+
+    def begin(self) -> StepBatch:
+        self.seen = (3.0 * self.rng.normal(size=(AGENTS * COPIES, 2))).astype(np.float32)
+        return self.rows(np.zeros(AGENTS * COPIES))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        paid = self.seen[:, 0] * (actions.continuous.sum(axis=1) + actions.discrete.sum(axis=1))
+        ended = self.rows(paid, terminated=np.ones(AGENTS * COPIES, np.bool_))
+        return concatenate(ended, self.begin())
+
+    def rows(self, rewards: np.ndarray, **ends: np.ndarray) -> StepBatch:
+        ids = np.arange(AGENTS * COPIES, dtype=np.int64)
+        allowed = np.ones((len(ids), self.choices), np.bool_)
+        allowed[:, 1:2] = self.seen[:, 1:2] > 0
+        return step_batch(
+            [self.seen],
+            rewards.astype(np.float32),
+            agent_ids=ids,
+            allowed_actions=allowed,
+            group_ids=1 + ids // AGENTS,
+            **ends,
+        )
+
+
+def world(kind: str) -> OneDecision:
+    return OneDecision(sum(KINDS[kind][1]))
+
+
+@pytest.fixture
+def learner(make_behavior) -> Callable[..., Behavior]:
+    def make(
+        kind: str = "choices", seed: int = 1, *, network: Mapping[str, Any] | None = None, **changes: Any
+    ) -> Behavior:
+        hyperparameters = {
+            "batch_size": 8,
+            "buffer_size": 40,
+            "steps_per_update": 6,
+            "save_replay_buffer": True,
+            "group_size": AGENTS,
+            **changes,
+        }
+        continuous, branches = KINDS[kind]
+        made: Behavior = make_behavior(
+            sizes=(2,),
+            continuous=continuous,
+            branches=branches,
+            seed=seed,
+            trainer_type="maddpg",
+            hyperparameters=hyperparameters,
+            network_settings={"hidden_units": 8, "num_layers": 1, "normalize": True, **(network or {})},
+            max_steps=10_000,
+        )
+        return made
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("choices", {}),
+        ("choices", {"share": "full", "agent_ids": True, "hard_gumbel": True, "reward_mode": "team_sum"}),
+        ("numbers", {"noise": "ou", "replay": {"type": "prioritized"}}),
+        ("both", {"noise_final": 0.0, "exploration_steps": 200, "target_update": 3, "n_step": 2}),
+    ],
+    ids=["choices", "shared", "numbers", "both"],
+)
+@pytest.mark.parametrize("ticks", [5, 20], ids=["before-learning", "overwriting"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    learner, tmp_path: Path, ticks: int, kind: str, changes: dict[str, Any]
+) -> None:
+    make = partial(learner, kind, buffer_init_steps=36, **changes)
+    straight = assert_resumes_exactly(make, world(kind), tmp_path, ticks, more=15)
+    assert checkpoint_of(straight).algorithm["updates"] >= 14
+
+
+@pytest.mark.parametrize("share", ["none", "full"])
+@pytest.mark.parametrize("layer_norm", [False, True])
+@kinds
+def test_its_model_acts_as_its_policy_does(learner, kind: str, layer_norm: bool, share: str) -> None:
+    behavior = learner(kind, share=share, agent_ids=True, network={"layer_norm": layer_norm})
+    run_ticks(behavior, *begin_world(behavior, world(kind)), 12)
+    checkpoint = checkpoint_of(behavior)
+    chance = torch.Generator().manual_seed(1)
+    # Far enough out to tell agents and choices apart.
+    for parameter in checkpoint.algorithm["actors"].values():
+        parameter.add_(torch.randn(parameter.shape, generator=chance), alpha=0.5)
+    policy = Policy(checkpoint)
+    assert policy.num_agents == AGENTS
+    rng, rows = np.random.default_rng(1), 64
+    seen, agent_indices = (
+        rng.normal(scale=9.0, size=(rows, 2)).astype(np.float32),
+        rng.integers(AGENTS, size=rows),
+    )
+    choices = policy.spec.action_spec.mask_size
+    allowed = np.ones((rows, choices), np.bool_)
+    allowed[:, 1:2] = seen[:, :1] > 0
+    inputs: dict[str, Any] = {"obs_0": seen, "obs_1": np.eye(AGENTS, dtype=np.float32)[agent_indices]}
+    if choices:
+        inputs["action_masks"] = allowed.astype(np.float32)
+    session = onnxruntime.InferenceSession(to_onnx(policy.network(), policy.inputs))
+    names = [each.name for each in session.get_outputs()]
+    outputs = dict(zip(names, session.run(None, inputs), strict=True))
+    ours = policy.act(seen, allowed, agent_indices=agent_indices)
+    if policy.spec.action_spec.continuous_size:
+        assert np.ptp(ours.continuous) > 0.2
+        for which in ("continuous_actions", "deterministic_continuous_actions"):
+            np.testing.assert_allclose(outputs[which], ours.continuous, atol=1e-5)
+    if choices:
+        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], ours.discrete)
+        assert len(np.unique(ours.discrete, axis=0)) > 1
+    swapped = policy.act(seen, allowed, agent_indices=1 - agent_indices)
+    assert (swapped.continuous != ours.continuous).any() or (swapped.discrete != ours.discrete).any()
+
+
+def test_choices_are_sampled_and_numbers_get_noise_while_learning(learner) -> None:
+    behavior = learner("both", exploration_noise=0.2)
+    run_ticks(behavior, *begin_world(behavior, world("both")), 12)
+    rows = 4000
+    seen, who = np.full((rows, 2), 0.3, np.float32), np.tile(np.float32([1, 0]), (rows, 1))
+    allowed = np.ones((rows, 5), np.bool_)
+    allowed[:, 3] = False
+    algorithm, nothing = behavior.learner, np.zeros((rows, 0), np.float32)
+    drawn = algorithm.actor.act(ActRequest([seen, who], allowed, nothing))
+    surely = algorithm.actor.act(ActRequest([seen, who], allowed, nothing, True))
+    assert (drawn.continuous_actions - surely.continuous_actions).std() == pytest.approx(0.2, abs=0.02)
+    with torch.inference_mode():
+        inputs = algorithm.actor.normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])
+        logits = algorithm.networks["actors"].policy(inputs).logits[0]
+    assert drawn.discrete_actions[:, 0].mean() == pytest.approx(logits[:2].softmax(0)[1].item(), abs=0.04)
+    of_two = logits[[2, 4]].softmax(0)[1].item()
+    assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}
+    assert (drawn.discrete_actions[:, 1] == 2).mean() == pytest.approx(of_two, abs=0.04)
+    policy = Policy(checkpoint_of(behavior))
+    calm = policy.act(seen, allowed, agent_indices=np.zeros(rows, int), deterministic=False)
+    np.testing.assert_allclose(calm.continuous, surely.continuous_actions, atol=1e-6)
+
+
+def test_what_happens_before_anything_is_learned_is_of_any_size(learner) -> None:
+    behavior = learner("numbers", buffer_init_steps=10_000)
+    task, _ = begin_world(behavior, world("numbers"))
+    done = []
+    for _ in range(60):
+        (actions,) = behavior.collector.act()
+        done.append(actions.continuous)
+        observe(behavior, BehaviorTick(0, 0, task.step(actions)))
+    assert np.concatenate(done).std() == pytest.approx(1 / np.sqrt(3), abs=0.05)

@@ -1,0 +1,250 @@
+"""How soft actor-critic keeps time, keeps its experience, and goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import (
+    OneDecision,
+    assert_equal_states,
+    assert_resumes_exactly,
+    begin_world,
+    flat,
+    run_ticks,
+)
+from replay_files import save_replay_file
+
+from trainer_service.errors import UserError
+from trainer_service.learning.algorithms import SAC
+from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
+from trainer_service.learning.networks.policies.soft_actor import SoftActor
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, initialize, load_replay, restore
+from trainer_service.running.policy import Policy
+
+AGENTS = 4
+
+
+@pytest.fixture
+def learner(make_behavior) -> Callable[..., Behavior]:
+    def make(seed: int = 1, units: int = 8, **changes: Any) -> Behavior:
+        hyperparameters = {
+            "batch_size": 16,
+            "buffer_size": 60,
+            "buffer_init_steps": 24,
+            "steps_per_update": 4,
+            "save_replay_buffer": True,
+        }
+        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
+        made: Behavior = make_behavior(
+            sizes=(2,),
+            continuous=1,
+            branches=(3,),
+            seed=seed,
+            trainer_type="sac",
+            hyperparameters={**hyperparameters, **changes},
+            network_settings={"hidden_units": units, "num_layers": 1, "normalize": True},
+            reward_signals=signals,
+            max_steps=10_000,
+        )
+        return made
+
+    return make
+
+
+def updates_of(behavior: Behavior) -> int:
+    updates: int = checkpoint_of(behavior).algorithm["updates"]
+    return updates
+
+
+@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
+@pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
+def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
+    learner, tmp_path: Path, ticks: int, replay: str
+) -> None:
+    make = partial(learner, replay={"type": replay})
+    straight = assert_resumes_exactly(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
+    assert updates_of(straight) > 15
+
+
+def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
+    trained = learner(save_replay_buffer=False)
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
+    assert trained.learner.replay_state() is None
+    resumed = learner(save_replay_buffer=False)
+    restore(resumed, checkpoint_of(trained))
+    world, first = begin_world(resumed, OneDecision(AGENTS))
+    before = updates_of(resumed)
+    batch = run_ticks(resumed, world, first, 6)
+    assert updates_of(resumed) == before == 14
+    run_ticks(resumed, world, batch, 2)
+    assert updates_of(resumed) == before + 2
+
+
+def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
+    trained = learner()
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 30)
+    log_alpha = checkpoint_of(trained).algorithm["log_alpha"]
+    assert log_alpha.shape == (2,)
+    assert log_alpha.abs().min() > 0.0
+    fresh = learner(seed=5)
+    initialize(fresh, checkpoint_of(trained))
+    assert torch.equal(checkpoint_of(fresh).algorithm["log_alpha"], log_alpha)
+
+
+def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behavior, tmp_path: Path) -> None:
+    trained = learner()
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 10)
+    path = tmp_path / "replay.npz"
+    save_replay_file(trained.learner.replay_state(), path)
+    other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
+        load_replay(other, path)
+    rows = tmp_path / "replay-0-steps-0.npz"
+    written = rows.read_bytes()
+    place = written.index(trained.learner.replay_state()["steps.observations.0"].tobytes())
+    rows.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: 'replay-0-steps-0\.npz': Bad CRC-32"):
+        load_replay(learner(), path)
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
+        load_replay(learner(), path)
+    np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
+    with pytest.raises(UserError, match="holds Python objects, which are never unpickled"):
+        load_replay(learner(), path)
+
+
+def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
+    behavior = learner()
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
+    made = []
+    for _ in range(12):
+        batch = run_ticks(behavior, world, batch, 1)
+        made.append(updates_of(behavior))
+    # 4 steps per tick, 24 before the first that earns, one update for every four.
+    assert made == [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("steps_per_update", "recorded", "due"),
+    [(1.0, 10, 0), (1.0, 15, 5), (10.0, 109, 9), (10.0, 110, 10), (0.5, 12, 4), (2.5, 15, 2), (0.1, 11, 10)],
+)
+def test_updates_are_earned_by_steps_after_the_start(
+    steps_per_update: float, recorded: int, due: int
+) -> None:
+    schedule = UpdateSchedule(10, steps_per_update)
+    schedule.steps = recorded
+    assert schedule.due == due
+    schedule.updates = due
+    assert schedule.due == 0
+
+
+@pytest.mark.parametrize(("horizon", "expected"), [(1000, 8), (3, 3)])
+def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expected: int) -> None:
+    behavior = make_behavior(trainer_type="sac", hyperparameters={}, time_horizon=horizon)
+    assert isinstance(behavior.learner, SAC)
+    assert behavior.learner.horizon == expected
+
+
+def test_targets_follow_the_critics_by_tau(learner) -> None:
+    behavior = learner(tau=0.25, steps_per_update=8)
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
+    start = copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
+    assert_equal_states(flat(start["critics"]), flat(start["target_critics"]))
+    run_ticks(behavior, world, batch, 8)
+    assert updates_of(behavior) == 1
+    after = checkpoint_of(behavior).algorithm
+    for name, target in after["target_critics"].items():
+        torch.testing.assert_close(
+            target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
+        )
+    assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
+
+
+def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
+    for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
+        behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
+        run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 8)
+        assert behavior.learner.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
+
+
+def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
+    behavior = learner()
+    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 10)
+    seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
+    network = SoftActor(behavior.spec, behavior.settings.network_settings)
+    network.load_state_dict(checkpoint_of(behavior).algorithm["actor"])
+    with torch.no_grad():  # far out, where a bare mean would be no action
+        network.actions.mean.weight.mul_(100.0)
+    algorithm = dict(checkpoint_of(behavior).algorithm)
+    algorithm["actor"] = network.state_dict()
+    checkpoint = checkpoint_of(behavior)
+    policy = Policy(type(checkpoint)(checkpoint.behavior, 0, checkpoint.spec, checkpoint.settings, algorithm))
+    likeliest = policy.act(seen).continuous
+    assert np.abs(likeliest).max() <= 1.0
+    assert np.abs(likeliest).max() > 0.99
+
+
+def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavior) -> None:
+    behavior = make_behavior(
+        sizes=(2,),
+        continuous=1,
+        branches=(3,),
+        trainer_type="sac",
+        hyperparameters={"batch_size": 16, "steps_per_update": 4, "reward_signal_steps_per_update": 8},
+        reward_signals={
+            "extrinsic": {"gamma": 0.9, "strength": 1.0},
+            "curiosity": {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}},
+        },
+        max_steps=10_000,
+    )
+    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 12)
+    # (48 − 16)/4 for the policy, (48 − 16)/8 for the signal.
+    assert updates_of(behavior) == 8 + 4
+    tags = set(behavior.summarize(0.0).series)
+    assert {"Policy/Extrinsic Value", "Policy/Curiosity Value", "Policy/Curiosity Reward"} <= tags
+    assert "Losses/Curiosity Forward Loss" in tags
+
+
+def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:
+    curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
+    extrinsic = {"gamma": 0.9, "strength": 1.0}
+    trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 12)
+    order = "its reward signals are extrinsic, curiosity, not curiosity, extrinsic"
+    gone, come = "reward_signals.curiosity was set, now not set", "reward_signals.rnd was not set, now set"
+    for signals, named in (
+        ({"curiosity": curiosity, "extrinsic": extrinsic}, order),
+        ({"extrinsic": extrinsic, "rnd": curiosity}, f"{gone}, {come}"),
+        ({"extrinsic": extrinsic}, gone),
+    ):
+        with pytest.raises(UserError, match=f"{named}$"):
+            restore(learner(reward_signals=signals), checkpoint_of(trained))
+
+
+def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
+    others = {name: {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}} for name in
+              ("curiosity", "rnd")}  # fmt: skip
+    extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
+    trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
+    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
+    fresh = learner(
+        seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
+    )
+    before = copy.deepcopy(dict(checkpoint_of(fresh).algorithm))
+    initialize(fresh, checkpoint_of(trained))
+    theirs, ours = checkpoint_of(trained).algorithm, checkpoint_of(fresh).algorithm
+    for critics in ("critics", "target_critics"):
+        for key in ("q.weight", "q.bias"):  # three choices to a head
+            found, known, own = (each[critics][key] for each in (ours, theirs, before))
+            assert torch.equal(found[..., :3], known[..., 3:])
+            assert torch.equal(found[..., 3:6], own[..., 3:6])
+            assert torch.equal(found[..., 6:], known[..., :3])
+        assert torch.equal(ours[critics]["body.0.weight"], theirs[critics]["body.0.weight"])

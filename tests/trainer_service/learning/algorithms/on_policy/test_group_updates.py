@@ -1,0 +1,357 @@
+"""One update of learners of groups, in a world of one decision per episode."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import assert_equal_states, flat
+
+from trainer_service.learning.algorithms.common.on_policy import update
+from trainer_service.learning.algorithms.on_policy.mappo import MAPPO
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.policy import Policy
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES, CHOICES = 16, 3
+LEARNERS: dict[str, dict[str, Any]] = {
+    "mappo": {"trainer_type": "mappo"},
+    "mappo-team": {"trainer_type": "mappo", "reward_mode": "team_sum"},
+    "happo": {"trainer_type": "happo", "reward_mode": "team_sum"},
+    "poca": {"trainer_type": "poca"},
+    "coma": {"trainer_type": "coma"},
+}
+learners = pytest.mark.parametrize("learner", LEARNERS)
+
+
+def make(
+    make_behavior: Callable[..., Behavior],
+    learner: str,
+    *,
+    seed: int = 1,
+    reward_signals: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Behavior:
+    own = dict(LEARNERS[learner])
+    trainer_type = own.pop("trainer_type")
+    epochs = {} if trainer_type == "coma" else {"num_epoch": 3}
+    # No multiple of the minibatch: 112 steps are left over of 256, half of them in each of two agents' own.
+    sizes = {"batch_size": 144, "buffer_size": 256, "group_size": 2, "learning_rate": 0.01}
+    behavior: Behavior = make_behavior(
+        seed=seed,
+        branches=(CHOICES,),
+        trainer_type=trainer_type,
+        hyperparameters={**sizes, **epochs, **own, **changes},
+        network_settings={"hidden_units": 16, "num_layers": 1},
+        reward_signals=reward_signals or {"extrinsic": {"gamma": 0.9, "strength": 1.0}},
+        max_steps=10**6,
+    )
+    return behavior
+
+
+class Pairs:
+    """Pairs that decide once; then their episode ends in the way that was asked for. All observations are equal."""
+
+    def __init__(self, *, ends: str = "terminated", own: Any = 0.0, group: float = 0.0) -> None:
+        self.ends, self.own, self.group = ends, own, group
+        self.allowed = np.ones((2 * COPIES, CHOICES), np.bool_)
+        self.chosen: set[int] = set()
+
+    def rows(self, rewards: np.ndarray, group: float, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.ones((2 * COPIES, 1), np.float32)],
+            rewards.astype(np.float32),
+            agent_ids=np.arange(2 * COPIES),
+            allowed_actions=self.allowed,
+            group_ids=1 + np.arange(2 * COPIES) // 2,
+            group_rewards=np.full(2 * COPIES, group, np.float32),
+            **ends,
+        )
+
+    def begin(self) -> StepBatch:
+        return self.rows(np.zeros(2 * COPIES), 0.0)
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.chosen |= set(actions.discrete[:, 0].tolist())
+        ended = {self.ends: np.ones(2 * COPIES, np.bool_)}
+        earned = self.own(actions) if callable(self.own) else np.broadcast_to(self.own, (COPIES, 2)).flatten()
+        return concatenate(self.rows(earned, self.group, **ended), self.begin())
+
+
+def spied(owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Arguments and results of a method, or of a module's function, from now on."""
+    heard: list[tuple[Any, Any]] = []
+    method = getattr(owner, name)
+
+    def listen(*arguments: Any) -> Any:
+        result = method(*arguments)
+        heard.append((arguments, result))
+        return result
+
+    monkeypatch.setattr(owner, name, listen)
+    return heard
+
+
+def spied_estimates(behavior: Behavior, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Arguments and results of the learner's estimates of advantages: its central critic's, or its own."""
+    learner: Any = behavior.learner
+    return spied(getattr(learner, "critic", learner), "estimate", monkeypatch)
+
+
+def statistics(behavior: Behavior) -> dict[str, float]:
+    return {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
+
+
+@learners
+def test_every_step_counts_once_in_every_pass(make_behavior, live, monkeypatch, learner: str) -> None:
+    behavior = make(make_behavior, learner)
+    seen: list[torch.Tensor] = []
+
+    def listening(evaluate: Any, *others: Any) -> Any:
+        def listen(rollout: Any, steps: torch.Tensor, sequences: Any) -> Any:
+            seen.append(steps)
+            return evaluate(rollout, steps, sequences)
+
+        return update.surrogate(listen, *others)
+
+    monkeypatch.setattr(f"{type(behavior.learner).__module__}.surrogate", listening)
+    live(behavior, Pairs(), 1)
+    passes = 1 if learner == "coma" else 3
+    times = torch.bincount(torch.cat(seen), minlength=256)
+    assert times.tolist() == [passes] * 256
+
+
+@learners
+def test_rewards_reach_their_agents_and_ends_are_not_bootstrapped(
+    make_behavior, live, monkeypatch, learner: str
+) -> None:
+    """The first agent earns 1, the second 2, their group 10."""
+    behavior = make(make_behavior, learner)
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Pairs(own=[1.0, 2.0], group=10.0), 1)
+    ((_, critic_targets),) = estimates
+    expected = {"mappo": [11.0, 12.0], "coma": [6.5]}.get(learner, [13.0])
+    mask = critic_targets.mask
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
+    assert targets.round(decimals=3).unique().tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("asked", "times"), [("once", 1), ("every_epoch", 3)])
+def test_actors_learn_from_advantages_by_the_newest_critic_if_asked(
+    make_behavior, live, monkeypatch, asked: str, times: int
+) -> None:
+    """Three epochs."""
+    behavior = make(make_behavior, "mappo", advantage_estimates=asked)
+    estimates = spied_estimates(behavior, monkeypatch)
+    taken = spied(sys.modules[MAPPO.__module__], "surrogate", monkeypatch)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    values = torch.stack([critic_targets.old_values.mean() for _, critic_targets in estimates])
+    assert len(values.unique()) == times
+    used = [arguments[2] for arguments, _ in taken]
+    newest = [estimates[min(epoch, times - 1)][1].advantages for epoch in range(3)]
+    assert all(torch.equal(advantages, due) for advantages, due in zip(used, newest, strict=True))
+
+
+@learners
+def test_the_critic_bootstraps_past_a_time_limit(make_behavior, live, monkeypatch, learner: str) -> None:
+    behavior = make(make_behavior, learner)
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Pairs(ends="truncated", own=1.0), 2)
+    (_, first), (_, critic_targets) = estimates
+    # All see the same before and after, so what follows is worth what the critic says of now.
+    mask = critic_targets.mask
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
+    earned = 1.0 if learner in ("mappo", "coma") else 2.0
+    assert float((targets - earned).abs().min()) > 1e-3
+    assert float(targets.mean()) > float(first.targets.expand(*first.mask.shape, -1)[first.mask].mean())
+
+
+@pytest.mark.parametrize("learner", ["mappo", "mappo-team", "happo"])
+@pytest.mark.parametrize("scaling", ["valuenorm", "none"])
+def test_values_are_learned_in_units_of_the_returns(make_behavior, live, learner: str, scaling: str) -> None:
+    behavior = make(make_behavior, learner, value_normalization=scaling)
+    rng = np.random.default_rng(1)
+    world = Pairs(own=lambda _: np.repeat(rng.choice([500.0, 1500.0], COPIES), 2) / 2)
+    live(behavior, world, 1)
+    behavior.summarize(0.0)
+    moments = checkpoint_of(behavior).algorithm["critic"]
+    live(behavior, world, 1)
+    metrics = statistics(behavior)["Policy/Extrinsic Value Estimate"]
+    mean = 500.0 if learner == "mappo" else 1000.0
+    if scaling == "none":
+        # A few steps at this rate do not get anywhere near.
+        assert abs(metrics) < 10.0
+    else:
+        assert float(moments["value.mean"] / moments["value.weight"]) == pytest.approx(mean, rel=0.2)
+        assert metrics == pytest.approx(mean, rel=0.5)
+
+
+@learners
+def test_a_seed_decides_everything(make_behavior, live, learner: str) -> None:
+    found = []
+    for seed in (4, 4, 5):
+        behavior = make(make_behavior, learner, seed=seed)
+        torch.rand(seed)  # whatever others draw
+        live(behavior, Pairs(own=lambda actions: actions.discrete[:, 0]), 2)
+        state = checkpoint_of(behavior).algorithm
+        found.append(
+            torch.cat([each.flatten() for part in ("actors", "critic") for each in state[part].values()])
+        )
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@learners
+def test_one_joint_step_is_enough_to_learn_from(
+    make_behavior, live, monkeypatch: pytest.MonkeyPatch, learner: str
+) -> None:
+    monkeypatch.setitem(globals(), "COPIES", 1)
+    behavior = make(make_behavior, learner, batch_size=2, buffer_size=2)
+    live(behavior, Pairs(own=1.0), 3)
+    assert all(np.isfinite(value) for value in statistics(behavior).values())
+
+
+def test_metrics_are_means_over_all_minibatches(make_behavior, live, monkeypatch) -> None:
+    behavior = make(make_behavior, "mappo")
+    heard: dict[str, list[torch.Tensor]] = {"Losses/Policy Loss": [], "Policy/KL Divergence": []}
+
+    def listening(*given: Any) -> Any:
+        def listen(steps: torch.Tensor, sequences: Any) -> Any:
+            loss, report = learned_from(steps, sequences)
+            heard["Losses/Policy Loss"].append(report[0])
+            heard["Policy/KL Divergence"].append(report[3])
+            return loss, report
+
+        learned_from = update.surrogate(*given)
+        return listen
+
+    monkeypatch.setattr(f"{MAPPO.__module__}.surrogate", listening)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    metrics = statistics(behavior)
+    for tag, reported in heard.items():
+        assert len(reported) == 6
+        assert metrics[tag] == pytest.approx(float(torch.stack(reported).mean()), rel=1e-5)
+
+
+class Stragglers:
+    """Pairs whose second member is cut off after its first decision; the first one decides once more, and ends."""
+
+    first = np.arange(0, 2 * COPIES, 2)
+
+    def rows(self, who: np.ndarray, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.ones((len(who), 1), np.float32)],
+            np.ones(len(who), np.float32),
+            agent_ids=who,
+            allowed_actions=np.ones((len(who), CHOICES), np.bool_),
+            group_ids=1 + who // 2,
+            **{how: np.ones(len(who), np.bool_) for how in ends},
+        )
+
+    def begin(self) -> StepBatch:
+        self.alone = False
+        return self.rows(np.arange(2 * COPIES))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        if self.alone:
+            return concatenate(self.rows(self.first, terminated=True), self.begin())
+        self.alone = True
+        return concatenate(self.rows(self.first + 1, truncated=True), self.rows(self.first))
+
+
+def test_comas_critic_keeps_the_drawn_actions_of_agents_cut_off(make_behavior, live, monkeypatch) -> None:
+    behavior = make(make_behavior, "coma", batch_size=1024, value_normalization="none")
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Stragglers(), 1)
+    (((rollout,), critic_targets),) = estimates
+    mask = critic_targets.mask
+    cut_off = (rollout.joint_steps.members >= 0) & (rollout.joint_steps.steps < 0)
+    assert cut_off[mask.any(dim=1).numpy()].any()
+    steps = torch.from_numpy(rollout.joint_steps.steps)[mask]
+    taken = critic_targets.old_values[steps, rollout.discrete_actions[steps, 0]]
+    targets = critic_targets.targets.expand(*mask.shape, -1)[mask]
+    loss = statistics(behavior)["Losses/Value Loss"]  # of the only minibatch
+    assert loss == pytest.approx(float((taken - targets).square().mean()), rel=1e-5)
+
+
+def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(
+    make_behavior, live, monkeypatch
+) -> None:
+    def choice(actions: ActionBatch) -> np.ndarray:
+        return actions.discrete[:, 0].astype(np.float32)
+
+    uniform = {"exploration_initial": 1.0, "exploration_final": 1.0}
+    plain = make(make_behavior, "coma", action_value="return", **uniform)
+    standard = make(make_behavior, "coma", action_value="return", advantage_normalization="global", **uniform)
+    heard = [spied_estimates(behavior, monkeypatch) for behavior in (plain, standard)]
+    for behavior in (plain, standard):
+        live(behavior, Pairs(own=choice), 1)
+    ((rollout,), critic_targets), ((_,), standardized) = heard[0][0], heard[1][0]
+    # Episodes of one step: the return is half of what both earned, and every choice was as likely.
+    earned = np.bincount(rollout.joint_steps.of_step, weights=rollout.discrete_actions[:, 0].numpy()) / 2
+    expected = earned[rollout.joint_steps.of_step] - critic_targets.old_values[..., 0].mean(dim=1).numpy()
+    assert critic_targets.advantages.numpy() == pytest.approx(expected, abs=1e-5)
+    scaled = (expected - expected.mean()) / expected.std()
+    assert standardized.advantages.numpy() == pytest.approx(scaled, abs=1e-5)
+
+
+def test_comas_exploration_rate_reaches_its_final_value(make_behavior, live) -> None:
+    behavior = make(
+        make_behavior, "coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512
+    )
+    world = Pairs()
+    for expected in (0.3, 0.1, 0.1):
+        live(behavior, world, 1)
+        assert statistics(behavior)["Policy/Exploration Rate"] == pytest.approx(expected)
+
+
+@learners
+def test_forbidden_choices_are_not_explored(make_behavior, live, learner: str) -> None:
+    coma = {"exploration_initial": 1.0, "exploration_final": 1.0} if learner == "coma" else {}
+    world = Pairs()
+    world.allowed[:, 0] = False
+    live(make(make_behavior, learner, **coma), world, 1)
+    assert world.chosen == {1, 2}
+
+
+def test_deterministic_policies_do_not_explore(make_behavior) -> None:
+    behavior = make(
+        make_behavior, "coma", share="full", agent_ids=False, exploration_initial=1.0, exploration_final=1.0
+    )
+    actions = Policy(checkpoint_of(behavior)).act(np.ones((64, 1), np.float32))
+    assert len(set(actions.discrete[:, 0].tolist())) == 1
+
+
+def test_comas_target_is_copied_every_target_update_steps(make_behavior, live) -> None:
+    for due in (10**6, 1):
+        behavior = make(make_behavior, "coma", target_update=due)
+        start = {name: each.clone() for name, each in checkpoint_of(behavior).algorithm["critic"].items()}
+        live(behavior, Pairs(own=1.0), 1)
+        state = checkpoint_of(behavior).algorithm
+        moved = {
+            part: any(not torch.equal(state[part][name], start[name]) for name in start)
+            for part in ("critic", "target")
+        }
+        assert moved == {"critic": True, "target": due == 1}
+
+
+@learners
+def test_normalized_rewards_may_be_in_any_unit(make_behavior, live, learner: str) -> None:
+    # A factor that is a power of two changes no digit.
+    learned = []
+    for pays in (1.0, 1024.0):
+        behavior = make(
+            make_behavior, learner, reward_signals={"extrinsic": {"gamma": 0.9, "normalize_rewards": True}}
+        )
+        first_choice = lambda actions, pays=pays: np.where(actions.discrete[:, 0] == 0, pays, -pays)  # noqa: E731
+        live(behavior, Pairs(own=first_choice, group=3 * pays), 2)
+        learned.append(flat(checkpoint_of(behavior).algorithm))
+    scale = next(name for name in learned[0] if name.endswith("scale/1") or name.endswith("scale.1"))
+    assert learned[1].pop(scale) == pytest.approx(2**20 * learned[0].pop(scale))
+    assert_equal_states(*learned)

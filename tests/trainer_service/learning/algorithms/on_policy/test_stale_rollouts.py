@@ -1,0 +1,101 @@
+"""Learning from what a policy of eight updates ago collected, as Hilton et al. 2021 (arXiv:2110.00641) probed it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from seeds import seeds
+
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.behaviors.behavior import Behavior
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.steps import ActionBatch, StepBatch
+
+pytestmark = pytest.mark.probe
+
+AGENTS, SIGNS, LAG = 8, 4, 8
+
+each_seed = seeds(1, 2, 3)
+
+
+class Signs:
+    """Episodes of one decision: the sign that is seen is to be chosen. Pairs share what they earn."""
+
+    def __init__(self, seed: int, *, pairs: bool) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.pairs = pairs
+        self.right: list[float] = []
+
+    def begin(self) -> StepBatch:
+        self.sign = np.repeat(self.rng.integers(SIGNS, size=AGENTS // 2), 2)
+        return self.rows(np.zeros(AGENTS))
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        right = actions.discrete[:, 0] == self.sign
+        if self.pairs:
+            right = np.repeat(right.reshape(-1, 2).mean(axis=1), 2)
+        self.right.append(float(right.mean()))
+        return concatenate(self.rows(right, terminated=np.ones(AGENTS, np.bool_)), self.begin())
+
+    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        return step_batch(
+            [np.eye(SIGNS, dtype=np.float32)[self.sign]],
+            rewards.astype(np.float32),
+            agent_ids=np.arange(AGENTS),
+            allowed_actions=np.ones((AGENTS, SIGNS), np.bool_),
+            group_ids=1 + np.arange(AGENTS) // 2 if self.pairs else None,
+            **ends,
+        )
+
+
+def delay(behavior: Behavior, lag: int) -> None:
+    """Lets a behavior learn from the rollout before the last ``lag`` ones, or the first there was."""
+    waiting: deque[Trajectories] = deque()
+    buffer: Any = behavior.learner.buffer  # type: ignore[attr-defined]
+    drain = buffer.drain
+
+    def stale() -> Trajectories:
+        waiting.append(drain())
+        return waiting.popleft() if len(waiting) > lag else waiting[0]
+
+    buffer.drain = stale
+
+
+def learned(
+    make_behavior: Callable[..., Behavior], live: Any, learner: str, seed: int, *, decoupled: bool
+) -> float:
+    """The share of right choices between the tenth and the twentieth update."""
+    group = {} if learner == "ppo" else {"group_size": 2}
+    sizes = {"batch_size": 64, "buffer_size": 256, "num_epoch": 4, "learning_rate": 0.005, "beta": 0.001}
+    behavior = make_behavior(
+        sizes=(SIGNS,),
+        branches=(SIGNS,),
+        seed=seed,
+        decoupled=decoupled,
+        trainer_type=learner,
+        hyperparameters={**sizes, **group, "learning_rate_schedule": "constant"},
+        network_settings={"hidden_units": 16, "num_layers": 1},
+        max_steps=10**6,
+    )
+    delay(behavior, LAG)
+    world = Signs(seed, pairs=learner != "ppo")
+    live(behavior, world, 20)
+    return float(np.mean(world.right[len(world.right) // 2 :]))
+
+
+@each_seed
+@pytest.mark.parametrize(
+    "learner",
+    ["ppo", "happo", *(pytest.param(learner, marks=pytest.mark.thorough) for learner in ("mappo", "poca"))],
+)
+def test_a_policy_of_eight_updates_ago_teaches_as_well(make_behavior, live, learner: str, seed: int) -> None:
+    assert learned(make_behavior, live, learner, seed, decoupled=True) > 0.9
+
+
+@each_seed
+def test_without_the_correction_it_teaches_less(make_behavior, live, seed: int) -> None:
+    assert learned(make_behavior, live, "ppo", seed, decoupled=False) < 0.8

@@ -1,0 +1,235 @@
+"""Learners that imitate, in behaviors: where demonstrations are read, what is reported, and what is saved."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from seeds import seeds
+
+from trainer_service.errors import UserError
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
+from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+AGENTS = 8
+IDS = np.arange(AGENTS, dtype=np.int64)
+SMALL_NETWORK = {"hidden_units": 16, "num_layers": 1}
+SPEC = BehaviorSpec((ObservationSpec("sensor_0", (2,)),), ActionSpec(1, (3,)))
+
+learners = pytest.mark.parametrize("trainer", ["ppo", "sac"])
+TUNING: dict[str, dict[str, Any]] = {
+    "ppo": {"batch_size": 32, "buffer_size": 128},
+    "sac": {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8, "save_replay_buffer": True},
+}
+
+
+class Toss:
+    """A world of random observations that pays nothing; every episode is one decision."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.executed: list[np.ndarray] = []
+
+    def begin(self) -> StepBatch:
+        return self.rows()
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        self.executed.append(actions.continuous.copy())
+        return concatenate(self.rows(terminated=np.ones(AGENTS, np.bool_)), self.begin())
+
+    def rows(self, **ends: Any) -> StepBatch:
+        seen = self.rng.normal(size=(AGENTS, 2)).astype(np.float32)
+        allowed = np.ones((AGENTS, 3), np.bool_)
+        nothing = np.zeros(AGENTS, np.float32)
+        return step_batch([seen], nothing, agent_ids=IDS, allowed_actions=allowed, **ends)
+
+
+@pytest.fixture
+def demo(write_demo, shown) -> Path:
+    """Episodes of one step. An expert says 0.4, and always the same choice."""
+    rng = np.random.default_rng(5)
+    episodes = [
+        shown([rng.normal(size=(2, 2)).astype(np.float32)], np.full((1, 1), 0.4), np.full((1, 1), 2))
+        for _ in range(64)
+    ]
+    path: Path = write_demo(SPEC, *episodes)
+    return path
+
+
+@pytest.fixture
+def make(make_behavior, demo):
+    """A hybrid behavior that imitates the expert; keywords replace its settings."""
+
+    def build(
+        trainer: str, *, seed: int = 1, learns: bool = True, path: Path = demo, **changes: Any
+    ) -> Behavior:
+        gail = {"demo_path": str(path), "use_actions": True, "network_settings": SMALL_NETWORK}
+        made: Behavior = make_behavior(
+            sizes=(2,),
+            continuous=1,
+            branches=(3,),
+            seed=seed,
+            learns=learns,
+            **{
+                "trainer_type": trainer,
+                "hyperparameters": TUNING[trainer],
+                "network_settings": SMALL_NETWORK,
+                "reward_signals": {"extrinsic": {}, "gail": gail},
+                "behavioral_cloning": {"demo_path": str(path), "samples_per_update": 32},
+                "max_steps": 100_000,
+                **changes,
+            },
+        )
+        return made
+
+    return build
+
+
+def leaves(content: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(content, dict | list):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        return {name: leaf for key, value in items for name, leaf in leaves(value, f"{path}/{key}").items()}
+    return {path: content}
+
+
+def differences(some: Behavior, other: Behavior) -> list[str]:
+    ours, theirs = (leaves(copy.deepcopy(dict(checkpoint_of(each).algorithm))) for each in (some, other))
+    assert ours.keys() == theirs.keys()
+    return [
+        name
+        for name, value in ours.items()
+        if not (
+            torch.equal(value, theirs[name]) if isinstance(value, torch.Tensor) else value == theirs[name]
+        )
+    ]
+
+
+@learners
+def test_imitators_report_under_ml_agents_tags(make, live, trainer: str) -> None:
+    behavior = make(trainer)
+    live(behavior, Toss(), 3)
+    metrics = {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
+    value = "Policy/Gail Value Estimate" if trainer == "ppo" else "Policy/Gail Value"
+    assert metrics.keys() >= {
+        "Losses/GAIL Loss",
+        "Losses/Pretraining Loss",
+        "Policy/GAIL Expert Estimate",
+        "Policy/GAIL Grad Mag Loss",
+        "Policy/GAIL Policy Estimate",
+        "Policy/Gail Reward",
+        value,
+    }
+    assert metrics["Policy/Gail Reward"] > 0.0
+
+
+def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: pytest.MonkeyPatch) -> None:
+    behavior, world = make("ppo"), Toss()
+    source = behavior.learner.rewards[1]
+    record, seen = source.record, []
+
+    def spy(experience: Any) -> np.ndarray:
+        seen.append(experience.take(slice(None)))
+        paid: np.ndarray = record(experience)
+        return paid
+
+    monkeypatch.setattr(source, "record", spy)
+    live(behavior, world, 1)
+    got = np.sort(np.concatenate(world.executed[:16])[:, 0])
+    assert np.sort(seen[0].executed_actions[:, 0].numpy()) == pytest.approx(got)
+    assert np.abs(seen[0].continuous_actions.numpy()).max() > 1.0
+    assert seen[0].terminated.all()
+
+
+@learners
+@seeds(1, 2, 3)
+@pytest.mark.probe
+def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: int) -> None:
+    # Seen by the discriminator alone, without cloning; the policy starts from 0 and all choices alike.
+    demo_path = make(trainer).settings.reward_signals["gail"].demo_path
+    gail = {
+        "demo_path": demo_path,
+        "use_actions": True,
+        "gamma": 0.5,
+        "learning_rate": 3e-3,
+        "network_settings": SMALL_NETWORK,
+    }
+    behavior = make(
+        trainer,
+        seed=seed,
+        reward_signals={"gail": gail},
+        behavioral_cloning=None,
+        hyperparameters={**TUNING[trainer], "learning_rate": 3e-3, "learning_rate_schedule": "constant"},
+    )
+    live(behavior, Toss(seed), 50 if trainer == "ppo" else 250)
+    seen = np.random.default_rng(9).normal(size=(64, 2)).astype(np.float32)
+    done = Policy(checkpoint_of(behavior)).act([seen])
+    assert (done.discrete == 2).mean() > 0.9
+    assert 0.2 < done.continuous.mean() < 0.7
+
+
+@learners
+def test_an_imitator_resumes_bit_for_bit(make, live, tmp_path: Path, trainer: str) -> None:
+    straight = make(trainer)
+    live(straight, Toss(), 4)
+    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
+    experience = copy.deepcopy(straight.learner.replay_state())
+    resumed = make(trainer, seed=99)
+    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
+    if experience is not None:
+        resumed.learner.load_replay_state(experience)
+    for behavior in (straight, resumed):
+        behavior.collector.drop(0)
+        live(behavior, Toss(seed=5), 3)
+    assert differences(straight, resumed) == []
+
+
+@learners
+def test_a_recording_that_does_not_fit_is_named(make, write_demo, shown, trainer: str) -> None:
+    other = BehaviorSpec((ObservationSpec("other", (7,)),), SPEC.action_spec)
+    seen = np.zeros((2, 7), np.float32)
+    path = write_demo(other, shown([seen], np.zeros((1, 1)), np.zeros((1, 1))), file="other.demo")
+    with pytest.raises(UserError, match=r"behavior 'Probe': '.*other\.demo'.*shape \(7,\).*has \(2,\)"):
+        make(trainer, path=path).prepare()
+
+
+@learners
+def test_inference_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
+    trained = make(trainer)
+    live(trained, Toss(), 2)
+    demo.unlink()
+    acting = make(trainer, learns=False)
+    restore(acting, checkpoint_of(trained))
+    seen = np.ones((3, 2), np.float32)
+    ours, theirs = (Policy(checkpoint_of(each)).act([seen]) for each in (trained, acting))
+    assert np.array_equal(ours.continuous, theirs.continuous)
+    acting.prepare()
+    with pytest.raises(UserError, match=r"expert\.demo"):
+        make(trainer).prepare()
+
+
+@learners
+def test_a_run_past_its_cloning_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
+    cloning = {"demo_path": str(demo), "steps": 200}
+    settings: dict[str, Any] = {"reward_signals": {"extrinsic": {}}, "behavioral_cloning": cloning}
+    early, late = make(trainer, **settings), make(trainer, **settings)
+    live(late, Toss(), 1)
+    late.step = 200
+    demo.unlink()
+    for trained, needs in ((early, True), (late, False)):
+        resumed = make(trainer, seed=99, **settings)
+        restore(resumed, checkpoint_of(trained))
+        if needs:
+            with pytest.raises(UserError, match=r"expert\.demo"):
+                resumed.prepare()
+        else:
+            resumed.prepare()
+            live(resumed, Toss(), 1)

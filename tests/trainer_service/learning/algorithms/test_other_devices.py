@@ -1,0 +1,218 @@
+"""Networks on another device than the CPU, for every trainer type: updates mix nothing, and checkpoints move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import begin_world, observe, run_ticks, state
+from every_trainer import actions_of, combinations, make_behavior, settings_for, settings_of
+from replay_files import save_replay_file
+from short_episodes import DECISIONS, ShortEpisodes
+from simulated_device import DEVICE, MixedDevicesError, SimulatedDevice, on_cpu
+
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
+from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.algorithms.common.learner import Learner, Metrics
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
+from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
+
+DRAWING = {
+    "extrinsic": {},
+    "gail": {"demo_path": "some.demo", "use_vail": True},
+    "curiosity": {},
+}
+
+SENSORS = (
+    camera_sensor("picture", 36, 36),
+    entity_sensor("things", 3, 2),
+    vector_sensor("goal", 2, ObservationType.GOAL_SIGNAL),
+)
+STRETCH = 12 * DECISIONS
+"""Ticks after which nothing is unfinished: whole episodes, and whole rollouts."""
+
+
+def make(trainer_type: str, device: str = "cpu") -> Learner:
+    """An algorithm with everything beside it that draws."""
+    hyper = HYPERPARAMETERS[trainer_type]
+    more: dict[str, Any] = {"network_settings": {"hidden_units": 8, "num_layers": 1}}
+    if hyper.supports_reward_models:
+        more["reward_signals"] = DRAWING
+    if hyper.supports_cloning:
+        more["behavioral_cloning"] = {"demo_path": "some.demo"}
+    settings = settings_of(trainer_type, **more)
+    if hyper.learns_by_group:
+        settings["hyperparameters"]["group_size"] = 2
+    seen = (ObservationSpec("seen", (3,)),)
+    chosen = TrainerSettings.model_validate(settings)
+    for actions in (ActionSpec(0, (3,)), ActionSpec(2, ())):
+        try:
+            return ALGORITHMS[trainer_type](
+                BehaviorSpec(seen, actions), chosen, Compute(torch.device(device), 1)
+            )
+        except ValueError as error:
+            refusal = error
+    raise refusal
+
+
+@pytest.mark.parametrize("trainer_type", list(HYPERPARAMETERS))
+def test_streams_of_networks_on_another_device_are_on_the_cpu(trainer_type: str) -> None:
+    make(
+        trainer_type, "meta"
+    )  # torch has no stream there, so one that followed the networks would be refused
+
+
+def lived(
+    settings: TrainerSettings, actions: ActionSpec, device: str, sensors: Sequence[ObservationSpec] = ()
+) -> Behavior:
+    """A behavior that has learned for some ticks with its networks on a device."""
+    behavior = make_behavior(settings, actions, seed=1, device=device, sensors=sensors)
+    world = ShortEpisodes(actions, sensors=sensors)
+    run_ticks(behavior, *begin_world(behavior, world), STRETCH)
+    return behavior
+
+
+def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Asserts that states are equal, but for rounding, the device and how gradients are computed there."""
+    expected.pop("/gradients", None)
+    found.pop("/gradients", None)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(
+                on_cpu(found[name]),
+                value,
+                rtol=1e-4,
+                atol=1e-5,
+                msg=lambda said, name=name: f"{name}: {said}",
+            )
+        else:
+            assert found[name] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), (
+                name
+            )
+
+
+def assert_same_numbers(settings: TrainerSettings, sensors: Sequence[ObservationSpec] = ()) -> None:
+    """Asserts that learning on a device that is not the CPU mixes no devices, and gives the CPU's numbers."""
+    actions = actions_of(settings)
+    expected = state(lived(settings, actions, "cpu", sensors))
+    with SimulatedDevice():
+        behavior = lived(settings, actions, str(DEVICE), sensors)
+        found = state(behavior)
+    assert (behavior.updates > 0) == settings.hyperparameters.learns
+    assert_close(found, expected)
+
+
+@pytest.mark.probe
+@pytest.mark.parametrize(
+    ("trainer_type", "memory", "curious"),
+    [each for each in combinations() if bool(each.values[1]) == each.values[2]],
+)
+def test_updates_on_another_device_give_the_numbers_of_the_cpu(
+    trainer_type: str, memory: str | None, curious: bool
+) -> None:
+    assert_same_numbers(settings_for(trainer_type, memory, curious))
+
+
+@pytest.mark.probe
+@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "dqn", "poca"])
+def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str, memory: str | None) -> None:
+    assert_same_numbers(settings_for(trainer_type, memory, False), SENSORS)
+
+
+def waits_of_an_update(settings: TrainerSettings) -> int:
+    """How often the last update waits for a number of the device."""
+    actions, waits = actions_of(settings), [0]
+    with SimulatedDevice() as simulated:
+        behavior = make_behavior(settings, actions, seed=1, device=str(DEVICE))
+        update = behavior.learner.update
+
+        def counted(step: int) -> Metrics:
+            before = simulated.waits.total()
+            metrics = update(step)
+            waits.append(simulated.waits.total() - before)
+            return metrics
+
+        behavior.learner.update = counted  # type: ignore[method-assign]
+        run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), STRETCH)
+    return waits[-1]
+
+
+@pytest.mark.probe
+@pytest.mark.parametrize("memory", [None, "lstm", "gru"])
+@pytest.mark.parametrize(
+    ("trainer_type", "key", "few", "many"),
+    [("ppo", "batch_size", 24, 12), ("sac", "steps_per_update", 8, 4), ("dqn", "steps_per_update", 8, 4)],
+)
+def test_more_gradient_steps_do_not_wait_for_the_device_more_often(
+    trainer_type: str, key: str, few: float, many: float, memory: str | None
+) -> None:
+    settings = settings_for(trainer_type, memory, curious=False)
+    waits = [
+        waits_of_an_update(
+            settings.model_copy(
+                update={"hyperparameters": settings.hyperparameters.model_copy(update={key: value})}
+            )
+        )
+        for value in (few, many)
+    ]
+    assert waits[0] == waits[1]
+
+
+@pytest.mark.probe
+@pytest.mark.filterwarnings(
+    "ignore:.*copying from a non-meta parameter"
+)  # torch knows no meta that holds numbers
+@pytest.mark.parametrize("trainer_type", list(HYPERPARAMETERS))
+def test_a_checkpoint_moves_to_another_device_and_back(trainer_type: str, tmp_path: Path) -> None:
+    settings = settings_for(trainer_type, None, curious=False)
+    actions = actions_of(settings)
+    straight = make_behavior(settings, actions, seed=1)
+    world = ShortEpisodes(actions)
+    batch = run_ticks(straight, *begin_world(straight, world), STRETCH)
+    for _ in range(2):
+        batch = run_ticks(straight, world, batch, STRETCH)
+
+    world, path = ShortEpisodes(actions), tmp_path / "checkpoint.safetensors"
+    moved = make_behavior(settings, actions, seed=1)
+    run_ticks(moved, *begin_world(moved, world), STRETCH)
+    with SimulatedDevice():
+        for device in (str(DEVICE), "cpu"):
+            save_checkpoint(checkpoint_of(moved), path)
+            experience = moved.learner.replay_state()
+            moved = make_behavior(settings, actions, seed=99, device=device)
+            restore(moved, load_checkpoint(path))
+            if experience is not None:
+                save_replay_file(experience, tmp_path / "replay.npz")
+                load_replay(moved, tmp_path / "replay.npz")
+            batch = world.rows(np.zeros(world.agents))
+            observe(moved, BehaviorTick(0, 0, batch))
+            run_ticks(moved, world, batch, STRETCH)
+    assert moved.step == straight.step
+    assert_close(state(moved), state(straight))
+
+
+def test_the_simulated_device_refuses_what_a_gpu_refuses() -> None:
+    with SimulatedDevice() as simulated:
+        there, here = torch.ones(3, device=DEVICE), torch.ones(3)
+        assert (there + 1.0).sum().item() == 6.0
+        assert (there * torch.tensor(2.0)).tolist() == [2.0, 2.0, 2.0]
+        assert there[torch.tensor([0, 2])].cpu().tolist() == [1.0, 1.0]
+        assert dict(simulated.waits) == {"_local_scalar_dense": 1, "tolist": 1, "copy": 1}
+        with pytest.raises(MixedDevicesError, match=r"add.*\[3\] on 'meta', \[3\] on 'cpu'"):
+            there + here
+        with pytest.raises(MixedDevicesError, match="on 'cpu'"):
+            torch.zeros(()).add_(there.sum())
+        with pytest.raises(MixedDevicesError, match="index"):
+            here[there.long()]
+        with pytest.raises(RuntimeError, match="numpy"):
+            there.numpy()

@@ -1,0 +1,132 @@
+"""POCA's critic equals the plain form that it saves work on."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from trainer_service.config import MemorySettings, NetworkSettings
+from trainer_service.learning.networks.critics.groups_by_size import sorted_by_size
+from trainer_service.learning.networks.critics.leave_one_out import attend, project_heads
+from trainer_service.learning.networks.critics.poca_critic import POCACritic
+from trainer_service.learning.networks.encoders.layers import standardized
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+CHOICES, HEADS = 4, 4
+SPEC = BehaviorSpec((ObservationSpec("eyes", (5,)),), ActionSpec(2, (CHOICES,)))
+MEMBERS = torch.tensor(
+    [[0, 1, 2, 3], [-1, 4, -1, 5], [6, 7, 8, 9], [-1, -1, 10, -1], [11, -1, 12, 13], [14, 15, -1, -1]]
+)
+FILLED = torch.tensor([[True, True, True, True], [True, True, False, False]])
+MEMORY = MemorySettings(memory_size=8, sequence_length=4)
+
+
+def plainly(critic: POCACritic, seen: Tensor, done: Tensor, filled: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The critic's equations as one attention after the other, with absent agents masked."""
+    members = MEMBERS
+    at, there = members.clamp(min=0), (members >= 0).float()
+    units = critic.query.in_features
+    without = functional.silu(critic.seen(seen))[at]
+    acting = functional.silu(critic.seen_acting(torch.cat([seen, done], dim=1)))[at]
+
+    def heads(table: Tensor) -> Tensor:
+        return table.view(*members.shape, HEADS, units // HEADS).transpose(1, 2)
+
+    def valued(entities: Tensor) -> Tensor:
+        entities = standardized(entities, units)
+        query, key, mix = (heads(layer(entities)) for layer in (critic.query, critic.key, critic.mix))
+        scores = query @ key.transpose(-1, -2) / units**0.5
+        weights = torch.softmax(scores.masked_fill(there[:, None, None] == 0, -1e6), dim=-1)
+        mixed = (weights @ mix).transpose(1, 2).reshape(entities.shape)
+        attended = standardized(entities + critic.output(mixed), units) * there.unsqueeze(2)
+        number = there.sum(dim=1, keepdim=True)
+        features = critic.body.forward(attended.sum(dim=1) / number)
+        if critic.memory is not None and filled is not None:
+            start = features.new_zeros((len(filled), critic.memory.size))
+            features = critic.memory.unroll(features, start, filled)
+        return critic.value.forward(torch.cat([features, 2.0 * number / 4.0 - 1.0], dim=1)).squeeze(1)
+
+    baselines = []
+    for k in range(members.shape[1]):
+        one = (torch.arange(members.shape[1]) == k).view(1, -1, 1)
+        baselines.append(valued(torch.where(one, without, acting)))
+    return valued(without), torch.stack(baselines, dim=1)
+
+
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
+@pytest.mark.parametrize("seed", range(3))
+def test_values_baselines_and_gradients_equal_separate_attentions(
+    memory: MemorySettings | None, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    critic = POCACritic(
+        SPEC, NetworkSettings(hidden_units=16, num_layers=2, memory=memory), agent_sensors=[0], signals=2
+    )
+    with torch.no_grad():
+        for layer in (critic.query, critic.key, critic.mix, critic.output):
+            # Otherwise everybody attends to everybody alike, and next to nothing depends on it.
+            layer.weight.normal_(0.0, 0.5)
+            layer.bias.normal_(0.0, 0.5)
+    seen = torch.randn(16, 5)
+    done = torch.cat([torch.randn(16, 2), torch.eye(CHOICES)[torch.randint(CHOICES, (16,))]], dim=1)
+    filled, there = None if memory is None else FILLED, MEMBERS >= 0
+    shares = torch.randn(len(MEMBERS), 2), torch.randn(int(there.sum()), 2)
+
+    def results(values: Tensor, baselines: Tensor) -> list[Tensor]:
+        total = (shares[0] * values).sum() + (shares[1] * baselines[there]).sum()
+        return [values, baselines[there], *torch.autograd.grad(total, list(critic.parameters()))]
+
+    ours = results(*critic.forward([seen], done, MEMBERS, filled))
+    assert float(critic.most) == 4.0
+    theirs = results(*plainly(critic, seen, done, filled))
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
+def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | None) -> None:
+    torch.manual_seed(4)
+    critic = POCACritic(SPEC, NetworkSettings(hidden_units=16, memory=memory), agent_sensors=[0], signals=2)
+    seen, done = torch.randn(16, 5), torch.randn(16, 2 + CHOICES)
+    filled, order = None if memory is None else FILLED, [2, 0, 3, 1]
+    with torch.no_grad():
+        values, baselines = critic.forward([seen], done, MEMBERS, filled)
+        same, moved = critic.forward([seen], done, MEMBERS[:, order], filled)
+    there = MEMBERS[:, order] >= 0
+    torch.testing.assert_close(same, values, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(moved[there], baselines[:, order][there], atol=1e-6, rtol=1e-5)
+    assert baselines[0].std() > 0.0
+
+
+def test_the_gradient_of_what_heads_tell_is_the_derivative() -> None:
+    torch.manual_seed(1)
+    mixed, output, kept = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2, 2), (4, 4), (3, 4)))
+    projected = project_heads(mixed, output, kept)
+    assert torch.allclose(projected[:, :2].sum(dim=1), mixed.flatten(1) @ output.T)
+    assert torch.equal(projected[:, 2], kept)
+    inputs = [each.requires_grad_() for each in (mixed, output, kept)]
+    assert torch.autograd.gradcheck(project_heads, inputs)
+
+
+def test_each_version_attends_to_its_own_kinds_only() -> None:
+    """One head of one unit. All scores are equal, so everyone gets the mean of what is projected, and keeps itself."""
+    query = key = torch.zeros(4, 1, 1)
+    projected = torch.tensor([[[1.0], [10.0]], [[2.0], [20.0]], [[3.0], [30.0]], [[4.0], [40.0]]])
+    kinds = torch.tensor([[False, False], [False, True], [True, True]])
+    attended = attend(query, key, projected, kinds)
+    assert attended.squeeze(-1).tolist() == [[[11.5, 21.5], [12.5, 42.5], [33.5, 43.5]]]
+
+
+def test_joint_steps_are_sorted_by_how_many_agents_were_there() -> None:
+    members = torch.tensor([[5, 6, -1], [-1, -1, 7], [0, -1, 1]])
+    by_size = sorted_by_size(members, one_more=False)
+    assert by_size.sizes == [(1, 1), (2, 2)]
+    assert by_size.rows.tolist() == [7, 5, 6, 0, 1]
+    # The results of the second joint step, its value first, then those of the first and of the third.
+    assert by_size.agents.tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert by_size.found.T.tolist() == [[2, 3, 4, -1], [0, -1, -1, 1], [5, 6, -1, 7]]
+    more = sorted_by_size(members, one_more=True)
+    assert more.agents.tolist() == [1] * 3 + [2] * 8
+    assert more.found.T.tolist() == [[3, 4, 5, 6], [0, 2, 2, 1], [7, 8, 10, 9]]

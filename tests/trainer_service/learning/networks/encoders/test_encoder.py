@@ -1,0 +1,179 @@
+"""Every kind of sensor side by side, in one behavior."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainer_service.config.network import NetworkSettings
+from trainer_service.learning.networks.encoders.encoder import ObservationEncoder, Trunk
+from trainer_service.learning.networks.encoders.goals import ConditionalBody
+from unity_bridge.specs import (
+    ActionSpec,
+    BehaviorSpec,
+    DimensionProperty,
+    ObservationSpec,
+    ObservationType,
+)
+
+SETTINGS = NetworkSettings(hidden_units=16)
+VECTOR = ObservationSpec("vector", (3,))
+PICTURE = ObservationSpec("picture", (2, 20, 21))
+TABLE = ObservationSpec("table", (2, 4), (DimensionProperty.NONE, DimensionProperty.NONE))
+CUBE = ObservationSpec("cube", (2, 2, 3), (DimensionProperty.NONE,) * 3)
+FOUR = ObservationSpec("four", (1, 2, 2, 2))
+LIST = (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE)
+ENTITIES = ObservationSpec("entities", (5, 3), LIST)
+OTHERS = ObservationSpec("others", (2, 6), LIST)
+GOAL = ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL)
+GOAL_PICTURE = ObservationSpec("goal picture", (1, 20, 20), (), ObservationType.GOAL_SIGNAL)
+GOAL_LIST = ObservationSpec("goal list", (3, 4), LIST, ObservationType.GOAL_SIGNAL)
+
+EVERYTHING = (ENTITIES, VECTOR, GOAL, PICTURE, TABLE, OTHERS, CUBE, GOAL_PICTURE, FOUR, GOAL_LIST)
+
+
+def encoder(*sensors: ObservationSpec) -> ObservationEncoder:
+    torch.manual_seed(1)
+    return ObservationEncoder(sensors, SETTINGS)
+
+
+def trunk(*sensors: ObservationSpec, conditioning: str = "hyper") -> Trunk:
+    torch.manual_seed(1)
+    settings = NetworkSettings(hidden_units=16, goal_conditioning_type=conditioning)
+    return Trunk(BehaviorSpec(sensors, ActionSpec(1)), settings)
+
+
+def seen(*sensors: ObservationSpec, rows: int = 4) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.rand(rows, *sensor.shape, generator=generator) for sensor in sensors]
+
+
+def test_one_vector_is_handed_through_untouched() -> None:
+    (vector,) = seen(VECTOR)
+    assert encoder(VECTOR)([vector]) is vector
+
+
+def test_vectors_stand_side_by_side_in_order() -> None:
+    together = encoder(VECTOR, ObservationSpec("other", (2,)))([torch.ones(1, 3), torch.full((1, 2), 2.0)])
+    assert together.tolist() == [[1, 1, 1, 2, 2]]
+
+
+def test_other_shapes_are_laid_out_flat() -> None:
+    sensors = (FOUR, VECTOR, TABLE, CUBE)
+    made = encoder(*sensors)
+    observations = seen(*sensors)
+    expected = torch.cat([sensor.reshape(4, -1) for sensor in observations], dim=1)
+    assert torch.equal(made(observations), expected)
+    assert made.output_size == 8 + 3 + 8 + 12
+    assert not list(made.parameters())
+
+
+def test_pictures_stand_where_their_sensor_does_and_attention_last() -> None:
+    sensors = (ENTITIES, VECTOR, PICTURE, TABLE, OTHERS)
+    made = encoder(*sensors)
+    observations = seen(*sensors)
+    entities, vector, picture, table, others = observations
+    beside = torch.cat([vector, made.sensors[2](picture), table.reshape(4, 8)], dim=1)
+    expected = torch.cat([beside, made.attention([entities, others], beside)], dim=1)
+    torch.testing.assert_close(made(observations), expected)
+    assert made.output_size == expected.shape[1] == 3 + 16 + 8 + 128
+
+
+def test_entities_alone_need_nothing_beside_them() -> None:
+    made = encoder(ENTITIES, OTHERS)
+    assert made.attention.own is None
+    observations = seen(ENTITIES, OTHERS)
+    torch.testing.assert_close(made(observations), made.attention(observations, None))
+
+
+def test_goals_are_found_among_the_features() -> None:
+    made = encoder(ENTITIES, GOAL, VECTOR, GOAL_PICTURE, GOAL_LIST)
+    assert made.goal_columns == [slice(0, 2), slice(5, 21)]
+    observations = seen(ENTITIES, GOAL, VECTOR, GOAL_PICTURE, GOAL_LIST)
+    features = made(observations)
+    assert torch.equal(features[:, made.goal_columns[0]], observations[1])
+    torch.testing.assert_close(features[:, made.goal_columns[1]], made.sensors[3](observations[3]))
+
+
+@pytest.mark.parametrize(
+    ("sensors", "conditioning", "conditional"),
+    [
+        ((VECTOR, GOAL), "hyper", True),
+        ((GOAL,), "hyper", True),
+        ((VECTOR, GOAL), "none", False),
+        ((VECTOR,), "hyper", False),
+        ((VECTOR, GOAL_LIST), "hyper", False),
+        ((GOAL, GOAL_LIST), "hyper", True),
+    ],
+)
+def test_goals_condition_the_body_but_lists_do_not(sensors, conditioning: str, conditional: bool) -> None:
+    made = trunk(*sensors, conditioning=conditioning)
+    assert isinstance(made.body, ConditionalBody) == conditional
+    assert made(seen(*sensors)).shape == (4, 16)
+
+
+def test_only_goals_in_pictures_are_encoded() -> None:
+    assert encoder(VECTOR, PICTURE, GOAL).goals_are_seen
+    assert not encoder(GOAL, GOAL_PICTURE).goals_are_seen
+    assert not trunk(GOAL, GOAL_PICTURE).body.seen
+
+
+@pytest.mark.parametrize("sensor", range(len(EVERYTHING)))
+def test_of_everything_together_each_sensor_counts(sensor: int) -> None:
+    made = trunk(*EVERYTHING)
+    observations = seen(*EVERYTHING)
+    before = made(observations)
+    observations[sensor] = 1.0 - observations[sensor]
+    changed = (made(observations) - before).abs().amax(dim=1)
+    assert changed.min() > 1e-5
+
+
+def test_of_everything_together_each_weight_counts() -> None:
+    made = trunk(*EVERYTHING)
+    features = made(seen(*EVERYTHING))
+    (features * torch.randn(features.shape, generator=torch.Generator().manual_seed(3))).sum().backward()
+    for name, parameter in made.named_parameters():
+        # To add one number to all of a query's scores changes no softmax.
+        if name != "encoder.attention.key.bias":
+            assert parameter.grad.abs().max() > 1e-6, name
+
+
+def test_rows_do_not_mix() -> None:
+    made = trunk(*EVERYTHING)
+    observations = seen(*EVERYTHING, rows=6)
+    together = made(observations)
+    for row in range(6):
+        alone = made([sensor[row : row + 1] for sensor in observations])
+        torch.testing.assert_close(together[row : row + 1], alone)
+
+
+@pytest.mark.parametrize(
+    "sensors", [(VECTOR, GOAL), (GOAL_PICTURE, VECTOR), (GOAL, GOAL_PICTURE), EVERYTHING]
+)
+def test_a_gradient_is_the_sum_over_rows(sensors: tuple[ObservationSpec, ...]) -> None:
+    made = trunk(*sensors)
+    observations = seen(*sensors, rows=8)
+    for sensor, observation in zip(sensors, observations, strict=True):
+        if sensor.observation_type is ObservationType.GOAL_SIGNAL:
+            observation[:] = observation[0]  # one goal for all
+    made(observations).square().sum().backward()
+    together = {name: parameter.grad.clone() for name, parameter in made.named_parameters()}
+    made.zero_grad()
+    for row in range(8):
+        made([observation[row : row + 1] for observation in observations]).square().sum().backward()
+    for name, parameter in made.named_parameters():
+        torch.testing.assert_close(together[name], parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_nobody_to_decide_for_is_no_special_case() -> None:
+    assert trunk(*EVERYTHING)(seen(*EVERYTHING, rows=0)).shape == (0, 16)
+
+
+def test_pictures_too_small_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="sensor 'tiny' shows pictures 19 wide and 30 high"):
+        encoder(VECTOR, ObservationSpec("tiny", (3, 30, 19)))
+
+
+def test_who_sees_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no sensors"):
+        encoder()

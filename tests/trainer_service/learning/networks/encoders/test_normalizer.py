@@ -1,0 +1,94 @@
+"""Normalization between sensors and networks."""
+
+from __future__ import annotations
+
+import torch
+
+from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
+from unity_bridge.specs import ObservationSpec
+
+SENSORS = (ObservationSpec("wide", (2,)), ObservationSpec("narrow", (1,)))
+
+
+def seen(rows: int, seed: int = 1) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    wide = torch.randn(rows, 2, generator=generator) * torch.tensor([100.0, 0.01]) + 50.0
+    return [wide, torch.randn(rows, 1, generator=generator) - 3.0]
+
+
+def test_every_feature_of_every_sensor_comes_to_the_same_scale() -> None:
+    normalizer = ObservationNormalizer(SENSORS, normalize=True)
+    for part in range(20):
+        normalizer.update(seen(500, seed=part))
+    for sensor in normalizer(seen(5000, seed=99)):
+        for feature in sensor.T:
+            assert abs(feature.mean()) < 0.1
+    # The pseudo-row that comes before any data (mean 0) still weighs in the feature that hardly varies.
+    wide, narrow = normalizer(seen(5000, seed=99))
+    assert 0.9 < wide[:, 0].std() < 1.1
+    assert 0.9 < narrow.std() < 1.1
+
+
+def test_outliers_end_at_five() -> None:
+    normalizer = ObservationNormalizer(SENSORS, normalize=True)
+    normalizer.update(seen(100))
+    wide, _ = normalizer([torch.tensor([[1e9, -1e9]]), torch.zeros(1, 1)])
+    assert wide.tolist() == [[5.0, -5.0]]
+
+
+def test_a_feature_that_never_changes_is_no_danger() -> None:
+    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
+    for _ in range(100):
+        normalizer.update([torch.full((1000, 1), 7.0)])
+    (result,) = normalizer([torch.tensor([[7.0], [7.1]])])
+    assert torch.isfinite(result).all()
+    assert result.abs().max() <= 5.0
+
+
+def test_before_any_data_everything_passes_as_it_is() -> None:
+    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
+    (result,) = normalizer([torch.tensor([[2.5]])])
+    assert result.tolist() == [[2.5]]
+
+
+def test_nothing_to_count_changes_nothing() -> None:
+    normalizer = ObservationNormalizer(SENSORS, normalize=True)
+    normalizer.update(seen(10))
+    before = normalizer(seen(5))
+    normalizer.update(seen(0))
+    torch.testing.assert_close(normalizer(seen(5)), before, rtol=0, atol=0)
+
+
+def test_where_nothing_is_normalized_nothing_is_touched() -> None:
+    normalizer = ObservationNormalizer(SENSORS, normalize=False)
+    normalizer.update(seen(10))
+    given = seen(5)
+    assert all(ours is theirs for ours, theirs in zip(normalizer(given), given, strict=True))
+    assert normalizer.state_dict() == {}
+
+
+def test_what_was_seen_is_saved_and_loaded() -> None:
+    normalizer, other = (ObservationNormalizer(SENSORS, normalize=True) for _ in range(2))
+    normalizer.update(seen(10))
+    other.load_state_dict(normalizer.state_dict())
+    torch.testing.assert_close(other(seen(5)), normalizer(seen(5)), rtol=0, atol=0)
+    for each in (normalizer, other):
+        each.update(seen(10, seed=2))
+    torch.testing.assert_close(other(seen(5)), normalizer(seen(5)), rtol=0, atol=0)
+
+
+def test_five_outliers_do_not_flatten_the_other_numbers() -> None:
+    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
+    for part in range(10):
+        normalizer.update(seen(200, seed=part)[1:])
+    (before,) = normalizer(seen(100)[1:])
+    (spoiled,) = seen(200, seed=20)[1:]
+    spoiled[::40] = 1e14
+    normalizer.update([spoiled])
+    (after,) = normalizer(seen(100)[1:])
+    assert after.std() > before.std() / 10
+    for part in range(100):
+        normalizer.update(seen(2000, seed=part)[1:])
+    (later,) = normalizer(seen(100)[1:])
+    assert later.std() > before.std() / 2
+    assert (later - before).abs().max() < 1.5

@@ -1,0 +1,211 @@
+"""Networks of agents that communicate: what each value depends on, and what the parts add up to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainer_service.config.hyperparameters.off_policy import ShareSettings, SICSettings
+from trainer_service.config.network import NetworkSettings
+from trainer_service.learning.networks.groups.communication import CommunicatingNetwork
+from trainer_service.learning.networks.groups.messages import MessageNetwork
+from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SIZES = [1, 2, 3, 4, 8]
+
+
+def spec_of(size: int, *branches: int) -> BehaviorSpec:
+    return BehaviorSpec((ObservationSpec("eyes", (size,)),), ActionSpec(0, branches))
+
+
+def shared_features(
+    num_agents: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
+) -> SharedFeaturesNetwork:
+    hyper = ShareSettings.model_validate(settings)
+    return SharedFeaturesNetwork(
+        spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents
+    )
+
+
+def messages(
+    num_agents: int, spec: BehaviorSpec, *, units: int = 8, layers: int = 1, **settings
+) -> MessageNetwork:
+    hyper = SICSettings.model_validate(settings)
+    return MessageNetwork(spec, NetworkSettings(hidden_units=units, num_layers=layers), hyper, num_agents)
+
+
+def shaken(network: CommunicatingNetwork) -> CommunicatingNetwork:
+    """No weight is zero any more."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.normal_(0.0, 0.5, generator=generator)
+    return network
+
+
+def plain(network: SharedFeaturesNetwork) -> SharedFeaturesNetwork:
+    """One unit everywhere: shared features are what is seen, and values what the ring makes of them."""
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.fill_(0.0 if "bias" in name or "advantage" in name else 1.0)
+    return network
+
+
+def seen(batch: int, num_agents: int, size: int) -> Tensor:
+    return torch.randn(batch, num_agents, size, generator=torch.Generator().manual_seed(batch + num_agents))
+
+
+@pytest.mark.parametrize(
+    ("observations", "mix", "expected"),
+    [
+        ([0.0, 1.0, 2.0], "ring_simultaneous", [1.0625, 0.9375, 1.0]),
+        ([0.0, 1.0, 2.0], "ring_sequential", [1.21875, 1.203125, 1.1875]),
+        ([0.0, 1.0, 2.0, 3.0], "ring_sequential", [1.78125, 1.90625, 1.59375, 1.609375]),
+    ],
+)
+def test_values_are_of_mixed_shared_features(
+    observations: list[float], mix: str, expected: list[float]
+) -> None:
+    network = plain(shared_features(len(observations), spec_of(1, 2), units=1, thought_units=1, mix=mix))
+    values = network.group_q_values([torch.tensor(observations).view(1, -1, 1)])
+    assert values[0].tolist() == [[number, number] for number in expected]
+
+
+@pytest.mark.parametrize("make", [shared_features, messages])
+@pytest.mark.parametrize("share", ["none", "full"])
+@pytest.mark.parametrize("num_agents", SIZES)
+def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
+    network = shaken(make(num_agents, spec_of(3, 2, 3), share=share, agent_ids=share == "full"))
+    values = network.group_q_values([seen(5, num_agents, 3)])
+    assert values.shape == (5, num_agents, 5)
+    assert torch.isfinite(values).all()
+    # Nobody is the same as anybody else: each has a network or an id of its own.
+    same = network.group_q_values([torch.ones(1, num_agents, 3)])[0]
+    assert len(same.unique(dim=0)) == num_agents
+
+
+@pytest.mark.parametrize("num_agents", [2, 3, 4])
+def test_shared_features_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
+    network = shaken(shared_features(num_agents, spec_of(3, 4)))
+    inputs = seen(6, num_agents, 3)
+    first, second = network.encoder
+    h = [
+        torch.relu(
+            torch.relu(inputs[:, i] @ first.weight[i] + first.bias[i]) @ second.weight[i] + second.bias[i]
+        )
+        for i in range(num_agents)
+    ]
+    g = list(h)
+    for _ in range(4):
+        g = [(g[i] + g[(i + 1) % num_agents]) / 2 for i in range(num_agents)]
+    for i, (own, mixed) in enumerate(zip(h, g, strict=True)):
+        value = mixed @ network.critic.weight[i] + network.critic.bias[i]
+        joined = torch.cat([own, mixed], dim=1)
+        advantage = torch.tanh(joined @ network.advantage.weight[i] + network.advantage.bias[i])
+        torch.testing.assert_close(network.group_q_values([inputs])[:, i], value + advantage)
+
+
+@pytest.mark.parametrize("num_agents", [2, 3, 4])
+def test_messages_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
+    network = shaken(messages(num_agents, spec_of(3, 4), layers=0))
+    assert not list(network.body)
+    inputs = seen(6, num_agents, 3)
+    sent = [
+        torch.tanh(inputs[:, i] @ network.messages.weight[i] + network.messages.bias[i])
+        for i in range(num_agents)
+    ]
+    for i in range(num_agents):
+        received = torch.cat([sent[i], *(sent[j] for j in range(num_agents) if j != i)], dim=1)
+        expected = received @ network.readout.weight[i] + network.readout.bias[i]
+        torch.testing.assert_close(network.group_q_values([inputs])[:, i], expected)
+
+
+def test_new_networks_expect_nothing() -> None:
+    assert not messages(3, spec_of(3, 4)).group_q_values([seen(6, 3, 3)]).any()
+    network = shared_features(3, spec_of(3, 4))
+    assert not network.critic.weight.any()
+    assert not network.critic.bias.any()
+
+
+def received(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
+    """Returns the agents in whose networks one agent's value leaves a gradient."""
+    network.zero_grad()
+    network.group_q_values([seen(6, 4, 3)])[:, agent].sum().backward()
+    assert parameter.grad is not None
+    return [bool(grad.any()) for grad in parameter.grad]
+
+
+def test_gradients_reach_teammates() -> None:
+    network = shaken(shared_features(4, spec_of(3, 2)))
+    assert received(network, network.encoder[0].weight, 1) == [True] * 4
+    assert received(network, network.critic.weight, 1) == [False, True, False, False]
+    sic = shaken(messages(4, spec_of(3, 2)))
+    assert received(sic, sic.messages.weight, 1) == [True] * 4
+    assert received(sic, sic.body[0].weight, 1) == [True] * 4
+    assert received(sic, sic.readout.weight, 1) == [False, True, False, False]
+
+
+def test_who_is_out_of_reach_is_not_heard() -> None:
+    alone = shaken(shared_features(4, spec_of(3, 2), share_iterations=0))
+    assert received(alone, alone.encoder[0].weight, 1) == [False, True, False, False]
+    once = shaken(shared_features(4, spec_of(3, 2), share_iterations=1))
+    assert received(once, once.encoder[0].weight, 1) == [False, True, True, False]
+
+
+def rolled(network: CommunicatingNetwork) -> dict[str, Tensor]:
+    """Everyone has the networks of the one before."""
+    return {name: parameter.roll(1, dims=0) for name, parameter in network.state_dict().items()}
+
+
+@pytest.mark.parametrize(("mix", "alike"), [("ring_simultaneous", True), ("ring_sequential", False)])
+def test_agents_that_move_around_the_ring_think_the_same(mix: str, alike: bool) -> None:
+    network, moved = (shaken(shared_features(4, spec_of(3, 2), mix=mix)) for _ in range(2))
+    moved.load_state_dict(rolled(network))
+    inputs = seen(6, 4, 3)
+    expected = network.group_q_values([inputs]).roll(1, dims=1)
+    assert torch.allclose(moved.group_q_values([inputs.roll(1, dims=1)]), expected, atol=1e-6) == alike
+
+
+def test_whoever_serves_all_alike_does_not_care_for_their_order() -> None:
+    network = shaken(messages(3, spec_of(3, 2), share="full"))
+    # Others' messages count alike.
+    blocks = network.readout.weight.data.view(1, 3, -1, 2)
+    blocks[:, 2] = blocks[:, 1]
+    inputs, order = seen(6, 3, 3), [2, 0, 1]
+    expected = network.group_q_values([inputs])[:, order]
+    torch.testing.assert_close(network.group_q_values([inputs[:, order]]), expected)
+
+
+def test_actions_values_differ_by_less_than_two() -> None:
+    network = shaken(shared_features(2, spec_of(3, 2)))
+    with torch.no_grad():
+        network.advantage.weight.mul_(1000.0)
+        values = network.group_q_values([seen(50, 2, 3)])
+    apart = float((values[..., 0] - values[..., 1]).abs().max())
+    assert 1.9 < apart <= 2.0 + 1e-5
+
+
+def test_the_value_is_counted_once_whatever_the_number_of_branches() -> None:
+    network = plain(shared_features(3, spec_of(1, 2, 3), units=1, thought_units=1))
+    values = network.group_q_values([torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1)])[0]
+    assert (values[:, 0] + values[:, 2]).tolist() == [1.0625, 0.9375, 1.0]
+
+
+@pytest.mark.parametrize("make", [shared_features, messages])
+def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
+    network = shaken(make(3, spec_of(2, 4)))
+    inputs = seen(5, 3, 2)
+    values = network.group_q_values([inputs])
+    for agent in range(3):
+        who = torch.eye(3)[[agent] * 5]
+        logits = network.policy([inputs[:, agent], inputs.flatten(1), who]).logits
+        assert torch.equal(logits, values[:, agent])
+
+
+@pytest.mark.parametrize("make", [shared_features, messages])
+def test_pictures_are_refused_by_name(make) -> None:
+    spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), ActionSpec(0, (2,)))
+    with pytest.raises(ValueError, match="'camera' has shape"):
+        make(2, spec)

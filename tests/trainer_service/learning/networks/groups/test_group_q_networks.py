@@ -1,0 +1,264 @@
+"""Networks of several agents at once against a loop over one each, and what mixers make of their values."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config import NetworkSettings
+from trainer_service.config.network import Activation
+from trainer_service.learning.networks.encoders.layers import LinearBody, NormedBody
+from trainer_service.learning.networks.groups.group_q_network import (
+    GroupQNetwork,
+    SeparateQNetworks,
+    SharedQNetwork,
+)
+from trainer_service.learning.networks.groups.mixers import MonotonicMixer, SumMixer
+from trainer_service.learning.networks.groups.stacked import (
+    StackedBody,
+    StackedLinear,
+    StackedNormedBody,
+    make_stacked_body,
+)
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+NUM_AGENTS = 3
+EYES, EARS = ObservationSpec("eyes", (4,)), ObservationSpec("ears", (2,))
+OWN = BehaviorSpec((EYES, EARS), ActionSpec(0, (3, 2)))
+SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(5)
+
+
+def own_networks() -> SeparateQNetworks:
+    return SeparateQNetworks(OWN, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS)
+
+
+def shared(*, ids: int = NUM_AGENTS) -> SharedQNetwork:
+    return SharedQNetwork(OWN, SETTINGS, agent_sensors=[0, 1], ids=ids)
+
+
+def group(joint_steps: int = 7) -> list[Tensor]:
+    return [torch.randn(joint_steps, NUM_AGENTS, 4), torch.randn(joint_steps, NUM_AGENTS, 2)]
+
+
+def rows_of(seen: Sequence[Tensor]) -> list[Tensor]:
+    """Returns the observations agent by agent, ids last."""
+    who = torch.eye(NUM_AGENTS).repeat(len(seen[0]), 1)
+    return [*(sensor.flatten(0, 1) for sensor in seen), who]
+
+
+@pytest.mark.parametrize("activation", ["swish", "relu", "tanh"])
+def test_layers_side_by_side_are_as_many_layers(activation: Activation) -> None:
+    settings = NetworkSettings(hidden_units=16, num_layers=2, activation=activation)
+    stacked, features = make_stacked_body(NUM_AGENTS, 6, settings), torch.randn(9, NUM_AGENTS, 6)
+    assert isinstance(stacked, StackedBody)
+    bodies = [LinearBody(6, 16, 2, activation) for _ in range(NUM_AGENTS)]
+    with torch.no_grad():
+        for k, body in enumerate(bodies):
+            for ours, theirs in zip(stacked.layers, body.layers, strict=True):
+                theirs.weight.copy_(ours.weight[k].t())
+                theirs.bias.copy_(ours.bias[k, 0].normal_())
+    together = stacked(features)
+    one_by_one = torch.stack([body(features[:, k]) for k, body in enumerate(bodies)], dim=1)
+    torch.testing.assert_close(together, one_by_one, atol=1e-6, rtol=1e-6)
+    weights = torch.randn_like(together)
+    (together * weights).sum().backward()
+    (one_by_one * weights).sum().backward()
+    for k, body in enumerate(bodies):
+        for ours, theirs in zip(stacked.layers, body.layers, strict=True):
+            torch.testing.assert_close(ours.weight.grad[k].t(), theirs.weight.grad, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
+
+
+def test_layers_side_by_side_begin_as_one_does() -> None:
+    torch.manual_seed(1)
+    swish, relu = (StackedBody(5, 100, 80, 1, activation).layers[0] for activation in ("swish", "relu"))
+    assert swish.weight.std().item() == pytest.approx(0.1, rel=0.02)
+    assert not swish.bias.any()
+    for numbers in (relu.weight, relu.bias):
+        assert numbers.abs().max().item() <= 0.1
+        assert numbers.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("keep_scale", [False, True])
+@pytest.mark.parametrize("count", [1, NUM_AGENTS])
+def test_normed_layers_side_by_side_are_as_many_layers(count: int, keep_scale: bool) -> None:
+    settings = NetworkSettings(hidden_units=16, num_layers=2, layer_norm=True, keep_scale=keep_scale)
+    stacked, features = make_stacked_body(count, 6, settings), torch.randn(9, count, 6)
+    assert isinstance(stacked, StackedNormedBody)
+    bodies = [NormedBody(6, 16, 2, keep_scale=keep_scale) for _ in range(count)]
+    with torch.no_grad():
+        for k, body in enumerate(bodies):
+            for ours, theirs in zip(stacked.layers, body.layers, strict=True):
+                theirs.weight.copy_(ours.weight[k].t())
+                theirs.bias.copy_(ours.bias[k, 0].normal_())
+            for scale, shift, norm in zip(stacked.scales, stacked.shifts, body.norms, strict=True):
+                norm.weight.copy_(scale[k].normal_())
+                norm.bias.copy_(shift[k].normal_())
+    together = stacked(features)
+    one_by_one = torch.stack([body(features[:, k]) for k, body in enumerate(bodies)], dim=1)
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=1e-5)
+    (together.square().sum() - one_by_one.square().sum()).backward()
+    for scale, shift, *norms in zip(
+        stacked.scales, stacked.shifts, *(body.norms for body in bodies), strict=True
+    ):
+        for k, norm in enumerate(norms):
+            torch.testing.assert_close(scale.grad[k], -norm.weight.grad, atol=1e-3, rtol=1e-4)
+            torch.testing.assert_close(shift.grad[k], -norm.bias.grad, atol=1e-3, rtol=1e-4)
+    for k in range(count):
+        torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-5, rtol=1e-5)
+
+
+def test_normed_layers_begin_orthogonal() -> None:
+    settings = NetworkSettings(hidden_units=8, num_layers=2, layer_norm=True)
+    weights = make_stacked_body(2, 8, settings).layers[1].weight
+    for weight in weights:
+        torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(8), atol=1e-5, rtol=0)
+
+
+def test_a_layer_begins_as_wide_as_any_other() -> None:
+    layer = StackedLinear(4, 100, 50, gain=0.1)
+    assert float(layer.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("make", [own_networks, shared])
+def test_an_agent_decides_by_the_values_that_the_group_learns(make) -> None:
+    network, seen = make(), group()
+    values = network.group_q_values(seen).flatten(0, 1)
+    rows = rows_of(seen)
+    torch.testing.assert_close(network.q_values(rows), values, atol=1e-6, rtol=1e-5)
+    order = torch.randperm(len(values))[:10]
+    some = network.q_values([sensor[order] for sensor in rows])
+    torch.testing.assert_close(some, values[order], atol=1e-6, rtol=1e-5)
+    assert network.q_values([sensor[:0] for sensor in rows]).shape == (0, 5)
+
+
+def test_separate_networks_know_nothing_of_each_other() -> None:
+    network, seen = own_networks(), group()
+    before = network.group_q_values(seen)
+    seen[0][:, 1] += 1.0
+    after = network.group_q_values(seen)
+    assert torch.equal(before[:, [0, 2]], after[:, [0, 2]])
+    assert not torch.equal(before[:, 1], after[:, 1])
+
+
+def test_agents_may_swap_where_the_network_has_no_ids() -> None:
+    seen, order = group(), [2, 0, 1]
+    for network, alike in ((shared(ids=0), True), (shared(), False), (own_networks(), False)):
+        values = network.group_q_values(seen)
+        swapped = network.group_q_values([sensor[:, order] for sensor in seen])
+        assert torch.allclose(swapped, values[:, order], atol=1e-6) == alike
+
+
+def test_networks_of_their_own_refuse_pictures() -> None:
+    spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
+    with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
+        SeparateQNetworks(spec, SETTINGS, agent_sensors=[0], num_agents=2)
+    SharedQNetwork(spec, SETTINGS, agent_sensors=[0], ids=2)
+
+
+class Rows(nn.Module):
+    def __init__(self, network: GroupQNetwork) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *sensors: Tensor) -> Tensor:
+        return self.network.q_values(sensors)
+
+
+def test_separate_networks_export_as_plain_products() -> None:
+    import onnx
+
+    network, rows = own_networks(), rows_of(group())
+    file = io.BytesIO()
+    names = ["a", "b", "who"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter says that a newer one exists
+        torch.onnx.export(
+            Rows(network).eval(),
+            tuple(rows),
+            file,
+            opset_version=9,
+            dynamo=False,
+            input_names=names,
+            dynamic_axes={name: {0: "batch"} for name in names},
+        )
+    used = {node.op_type for node in onnx.load_from_string(file.getvalue()).graph.node}
+    assert "ScatterND" not in used
+    assert "GatherND" not in used
+    session = onnxruntime.InferenceSession(file.getvalue())
+    order = torch.randperm(len(rows[0]))[:4]
+    given = {name: sensor[order].numpy() for name, sensor in zip(names, rows, strict=True)}
+    (values,) = session.run(None, given)
+    with torch.inference_mode():
+        wanted = network.q_values(rows)[order].numpy()
+    np.testing.assert_allclose(values, wanted, atol=1e-5)
+
+
+def test_a_sum_is_a_sum() -> None:
+    assert SumMixer()(torch.tensor([[1.0, 2.0, -0.5]]), None).tolist() == [2.5]
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_mixer_is_monotonic_in_each_agents_value(layer_norm: bool) -> None:
+    for _ in range(20):
+        mixer, state = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=layer_norm), 3 * torch.randn(50, 6)
+        values = (3 * torch.randn(50, NUM_AGENTS)).requires_grad_()
+        (slopes,) = torch.autograd.grad(mixer(values, state).sum(), values)
+        assert float(slopes.min()) >= 0.0
+        assert float(slopes.max()) > 0.0
+
+
+def test_a_mixer_in_numbers() -> None:
+    mixer = MonotonicMixer(2, 1, 2, 1)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.zero_()
+        mixer.first_weights[2].bias.copy_(torch.tensor([1.0, -2.0, -3.0, 4.0]))
+        mixer.first_bias.bias.copy_(torch.tensor([0.5, -20.0]))
+        mixer.second_weights[2].bias.copy_(torch.tensor([-2.0, 1.0]))
+        mixer.second_bias[2].bias.fill_(0.25)
+    # hidden: 1·1 + 3·2 + ½ = 7½, and 2·1 + 4·2 − 20 = −10, of which elu makes e⁻¹⁰ − 1.
+    total = mixer(torch.tensor([[1.0, 2.0]]), torch.zeros(1, 1))
+    assert total.item() == pytest.approx(2 * 7.5 + (np.exp(-10.0) - 1) + 0.25)
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_normalized_mixer_is_as_steep_far_out(layer_norm: bool) -> None:
+    # Else each target raises the next where states drift outwards: on spread, values grew without end.
+    mixer, state = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=layer_norm), torch.randn(50, 6)
+    values = torch.randn(50, NUM_AGENTS).requires_grad_()
+    near, far = (
+        torch.autograd.grad(mixer(values, scale * state).sum(), values)[0].mean() for scale in (1.0, 100.0)
+    )
+    assert (float(far / near) == pytest.approx(1.0, abs=0.01)) == layer_norm
+    assert layer_norm or far > 20 * near
+
+
+@pytest.mark.parametrize("keep_scale", [False, True])
+def test_a_normalized_mixer_tells_states_by_size_if_asked_but_stays_bounded(keep_scale: bool) -> None:
+    mixer = MonotonicMixer(NUM_AGENTS, 6, 8, 16, layer_norm=True, keep_scale=keep_scale)
+    state, values = torch.randn(50, 6), torch.randn(50, NUM_AGENTS)
+    once, twice, far, farther = (mixer(values, times * state).detach() for times in (1.0, 2.0, 1e4, 1e5))
+    assert torch.allclose(once, twice, atol=1e-3) != keep_scale
+    torch.testing.assert_close(far, farther, atol=1e-2, rtol=0)
+
+
+def test_the_state_says_how_much_an_agent_counts() -> None:
+    mixer, values = MonotonicMixer(NUM_AGENTS, 4, 8, 16), torch.randn(1, NUM_AGENTS)
+    one, other = mixer(values, torch.zeros(1, 4)), mixer(values, torch.ones(1, 4))
+    assert one.item() != other.item()
+    with pytest.raises(ValueError, match="depend on the state"):
+        mixer(values, None)

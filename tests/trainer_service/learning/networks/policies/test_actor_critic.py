@@ -1,0 +1,244 @@
+"""Policy and critic: shapes, what they share, and how they begin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from trainer_service.config.network import Activation, NetworkSettings
+from trainer_service.learning.networks.encoders.layers import (
+    LinearBody,
+    NormedBody,
+    in_chunks,
+    kaiming_linear,
+    make_body,
+    with_constants,
+)
+from trainer_service.learning.networks.policies.actor_critic import ActorCritic
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
+
+SENSORS = (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,)))
+
+
+def network(
+    continuous: int = 2,
+    branches: tuple[int, ...] = (3, 4),
+    *,
+    hidden_units: int = 16,
+    shared_critic: bool = False,
+) -> ActorCritic:
+    torch.manual_seed(7)
+    settings = NetworkSettings(hidden_units=hidden_units)
+    spec = BehaviorSpec(SENSORS, ActionSpec(continuous, branches))
+    return ActorCritic(spec, settings, value_heads=2, shared_critic=shared_critic)
+
+
+def seen(rows: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    return [torch.randn(rows, sensor.size, generator=generator) for sensor in SENSORS]
+
+
+@pytest.mark.parametrize(("continuous", "branches"), [(2, ()), (0, (3,)), (0, (3, 4)), (2, (3, 4))])
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_shapes(continuous: int, branches: tuple[int, ...], shared_critic: bool) -> None:
+    policy, values = network(continuous, branches, shared_critic=shared_critic).policy_and_values(seen(5))
+    assert policy.mean.shape == (5, continuous)
+    assert policy.log_sigma.shape == (continuous,)
+    assert policy.logits.shape == (5, sum(branches))
+    assert values.shape == (5, 2)
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_both_at_once_are_what_each_is_alone(shared_critic: bool) -> None:
+    both = network(shared_critic=shared_critic)
+    policy, values = both.policy_and_values(seen(5))
+    torch.testing.assert_close(policy, both.policy(seen(5)))
+    torch.testing.assert_close(values, both.values(seen(5)))
+
+
+@pytest.mark.parametrize("shared_critic", [False, True])
+def test_the_critic_moves_the_actors_body_only_if_shared(shared_critic: bool) -> None:
+    both = network(shared_critic=shared_critic)
+    both.policy_and_values(seen(5))[1].sum().backward()
+    moved = [parameter.grad is not None for parameter in both.actor.parameters()]
+    assert all(moved) if shared_critic else not any(moved)
+
+
+def test_every_sensor_counts() -> None:
+    both = network()
+    before = both.policy(seen(1)).mean
+    for sensor in range(len(SENSORS)):
+        changed = seen(1)
+        changed[sensor] += 1.0
+        assert not torch.allclose(both.policy(changed).mean, before)
+
+
+def test_a_fresh_policy_is_undecided() -> None:
+    policy = network(hidden_units=128).policy(seen(200))
+    assert policy.mean.abs().mean() < 0.5
+    assert torch.equal(policy.log_sigma, torch.zeros(2))
+    first_branch = torch.softmax(policy.logits[:, :3], dim=-1)
+    assert first_branch.min() > 0.2
+    assert first_branch.max() < 0.5
+
+
+def test_layers_begin_in_ml_agents_scale() -> None:
+    torch.manual_seed(1)
+    layer = kaiming_linear(400, 300, gain=0.2)
+    assert layer.weight.std().item() == pytest.approx(0.2 / 400**0.5, rel=0.02)
+    assert not layer.bias.any()
+
+
+@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
+def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
+    body = LinearBody(5, 8, num_layers)
+    assert len(body.layers) == expected
+    assert body(torch.zeros(2, 5)).shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [
+        ("swish", (1.5 / (1 + math.exp(-1.5)), -0.5 / (1 + math.exp(0.5)))),
+        ("relu", (1.5, 0.0)),
+        ("tanh", (math.tanh(1.5), math.tanh(-0.5))),
+    ],
+)
+def test_what_follows_a_layer_by_hand(activation: Activation, expected: tuple[float, float]) -> None:
+    body = make_body(1, NetworkSettings(hidden_units=2, num_layers=1, activation=activation))
+    with torch.no_grad():
+        body.layers[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        body.layers[0].bias.fill_(0.5)
+    torch.testing.assert_close(body(torch.ones(1, 1)), torch.tensor([expected]))
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_other_activations_begin_with_pytorchs_weights(activation: Activation) -> None:
+    torch.manual_seed(1)
+    body = make_body(400, NetworkSettings(hidden_units=300, num_layers=1, activation=activation))
+    for numbers in (body.layers[0].weight, body.layers[0].bias):
+        # Evenly spread within 1/√400 = 0.05 of 0.
+        assert 0.049 < numbers.abs().max().item() <= 0.05
+        assert numbers.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
+def test_a_normed_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
+    body = make_body(5, NetworkSettings(hidden_units=8, num_layers=num_layers, layer_norm=True))
+    assert isinstance(body, NormedBody)
+    assert (len(body.layers), len(body.norms)) == (expected, expected + 1)
+    assert body(torch.zeros(2, 5)).shape == (2, 8)
+
+
+def test_a_normed_body_by_hand() -> None:
+    body = NormedBody(2, 2, 1)
+    with torch.no_grad():
+        body.layers[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        body.layers[0].bias.copy_(torch.tensor([0.0, 3.0]))
+    # (5, 1) is normalized to (1, −1), becomes (1, 2) by the layer, and (−1, 1) when normalized again.
+    expected = torch.tensor([[-1.0, 1.0]])
+    torch.testing.assert_close(body(torch.tensor([[5.0, 1.0]])), expected, atol=1e-4, rtol=0)
+
+
+def test_a_normed_body_starts_orthogonal_and_ignores_scale() -> None:
+    torch.manual_seed(1)
+    body = NormedBody(6, 6, 2)
+    weight = body.layers[1].weight
+    torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(6), atol=1e-5, rtol=0)
+    inputs = torch.randn(4, 6)
+    torch.testing.assert_close(body(inputs), body(100.0 * inputs), atol=1e-3, rtol=0)
+
+
+def test_constants_among_the_inputs_keep_their_scale_by_hand() -> None:
+    body = NormedBody(1, 1, 1, keep_scale=True)
+    normalized = body.norms[0](with_constants(torch.tensor([[0.0], [1.0], [-1.0], [3.0]])))[:, 0]
+    # (x, 1, −1) has the mean x/3 and the variance (2 x² + 6)/9, so x becomes √2 x / √(x² + 3).
+    expected = torch.tensor([0.0, 0.5**0.5, -(0.5**0.5), 1.5**0.5])
+    torch.testing.assert_close(normalized, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("moved", [lambda inputs: 2.0 * inputs, lambda inputs: inputs + 1.0])
+@pytest.mark.parametrize("keep_scale", [False, True])
+def test_only_a_normed_body_with_constants_tells_inputs_by_size_and_place(keep_scale: bool, moved) -> None:
+    torch.manual_seed(1)
+    body = make_body(6, NetworkSettings(hidden_units=8, layer_norm=True, keep_scale=keep_scale))
+    inputs = torch.randn(4, 6)
+    farthest = (body(moved(inputs)) - body(inputs)).abs().amax(dim=1)
+    assert bool((farthest > 0.05).all()) if keep_scale else bool((farthest < 1e-3).all())
+
+
+@pytest.mark.parametrize("settings", [NetworkSettings(layer_norm=True), NetworkSettings(activation="relu")])
+def test_a_body_that_goals_cannot_write_is_refused_with_them(settings: NetworkSettings) -> None:
+    goal = ObservationSpec("goal", (2,), (), ObservationType.GOAL_SIGNAL)
+    spec = BehaviorSpec((goal, *SENSORS), ActionSpec(1))
+    with pytest.raises(ValueError, match="goal_conditioning_type: none"):
+        ActorCritic(spec, settings, value_heads=1, shared_critic=False)
+    as_input = settings.model_copy(update={"goal_conditioning_type": "none"})
+    ActorCritic(spec, as_input, value_heads=1, shared_critic=False)
+
+
+def test_values_in_chunks_are_values_at_once() -> None:
+    both = network()
+    torch.testing.assert_close(both.values(seen(10), chunk=3), both.values(seen(10)))
+    assert both.values(seen(0)).shape == (0, 2)
+    assert [chunk.indices(10)[:2] for chunk in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
+
+
+PICTURES = (ObservationSpec("camera", (3, 20, 24)), ObservationSpec("order", (3,)))
+
+
+def watching(**changes: object) -> ActorCritic:
+    """A network that sees pictures too."""
+    torch.manual_seed(7)
+    settings = NetworkSettings(hidden_units=16, **changes)
+    return ActorCritic(BehaviorSpec(PICTURES, ActionSpec(2)), settings, value_heads=1, shared_critic=False)
+
+
+def as_bytes(rows: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    camera = torch.randint(0, 256, (rows, 3, 20, 24), generator=generator, dtype=torch.uint8)
+    return [camera, torch.randn(rows, 3, generator=generator)]
+
+
+def test_bytes_stand_for_their_share_of_255() -> None:
+    both = watching()
+    camera, order = as_bytes(5)
+    floats = [torch.from_numpy(camera.numpy() / np.float32(255)), order]
+    for answer in (both.policy, both.values, both.policy_and_values):
+        torch.testing.assert_close(answer([camera, order]), answer(floats), rtol=0, atol=0)
+
+
+def rows_at_once(both: ActorCritic, observations: list[torch.Tensor]) -> list[int]:
+    """How many rows each forward pass of ``values`` takes."""
+    assert both.critic is not None
+    rows, forward = [], both.critic.forward
+
+    def counted(sensors: list[torch.Tensor]) -> torch.Tensor:
+        rows.append(len(sensors[0]))
+        return forward(sensors)
+
+    both.critic.forward = counted
+    both.values(observations)
+    return rows
+
+
+@pytest.mark.parametrize(("encoder", "channels"), [("simple", 3), ("resnet", 16)])
+def test_a_chunk_of_pictures_stays_within_a_few_megabytes(encoder: str, channels: int) -> None:
+    """channels: of the widest layer, as large as the picture."""
+    rows = rows_at_once(watching(vis_encode_type=encoder), as_bytes(1500))
+    assert sum(rows) == 1500
+    assert 1e6 < 4 * channels * 20 * 24 * max(rows) < 8e6
+
+
+def test_vectors_go_in_chunks_of_thousands() -> None:
+    assert rows_at_once(network(), seen(5000)) == [4096, 904]
+
+
+def test_parameters_of_vector_networks_keep_their_names() -> None:
+    names = [f"{trunk}.body.layers.{layer}" for trunk in ("actor", "critic") for layer in (0, 1)]
+    names += ["actions.mean", "actions.logits", "value"]
+    expected = {f"{name}.{kind}" for name in names for kind in ("weight", "bias")} | {"actions.log_sigma"}
+    assert set(network().state_dict()) == expected

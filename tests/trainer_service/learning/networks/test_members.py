@@ -1,0 +1,481 @@
+"""Networks of teams of unlike agents: padding must change nothing, and what an agent lacks must count nowhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainer_service.config import NetworkSettings
+from trainer_service.config.hyperparameters.common import Sharing
+from trainer_service.learning.networks.critics.joint_critic import JointCritic
+from trainer_service.learning.networks.encoders.memory import Sequences
+from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.learning.networks.groups.group_q_network import (
+    GroupQNetwork,
+    MemberQNetworks,
+    SeparateQNetworks,
+    SharedQNetwork,
+    make_q_network,
+)
+from trainer_service.learning.networks.groups.histories import GroupInput, Histories
+from trainer_service.learning.networks.groups.member_actor_critic import MemberCritics, make_actors
+from trainer_service.learning.networks.groups.stacked_actor_critic import StackedCritics
+from trainer_service.learning.networks.members import (
+    acted_columns,
+    agents_with,
+    branches_of_agents,
+    continuous_of_agents,
+    discrete_of_agents,
+    member_views,
+    observed_columns,
+    sensors_of_agents,
+)
+from trainer_service.learning.networks.policies.action_heads import ActionDistributions, ActionParameters
+from trainer_service.learning.networks.policies.group_actors import Actor, GroupActors
+from trainer_service.learning.rollout.agent_padding import padded_spec
+from trainer_service.learning.rollout.observation_selector import make_selector
+from unity_bridge.simulators.scene import camera_sensor, vector_sensor
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, MemberSpec
+
+STATE = vector_sensor(GLOBAL_STATE, 2)
+KEEPER = MemberSpec("Keeper", (vector_sensor("eyes", 3), vector_sensor("clock", 1)), ActionSpec(2, (3,)), 1)
+PLAYER = MemberSpec("Player", (vector_sensor("feet", 2), vector_sensor("clock", 1)), ActionSpec(1, (2, 2)), 2)
+TEAM = make_selector(padded_spec([KEEPER, PLAYER]), with_state=False, num_agents=3).spec
+EYES, CLOCK, FEET, ID = range(4)
+AGENT_SPEC = padded_spec([KEEPER, PLAYER])
+SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
+NORMED = NetworkSettings(hidden_units=16, num_layers=1, layer_norm=True)
+GROUPS = 5
+
+several = pytest.mark.parametrize("share", ["group", "none"])
+every = pytest.mark.parametrize("share", ["group", "none", "full"])
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(3)
+
+
+def group_observations() -> list[Tensor]:
+    """Eyes, clock and feet of whole groups, padded. [GROUPS, 3, …] each."""
+    eyes, clock, feet = torch.randn(GROUPS, 3, 3), torch.randn(GROUPS, 3, 1), torch.randn(GROUPS, 3, 2)
+    eyes[:, 1:] = 0.0
+    feet[:, :1] = 0.0
+    return [eyes, clock, feet]
+
+
+def rows_of(observations: list[Tensor], *, shuffled: bool = True) -> tuple[list[Tensor], Tensor]:
+    """The same as rows of single agents, ids last; and where each came from."""
+    ids = torch.eye(3).expand(GROUPS, 3, 3)
+    order = torch.randperm(3 * GROUPS) if shuffled else torch.arange(3 * GROUPS)
+    return [sensor.flatten(0, 1)[order] for sensor in (*observations, ids)], order
+
+
+def test_views_say_what_is_a_members_own() -> None:
+    keeper, player = member_views(TEAM, [EYES, CLOCK, FEET, ID])
+    assert (keeper.agents, player.agents) == (slice(0, 1), slice(1, 3))
+    assert (keeper.sensors, player.sensors) == ((EYES, CLOCK, ID), (CLOCK, FEET, ID))
+    assert (keeper.continuous, player.continuous) == ((0, 1), (0,))
+    assert (keeper.discrete, player.discrete) == ((0, 1, 2), (0, 1, 3, 4))
+    assert player.spec.action_spec == PLAYER.action_spec
+    assert [sensor.name for sensor in player.spec.observation_specs] == ["clock", "feet", "agent_id"]
+
+
+def test_marks_of_agents() -> None:
+    sensors, numbers, choices = sensors_of_agents(TEAM), continuous_of_agents(TEAM), discrete_of_agents(TEAM)
+    assert sensors is not None
+    assert numbers is not None
+    assert choices is not None
+    assert sensors.tolist() == [[1, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]]
+    assert numbers.tolist() == [[1, 1], [1, 0], [1, 0]]
+    assert choices.tolist() == [[1, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 1, 0, 1, 1]]
+    branches = branches_of_agents(TEAM)
+    assert branches is not None
+    assert branches.tolist() == [1, 2, 2]
+
+
+def test_columns_that_are_not_padding() -> None:
+    seen, done = observed_columns(TEAM, [EYES, CLOCK, FEET]), acted_columns(TEAM)
+    assert seen is not None
+    assert done is not None
+    assert seen.tolist() == [0, 1, 2, 3, 9, 10, 11, 15, 16, 17]
+    assert done.tolist() == [0, 1, 2, 3, 4, 7, 9, 10, 12, 13, 14, 16, 17, 19, 20]
+
+
+def test_members_that_have_the_same_are_not_padded() -> None:
+    twins = padded_spec([KEEPER, MemberSpec("Twin", KEEPER.observation_specs, KEEPER.action_spec, 2)])
+    marks = [sensors_of_agents, continuous_of_agents, discrete_of_agents, branches_of_agents, acted_columns]
+    assert [mark(twins) for mark in marks] == [None] * 5
+    assert observed_columns(twins, [0, 1]) is None
+    alone = BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec)
+    assert [mark(alone) for mark in marks] == [None] * 5
+
+
+def test_who_is_shown_the_state_of_the_environment() -> None:
+    blind = MemberSpec("Blind", (vector_sensor("touch", 1),), ActionSpec(1), 2)
+    seeing = MemberSpec("Seeing", (vector_sensor("touch", 1), STATE), ActionSpec(1), 1)
+    assert agents_with(padded_spec([blind, seeing]), [1]) == [2]
+    assert agents_with(padded_spec([blind, seeing]), [0]) is None
+
+
+def test_sensors_with_pictures_are_seen_as_they_are() -> None:
+    camera = MemberSpec("Camera", (camera_sensor("camera", 4, 4),), ActionSpec(1), 1)
+    assert observed_columns(padded_spec([KEEPER, camera]), [0, 1, 2]) is None
+
+
+# Distributions of actions
+
+
+def parameters(has: list[list[float]] | None, *, columns: int) -> ActionParameters:
+    mean, log_sigma = torch.randn(2, columns), torch.randn(2, columns)
+    marks = None if has is None else torch.tensor(has)
+    if marks is not None:
+        mean, log_sigma = mean * marks, log_sigma * marks
+    return ActionParameters(mean.requires_grad_(), log_sigma.requires_grad_(), torch.randn(2, 0), marks)
+
+
+def test_numbers_that_an_agent_lacks_are_0_and_count_nowhere() -> None:
+    padded, own = ActionDistributions(ActionSpec(3)), ActionDistributions(ActionSpec(1))
+    wide = parameters([[1, 0, 0], [1, 0, 0]], columns=3)
+    narrow = ActionParameters(wide.mean[:, :1], wide.log_sigma[:, :1], wide.logits)
+    with torch.no_grad():
+        done, _, log_prob = padded.sample(wide, None, torch.Generator().manual_seed(1))
+    assert done[:, 0].abs().min() > 0
+    assert torch.equal(done[:, 1:], torch.zeros(2, 2))
+    nothing = torch.empty((2, 0), dtype=torch.int64)
+    torch.testing.assert_close(log_prob, own.log_prob(narrow, None, done[:, :1], nothing))
+    torch.testing.assert_close(log_prob, padded.log_prob(wide, None, done, nothing))
+    torch.testing.assert_close(padded.entropy(wide, None), own.entropy(narrow, None))
+    (padded.log_prob(wide, None, done, nothing) + padded.entropy(wide, None)).sum().backward()
+    for gradient in (wide.mean.grad, wide.log_sigma.grad):
+        assert gradient is not None
+        assert gradient[:, 0].abs().min() > 0
+        assert torch.equal(gradient[:, 1:], torch.zeros(2, 2))
+
+
+def test_an_agent_without_numbers_has_no_density_and_no_entropy_of_them() -> None:
+    heads = ActionDistributions(ActionSpec(2))
+    some = parameters([[0, 0], [1, 1]], columns=2)
+    with torch.no_grad():
+        done, nothing, log_prob = heads.sample(some, None, torch.Generator().manual_seed(1))
+    assert log_prob[0] == 0.0
+    assert heads.log_prob(some, None, done, nothing)[0] == 0.0
+    entropy = heads.entropy(some, None).detach()
+    assert entropy[0] == 0.0
+    assert entropy[1] == pytest.approx(some.log_sigma[1].mean().item() + 1.4189385, abs=1e-5)
+
+
+def test_a_branch_that_an_agent_lacks_is_no_choice() -> None:
+    heads, logits = ActionDistributions(ActionSpec(0, (3, 2))), torch.randn(4, 5, requires_grad=True)
+    allowed = torch.tensor([[True, True, True, True, False]]).expand(4, -1)
+    given = ActionParameters(torch.empty(4, 0), torch.empty(0), logits)
+    _, chosen, log_prob = heads.sample(given, allowed, torch.Generator().manual_seed(1))
+    assert chosen[:, 1].tolist() == [0] * 4
+    single = ActionDistributions(ActionSpec(0, (3,)))
+    alone = ActionParameters(torch.empty(4, 0), torch.empty(0), logits[:, :3])
+    assert torch.equal(log_prob, single.log_prob(alone, None, torch.empty(4, 0), chosen[:, :1]))
+    assert torch.equal(heads.entropy(given, allowed), single.entropy(alone, None))
+    (log_prob.sum() + heads.entropy(given, allowed)).backward()
+    assert logits.grad is not None
+    assert torch.equal(logits.grad[:, 3:], torch.zeros(4, 2))
+
+
+# Actors on policy
+
+
+def group_actors(share: Sharing, settings: NetworkSettings = SETTINGS) -> GroupActors:
+    sensors = [EYES, CLOCK, FEET, ID] if share == "full" else [EYES, CLOCK, FEET]
+    return GroupActors(TEAM, settings, agent_sensors=sensors, index_sensor=ID, share=share)
+
+
+@several
+@pytest.mark.parametrize("settings", [SETTINGS, NORMED], ids=["plain", "normed"])
+def test_an_actor_of_a_team_is_what_it_is_alone(share: Sharing, settings: NetworkSettings) -> None:
+    """Its weights, copied into a network that knows of no team, decide the same and get the same gradient."""
+    actors = group_actors(share, settings)
+    assert len(actors.each) == (2 if share == "group" else 3)
+    rows, order = rows_of(group_observations())
+    who = order % 3
+    whole = actors.policy(rows)
+    with torch.no_grad():
+        done, chosen, _ = actors.actions.sample(whole, ALLOWED[who], torch.Generator().manual_seed(1))
+    loss = actors.actions.log_prob(whole, ALLOWED[who], done, chosen)
+    for agent in (0, 2):
+        member, sensors = (KEEPER, (EYES, CLOCK)) if agent == 0 else (PLAYER, (FEET, CLOCK))
+        number = agent if share == "none" else min(agent, 1)
+        spec = BehaviorSpec(tuple(TEAM.observation_specs[i] for i in sorted(sensors)), member.action_spec)
+        alone = Actor(spec, settings)
+        alone.load_state_dict(list(actors)[number].state_dict())
+        mine = who == agent if share == "none" else (who > 0) == (agent > 0)
+        own = alone.forward([rows[i][mine] for i in sorted(sensors)], None)
+        numbers, branches = member.action_spec.continuous_size, member.action_spec.discrete_size
+        log_prob = alone.actions.log_prob(own, None, done[mine, :numbers], chosen[mine, :branches])
+        torch.testing.assert_close(loss[mine], log_prob)
+        actors.zero_grad()
+        (loss[mine].mean() - actors.actions.entropy(_rows(whole, mine), ALLOWED[who][mine]).mean()).backward(
+            retain_graph=True
+        )
+        (log_prob.mean() - alone.actions.entropy(own, None).mean()).backward()
+        for one, other in zip(list(actors)[number].parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+        others = [each for k, each in enumerate(actors) if k != number]
+        assert all(
+            not each.grad.any() for other in others for each in other.parameters() if each.grad is not None
+        )
+
+
+ALLOWED = torch.tensor(
+    [[True, True, True, True, False], [True, True, False, True, True], [True, True, False, True, True]]
+)
+
+
+def _rows(whole: ActionParameters, mine: Tensor) -> ActionParameters:
+    return ActionParameters(*(column[mine] for column in whole if column is not None))
+
+
+@every
+def test_what_an_agent_lacks_is_nothing_to_its_actor(share: Sharing) -> None:
+    rows, order = rows_of(group_observations())
+    decided = group_actors(share).policy(rows)
+    has = continuous_of_agents(TEAM)
+    assert has is not None
+    assert decided.has_continuous is not None
+    assert torch.equal(decided.has_continuous, has[order % 3])
+    assert torch.equal(decided.mean[order % 3 > 0, 1], torch.zeros(2 * GROUPS))
+    assert torch.equal(decided.log_sigma, torch.zeros(3 * GROUPS, 2))
+    assert (decided.mean[:, 0].abs() > 0).all()
+
+
+@every
+def test_actors_decide_alike_in_an_exported_model(share: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    actors = group_actors(share)
+    rows, _ = rows_of(group_observations())
+    expected = actors.policy(rows)
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    exported = actors.policy(rows)
+    torch.testing.assert_close(exported.mean, expected.mean)
+    torch.testing.assert_close(exported.logits, expected.logits)
+
+
+@every
+def test_actors_with_memory_step_as_they_unroll(share: Sharing) -> None:
+    memory = NetworkSettings.model_validate(
+        {"hidden_units": 16, "num_layers": 1, "memory": {"memory_size": 8}}
+    )
+    actors = group_actors(share, memory)
+    rows, _ = rows_of(group_observations())
+    stepped, kept = actors.step(rows, torch.zeros(3 * GROUPS, actors.memory_size))
+    assert kept.shape == (3 * GROUPS, actors.memory_size)
+    assert (kept != 0).any(dim=1).all()
+    assert torch.equal(stepped.mean[rows[ID][:, 0] == 0, 1], torch.zeros(2 * GROUPS))
+
+
+# Action values
+
+
+def q_networks(share: Sharing, settings: NetworkSettings = SETTINGS) -> GroupQNetwork:
+    sensors, ids = [EYES, CLOCK, FEET], share != "none"
+    return make_q_network(AGENT_SPEC, settings, agent_sensors=sensors, num_agents=3, share=share, ids=ids)
+
+
+@every
+def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
+    network, observations = q_networks(share), group_observations()
+    rows, order = rows_of(observations)
+    together = network.group_q_values(observations)
+    assert together.shape == (GROUPS, 3, 5)
+    torch.testing.assert_close(together.flatten(0, 1)[order], network.q_values(rows))
+    has = discrete_of_agents(TEAM)
+    assert has is not None
+    assert torch.equal(together != 0, (has > 0).expand(GROUPS, -1, -1))
+
+
+@every
+def test_values_are_the_same_in_an_exported_model(share: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = q_networks(share)
+    rows, _ = rows_of(group_observations())
+    expected = network.q_values(rows)
+    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
+    torch.testing.assert_close(network.q_values(rows), expected)
+
+
+@several
+def test_values_of_a_member_are_those_of_its_network_alone(share: Sharing) -> None:
+    network, observations = q_networks(share, NORMED), group_observations()
+    assert isinstance(network, MemberQNetworks)
+    player = network.members.each[1]
+    spec = BehaviorSpec((PLAYER.observation_specs[1], PLAYER.observation_specs[0]), PLAYER.action_spec)
+    alone: Any = (
+        SharedQNetwork(spec, NORMED, agent_sensors=[0, 1], ids=2)
+        if share == "group"
+        else SeparateQNetworks(spec, NORMED, agent_sensors=[0, 1], num_agents=2)
+    )
+    alone.load_state_dict(player.state_dict())
+    own = alone.group_q_values([observations[CLOCK][:, 1:], observations[FEET][:, 1:]])
+    torch.testing.assert_close(network.group_q_values(observations)[:, 1:, [0, 1, 3, 4]], own)
+
+
+MEMORY = NetworkSettings.model_validate(
+    {"hidden_units": 16, "num_layers": 1, "memory": {"memory_size": 8, "sequence_length": 8}}
+)
+
+
+@every
+@pytest.mark.parametrize("absent", [False, True])
+def test_values_with_memory_are_those_of_one_step_after_the_other(share: Sharing, absent: bool) -> None:
+    """One group over time. Where the keeper is absent, there are no places of its own."""
+    network, observations = q_networks(share, MEMORY), group_observations()
+    agents = [1, 2] if absent else [0, 1, 2]
+    selected = torch.zeros((GROUPS, 3), dtype=torch.int64)
+    for place, agent in enumerate(agents):
+        selected[:, agent] = place * GROUPS + torch.arange(GROUPS)
+    start = torch.zeros(len(agents), network.memory_size)
+    histories = Histories(
+        torch.arange(GROUPS).repeat(len(agents)),
+        torch.tensor(agents).repeat_interleave(GROUPS),
+        Sequences(start, torch.ones((len(agents), GROUPS), dtype=torch.bool)),
+        selected,
+        torch.tensor([[not absent, True, True]]).expand(GROUPS, 3),
+    )
+    together = network.group_q_values(observations, histories)
+    memories, ids = torch.zeros(3, network.memory_size), torch.eye(3)
+    for time in range(GROUPS):
+        q, memories = network.step_q_values([*(sensor[time] for sensor in observations), ids], memories)
+        torch.testing.assert_close(together[time, agents], q[agents])
+
+
+# Deterministic actors and critics of everyone
+
+
+@several
+def test_deterministic_actions_that_an_agent_lacks_are_0(share: Sharing) -> None:
+    sensors = [EYES, CLOCK, FEET]
+    actors = make_actors(AGENT_SPEC, NORMED, agent_sensors=sensors, num_agents=3, share=share, ids=False)
+    observations = group_observations()
+    rows, order = rows_of(observations)
+    together, alone = actors.group_policy(GroupInput(observations)), actors.policy(rows)
+    torch.testing.assert_close(together.mean.flatten(0, 1)[order], alone.mean)
+    torch.testing.assert_close(together.logits.flatten(0, 1)[order], alone.logits)
+    assert torch.equal(together.mean != 0, torch.tensor([[1, 1], [1, 0], [1, 0]]).bool().expand(GROUPS, 3, 2))
+
+
+@every
+def test_critics_do_not_see_padding(share: Sharing) -> None:
+    critics: MemberCritics | StackedCritics = (
+        MemberCritics(AGENT_SPEC, SETTINGS)
+        if share == "group"
+        else StackedCritics(AGENT_SPEC, SETTINGS, num_agents=3, shared=share == "full")
+    )
+    present = torch.ones(GROUPS, 3, dtype=torch.bool)
+    actions = torch.randn(GROUPS, 1, 3, 7, requires_grad=True)
+    observations = [sensor.requires_grad_() for sensor in group_observations()]
+    values = critics.forward(GroupInput(observations), present, actions)
+    assert values.shape == (GROUPS, 3)
+    values.sum().backward()
+    assert actions.grad is not None
+    own = torch.tensor(
+        [[1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 0, 1, 1]], dtype=torch.bool
+    )
+    assert torch.equal(actions.grad[:, 0] != 0, own.expand(GROUPS, 3, 7))
+    for sensor, agents in ((EYES, [0]), (CLOCK, [0, 1, 2]), (FEET, [1, 2])):
+        gradient = observations[sensor].grad
+        assert gradient is not None
+        touched = gradient.abs().sum(dim=(0, 2)) > 0
+        assert touched.nonzero().flatten().tolist() == agents
+
+
+def test_a_critic_of_a_member_gives_the_values_of_its_agents() -> None:
+    critics = MemberCritics(AGENT_SPEC, SETTINGS)
+    present, actions = torch.ones(GROUPS, 3, dtype=torch.bool), torch.randn(GROUPS, 3, 3, 7)
+    before = critics.forward(GroupInput(group_observations()), present, actions)
+    with torch.no_grad():
+        for parameter in critics.members[0].parameters():
+            parameter.add_(1.0)
+    observations = group_observations()
+    torch.manual_seed(3)
+    after = critics.forward(GroupInput(observations), present, actions)
+    assert after.shape == before.shape
+    torch.manual_seed(9)
+    same = group_observations()
+    first, second = (
+        critics.forward(GroupInput(same), present, actions),
+        critics.forward(GroupInput(same), present, actions.roll(1, 0)),
+    )
+    assert not torch.allclose(first, second)
+
+
+def test_a_joint_critic_sees_what_each_index_has() -> None:
+    sensors = [EYES, CLOCK, FEET]
+    common: dict[str, Any] = {
+        "state_sensors": sensors,
+        "num_agents": 3,
+        "signals": 1,
+        "members": 1,
+        "scaling": "none",
+    }
+    critic = JointCritic(TEAM, SETTINGS, state="joint", **common)
+    first = next(module for module in critic.body.modules() if isinstance(module, torch.nn.Linear))
+    assert first.in_features == 10 + 3
+    rows, _ = rows_of(group_observations(), shuffled=False)
+    members = torch.arange(3 * GROUPS).view(GROUPS, 3)
+    seen = [sensor.requires_grad_() for sensor in rows]
+    critic.forward(seen, members).sum().backward()
+    gradient = seen[EYES].grad
+    assert gradient is not None
+    assert (gradient.abs().sum(dim=1) > 0).tolist() == [True, False, False] * GROUPS
+
+
+# Normalization
+
+
+def normalizer() -> ObservationNormalizer:
+    return ObservationNormalizer(TEAM.observation_specs, normalize=True, has_sensor=sensors_of_agents(TEAM))
+
+
+def test_statistics_of_a_sensor_are_those_of_agents_that_have_it() -> None:
+    made, rows = normalizer(), rows_of([10.0 + 3.0 * sensor for sensor in group_observations()])[0]
+    has_eyes = rows[ID][:, 0] > 0
+    rows[EYES][~has_eyes] = 0.0
+    rows[FEET][has_eyes] = 0.0
+    alone = ObservationNormalizer(KEEPER.observation_specs, normalize=True)
+    for _ in range(3):
+        made.update(rows)
+        alone.update([rows[EYES][has_eyes], rows[CLOCK]])
+    normalized = made.forward(rows)
+    torch.testing.assert_close(
+        normalized[EYES][has_eyes], alone.forward([rows[EYES], rows[CLOCK]])[0][has_eyes]
+    )
+    assert not normalized[EYES][~has_eyes].any()
+    assert not normalized[FEET][has_eyes].any()
+    assert normalized[FEET][~has_eyes].any()
+    assert torch.equal(normalized[ID], rows[ID])
+
+
+def test_groups_are_normalized_as_single_agents_are() -> None:
+    made, observations = normalizer(), [10.0 + sensor for sensor in group_observations()]
+    observations[EYES][:, 1:] = 0.0
+    observations[FEET][:, :1] = 0.0
+    rows, order = rows_of(observations)
+    made.update(rows)
+    together = made.some([EYES, CLOCK, FEET], observations)
+    for one, other in zip(together, made.forward(rows)[:3], strict=True):
+        assert torch.equal(one.flatten(0, 1)[order], other)
+
+
+def test_checkpoints_hold_no_more_for_teams() -> None:
+    """What follows from the spec is not saved, so weights keep the names that they have without teams."""
+    alone = GroupActors(
+        make_selector(
+            BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec), with_state=False, num_agents=3
+        ).spec,
+        SETTINGS,
+        agent_sensors=[0, 1],
+        index_sensor=2,
+        share="none",
+    )
+    names = {name.split(".", 2)[2] for name in group_actors("group").state_dict()}
+    assert names == {name.split(".", 2)[2] for name in alone.state_dict()}
+    assert all(name.startswith("_normalizers.") for name in normalizer().state_dict())

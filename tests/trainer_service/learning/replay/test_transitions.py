@@ -1,0 +1,200 @@
+"""The buffer against a plain list of transitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer_service.learning.replay.transitions import Sample, TransitionReplay
+from trainer_service.learning.rollout.trajectories import Trajectories
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SPEC = BehaviorSpec((ObservationSpec("a", (2,)), ObservationSpec("b", (1, 2, 2))), ActionSpec(1, (2, 3)))
+
+
+def trajectories(
+    lengths: list[int], start: float = 0.0, ends: list[bool] | None = None, pictures: type = np.float32
+) -> Trajectories:
+    """Every step has a number of its own, which all its columns tell; a final observation has the last one's + 0.5."""
+    steps, segments = sum(lengths), len(lengths)
+    numbers = start + np.arange(steps)
+    last = numbers[np.cumsum(lengths) - 1] + 0.5 if segments else np.empty(0)
+
+    def seen(values: np.ndarray) -> tuple[Any, ...]:
+        vector = np.stack([values, -values], axis=1).astype(np.float32)
+        scale = 1.0 if pictures is np.float32 else 2.0
+        picture = np.broadcast_to((scale * values)[:, None, None, None] % 256, (len(values), 1, 2, 2))
+        return vector, picture.astype(pictures)
+
+    return Trajectories(
+        observations=seen(numbers),
+        continuous_actions=numbers[:, None].astype(np.float32) / 10,
+        discrete_actions=np.stack([numbers % 2, numbers % 3], axis=1).astype(np.int64),
+        allowed_actions=(numbers[:, None] % np.array([2, 3, 4, 5, 6]) == 0),
+        log_probs=np.zeros(steps, np.float32),
+        memories=np.zeros((steps, 0), np.float32),
+        rewards=numbers.astype(np.float32),
+        group_rewards=np.full(steps, 1000.0, np.float32),
+        lengths=np.array(lengths, np.int64),
+        final_observations=seen(last),
+        final_allowed_actions=(np.floor(last)[:, None] % np.array([7, 8, 9, 10, 11]) == 0),
+        final_memories=np.zeros((segments, 0), np.float32),
+        terminated=np.array(ends if ends is not None else [False] * segments, np.bool_),
+    )
+
+
+def everything(replay: TransitionReplay) -> Sample:
+    return replay._gather(np.arange(len(replay)), None)
+
+
+def as_set(sample: Sample) -> set[tuple[float, ...]]:
+    """Observations, next ones and ends of a sample, after a check that all columns are of one step."""
+    seen, following = sample.observations[0], sample.next_observations[0]
+    np.testing.assert_array_equal(sample.observations[1][:, 0, 0, 0], seen[:, 0])
+    np.testing.assert_array_equal(sample.next_observations[1][:, 0, 1, 1], following[:, 0])
+    np.testing.assert_array_equal(sample.task_rewards, seen[:, 0] + 1000)
+    np.testing.assert_allclose(sample.continuous_actions[:, 0], seen[:, 0] / 10, rtol=1e-6)
+    np.testing.assert_array_equal(sample.discrete_actions[:, 1], seen[:, 0] % 3)
+    np.testing.assert_array_equal(sample.allowed_actions[:, 2], seen[:, 0] % 4 == 0)
+    final = following[:, 0] % 1 > 0
+    expected = np.where(final, np.floor(following[:, 0]) % 7 == 0, following[:, 0] % 2 == 0)
+    np.testing.assert_array_equal(sample.next_allowed_actions[:, 0], expected)
+    return set(zip(seen[:, 0].tolist(), following[:, 0].tolist(), sample.terminated.tolist(), strict=True))
+
+
+segments_of_a_tick = st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=0, max_size=5)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 20), st.lists(segments_of_a_tick, max_size=12))
+def test_it_holds_the_newest_transitions_and_what_came_after_each(
+    capacity: int, ticks: list[list[tuple[int, bool]]]
+) -> None:
+    replay, reference = TransitionReplay(SPEC, capacity), []
+    number = 0.0
+    for tick in ticks:
+        lengths, ends = [length for length, _ in tick], [end for _, end in tick]
+        replay.add(trajectories(lengths, number, ends))
+        for length, end in tick:
+            for step in range(length):
+                last = step == length - 1
+                reference.append((number, number + (0.5 if last else 1.0), last and end))
+                number += 1
+        assert as_set(everything(replay)) == set(reference[-capacity:])
+        assert len(replay) == min(capacity, len(reference))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.lists(segments_of_a_tick, max_size=8),
+    st.lists(segments_of_a_tick, max_size=4),
+)
+def test_a_saved_state_continues_in_a_buffer_of_any_size(
+    before: int, after: int, ticks: list[list[tuple[int, bool]]], later: list[list[tuple[int, bool]]]
+) -> None:
+    saved, fresh, number = TransitionReplay(SPEC, before), TransitionReplay(SPEC, after), 0.0
+    reference: list[tuple[float, float, bool]] = []
+
+    def live(replay: TransitionReplay, tick: list[tuple[int, bool]]) -> None:
+        nonlocal number
+        replay.add(trajectories([length for length, _ in tick], number, [end for _, end in tick]))
+        for length, end in tick:
+            for step in range(length):
+                last = step == length - 1
+                reference.append((number, number + (0.5 if last else 1.0), last and end))
+                number += 1
+
+    for tick in ticks:
+        live(saved, tick)
+    fresh.load_state({name: array.copy() for name, array in saved.state().items()})
+    kept = reference[-min(before, after) :] if reference else []
+    assert as_set(everything(fresh)) == set(kept)
+    reference = list(kept)
+    for tick in later:
+        live(fresh, tick)
+    assert as_set(everything(fresh)) == set(reference[-after:])
+
+
+def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
+    replay = TransitionReplay(SPEC, 50)
+    for start in range(0, 140, 14):
+        replay.add(trajectories([5, 2, 7], start))
+    other = TransitionReplay(SPEC, 50)
+    other.load_state(replay.state())
+    for each in (replay, other):
+        each.add(trajectories([3], 140.0))
+    one, same = (each.sample(64, np.random.default_rng(3)) for each in (replay, other))
+    for name in ("rows", "task_rewards", "terminated", "continuous_actions", "next_allowed_actions"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
+    np.testing.assert_array_equal(one.next_observations[1], same.next_observations[1])
+
+
+def test_all_rows_are_drawn_alike() -> None:
+    replay = TransitionReplay(SPEC, 20)
+    replay.add(trajectories([4] * 7))
+    rng = np.random.default_rng(5)
+    drawn = np.bincount(replay.sample(40_000, rng).rows, minlength=20)
+    # 2000 of each are expected, with a deviation of 44.
+    assert drawn.min() > 1800
+    assert drawn.max() < 2200
+
+
+def test_pictures_stay_bytes_and_are_kept_once() -> None:
+    replay = TransitionReplay(SPEC, 4096)
+    for start in range(0, 4096, 512):
+        replay.add(trajectories([64] * 8, start, pictures=np.uint8))
+    sample = replay.sample(32, np.random.default_rng(1))
+    assert sample.observations[1].dtype == sample.next_observations[1].dtype == np.uint8
+    # 2 floats and 4 bytes are seen; an action is a float and two branches of five choices in all; and 13.
+    per_step, per_segment = 8 + 4 + 4 + 8 + 5 + 13, 8 + 4 + 5 + 1
+    assert replay.bytes == 4096 * per_step + len(replay._finals["terminated"]) * per_segment
+    assert len(replay._finals["terminated"]) <= 2 * 64
+
+
+def test_bytes_and_floats_of_one_sensor_mean_equal_pictures() -> None:
+    replay = TransitionReplay(SPEC, 100)
+    replay.add(trajectories([3], pictures=np.uint8))
+    replay.add(trajectories([2], 3, pictures=np.float32))
+    replay.add(trajectories([2], 5, pictures=np.uint8))
+    sample = everything(replay)
+    bytes_of = np.array([0, 2, 4, 3 * 255, 4 * 255, 10, 12]) / 255
+    np.testing.assert_allclose(sample.observations[1][:, 0, 0, 0], bytes_of, rtol=1e-6)
+    following = np.array([2, 4, 5, 4 * 255, 4 * 255, 12, 13]) / 255
+    following[4] = np.float32(4.5)
+    np.testing.assert_allclose(sample.next_observations[1][:, 0, 1, 1], following, rtol=1e-6)
+
+
+def test_memory_follows_what_there_is() -> None:
+    small, large = TransitionReplay(SPEC, 1000), TransitionReplay(SPEC, 10**7)
+    assert large.bytes < 200_000
+    small.add(trajectories([10]))
+    large.add(trajectories([10]))
+    assert large.bytes < 200_000
+    large.add(trajectories([3000]))
+    assert len(large) == 3010
+    assert large.bytes < 4 * 3010 * 70
+
+
+def test_what_is_no_buffer_is_refused() -> None:
+    replay = TransitionReplay(SPEC, 50)
+    replay.add(trajectories([5]))
+    state = replay.state()
+    with pytest.raises(ValueError, match="the next at 70"):
+        TransitionReplay(SPEC, 50).load_state({**state, "counters": np.array([50, 70, 1])})
+    with pytest.raises(KeyError):
+        TransitionReplay(SPEC, 50).load_state(
+            {name: state[name] for name in state if name != "finals.terminated"}
+        )
+    with pytest.raises(ValueError, match="broadcast"):
+        TransitionReplay(SPEC, 50).load_state({**state, "steps.observations.0": np.zeros((5, 3), np.float32)})
+
+
+def test_nothing_can_be_drawn_from_nothing() -> None:
+    with pytest.raises(ValueError, match="high <= 0"):
+        TransitionReplay(SPEC, 50).sample(1, np.random.default_rng(1))

@@ -1,0 +1,502 @@
+"""Behavior ids, the behaviors that they mean, and the actions that go to each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from behaviors_of_simulators import BehaviorsOfSimulators
+
+from trainer_service.errors import OutOfMemory, UserError
+from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
+from trainer_service.learning.rollout.agents import agent_keys
+from trainer_service.learning.rollout.assembler import TrajectoryAssembler
+from trainer_service.learning.rollout.group_returns import GroupReturns
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.callbacks import CallbackList
+from trainer_service.running.collection.router import parse_behavior_id
+from trainer_service.running.curriculum import Progress
+from trainer_service.running.runs.files import SaveError
+from unity_bridge.server.bridge import Tick
+from unity_bridge.simulators.scene import step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import StepBatch
+
+SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(1))
+
+
+@pytest.mark.parametrize(
+    ("behavior_id", "expected"),
+    [
+        ("Walker?team=0", ("Walker", 0)),
+        ("Walker?team=12", ("Walker", 12)),
+        ("Walker", ("Walker", 0)),
+        ("My Walker 2?team=1", ("My Walker 2", 1)),
+        ("Walker?side=left&team=3&more=x", ("Walker", 3)),
+    ],
+)
+def test_an_id_is_a_name_and_a_team(behavior_id: str, expected: tuple[str, int]) -> None:
+    assert parse_behavior_id(behavior_id) == expected
+
+
+@pytest.mark.parametrize(
+    "behavior_id",
+    ["", "?team=1", "../up?team=0", "Walker?team=", "Walker?team=-1", "a/b", "a\0b", "a\nb", "x" * 201],
+)
+def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
+    with pytest.raises(UserError, match="behavior"):
+        parse_behavior_id(behavior_id)
+
+
+@pytest.mark.parametrize("team", ["99999999999999999999", "9" * 4301, "2147483648", "1073741824", "\u0661"])
+def test_a_team_number_of_more_than_nine_digits_is_refused(team: str) -> None:
+    with pytest.raises(UserError, match=r"behavior id 'Walker\?team=.*: expected ") as refusal:
+        parse_behavior_id(f"Walker?team={team}")
+    assert len(str(refusal.value)) < 200
+
+
+def test_an_id_that_says_its_team_twice_means_the_last() -> None:
+    with pytest.raises(UserError, match="expected a team number of at most 9 digits, got 10"):
+        parse_behavior_id("Walker?team=3&team=2147483648")
+    assert parse_behavior_id("Walker?team=3&team=4") == ("Walker", 4)
+
+
+def test_the_largest_team_has_agents_of_its_own() -> None:
+    _, team = parse_behavior_id("Walker?team=999999999")
+    agents = np.array([0, 2**31 - 1, -1], np.int64)
+    keys = np.concatenate([agent_keys(agents, 0), agent_keys(agents, team)])
+    assert len(set(keys.tolist())) == 6
+    assert keys.min() >= 0
+
+
+@pytest.fixture
+def behaviors(make_behavior) -> BehaviorsOfSimulators:
+    def create(name: str, spec: BehaviorSpec, group: int):
+        return make_behavior(name=name, continuous=1)
+
+    return BehaviorsOfSimulators(create)
+
+
+def asks(*agents: int) -> StepBatch:
+    ids = np.array(agents, np.int64)
+    allowed = np.ones((len(ids), 0), np.bool_)
+    zeros = np.zeros((len(ids), 1), np.float32)
+    return step_batch([zeros], zeros[:, 0], agent_ids=ids, allowed_actions=allowed)
+
+
+def test_teams_share_a_behavior(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=0", SPEC)
+    behaviors.connect(0, "Walker?team=1", SPEC)
+    behaviors.connect(0, "Flyer?team=1", SPEC)
+    assert list(behaviors) == ["Walker", "Flyer"]
+
+
+def test_a_behavior_that_is_declared_differently_is_refused(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=0", SPEC)
+    other = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
+    with pytest.raises(
+        UserError, match=r"'Walker' differs from what simulator 0 declared before: actions were"
+    ):
+        behaviors.connect(0, "Walker?team=1", other)
+
+
+def declare(behaviors: BehaviorsOfSimulators, behavior_id: str, spec: BehaviorSpec = SPEC) -> None:
+    """Declares a behavior in each of the simulators that these tests know."""
+    for simulator in (0, 4, 9):
+        behaviors.connect(simulator, behavior_id, spec)
+
+
+def observe(behaviors: BehaviorsOfSimulators, *ticks: Tick) -> None:
+    for tick in ticks:
+        behaviors.observe(tick)
+
+
+def test_everyone_gets_their_own_actions(behaviors: BehaviorsOfSimulators) -> None:
+    for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
+    )
+    replies = behaviors.act()
+    counts = {
+        number: {name: len(batch) for name, batch in reply.items()} for number, reply in replies.items()
+    }
+    assert counts == {
+        4: {"Flyer?team=0": 1, "Walker?team=0": 3},
+        9: {"Walker?team=0": 0, "Walker?team=1": 2},
+    }
+
+
+def test_the_same_id_in_two_teams_is_two_agents(behaviors: BehaviorsOfSimulators) -> None:
+    for team in (0, 1):
+        declare(behaviors, f"Walker?team={team}", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7), "Walker?team=1": asks(7)})
+    for _ in range(2):
+        observe(behaviors, tick)
+        behaviors.act()
+    assert behaviors["Walker"].step == 2
+
+
+def test_a_simulator_that_left_is_forgotten(behaviors: BehaviorsOfSimulators) -> None:
+    declare(behaviors, "Walker?team=0", SPEC)
+    tick = Tick(0, {}, {"Walker?team=0": asks(7)})
+    observe(behaviors, tick)
+    behaviors.act()
+    behaviors.drop(0)
+    observe(behaviors, tick)
+    assert behaviors["Walker"].step == 0
+
+
+def test_agents_of_a_dropped_simulator_get_no_action(behaviors: BehaviorsOfSimulators) -> None:
+    for behavior_id in ("Walker?team=0", "Flyer?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    observe(
+        behaviors,
+        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
+        Tick(9, {}, {"Walker?team=0": asks(5)}),
+    )
+    behaviors.drop(4)
+    assert {number: list(reply) for number, reply in behaviors.act().items()} == {9: ["Walker?team=0"]}
+    observe(behaviors, Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)}))
+    assert behaviors["Walker"].step == 1
+
+
+def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int):
+        return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
+
+    behaviors = BehaviorsOfSimulators(create)
+    for behavior_id in ("Walker?team=0", "Statue?team=0"):
+        declare(behaviors, behavior_id, SPEC)
+    ended = np.ones(2, np.bool_)
+    ends = step_batch(
+        [np.zeros((2, 1), np.float32)],
+        np.array([3.0, 4.0], np.float32),
+        agent_ids=np.arange(2),
+        allowed_actions=np.ones((2, 0), np.bool_),
+        terminated=ended,
+    )
+    for batch in (asks(0, 1), ends):
+        observe(behaviors, Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch}))
+        behaviors.act()
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
+    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
+
+
+def test_nothing_is_finished_before_anything_showed_up(behaviors: BehaviorsOfSimulators) -> None:
+    assert not behaviors.finished
+    declare(behaviors, "Walker?team=0", SPEC)
+    declare(behaviors, "Flyer?team=0", SPEC)
+    behaviors["Walker"].step = 10**9
+    assert not behaviors.finished
+    behaviors["Flyer"].step = 10**9
+    assert behaviors.finished
+
+
+def unhurried(make_behavior, absence_timeout_s: float) -> BehaviorsOfSimulators:
+    return BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100),
+        absence_timeout_s=absence_timeout_s,
+    )
+
+
+def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None:
+    for absence_timeout_s, waits in ((0.0, False), (1000.0, True)):
+        behaviors = unhurried(make_behavior, absence_timeout_s)
+        behaviors.connect(0, "Walker?team=0", SPEC)
+        behaviors.connect(1, "Walker?team=0", SPEC)
+        behaviors.connect(1, "Other?team=0", SPEC)
+        behaviors["Walker"].step = 100
+        assert behaviors.unfinished == ["Other"]
+        assert not behaviors.finished
+        behaviors.disconnect(1)
+        assert behaviors.is_absent("Other")
+        assert not behaviors.is_absent("Walker")
+        assert behaviors.unfinished == (["Other"] if waits else [])
+        assert list(behaviors.awaited) == (["Walker", "Other"] if waits else ["Walker"])
+        assert behaviors.finished is not waits
+        behaviors.connect(2, "Other?team=1", SPEC)
+        assert not behaviors.finished
+
+
+def test_a_run_does_not_end_because_everybody_is_gone(make_behavior) -> None:
+    behaviors = unhurried(make_behavior, 0.0)
+    behaviors.connect(0, "Walker?team=0", SPEC)
+    behaviors.disconnect(0)
+    assert not behaviors.finished
+
+
+def test_behaviors_that_the_configuration_does_not_name_are_bounded(
+    make_behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.running.behaviors.registry.MAX_UNLISTED", 2)
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
+    )
+    for name in ("A", "Walker", "B"):
+        behaviors.connect(0, name, SPEC)
+    with pytest.raises(
+        UserError, match="behavior 'C': expected at most 2 behaviors that only default_settings"
+    ):
+        behaviors.connect(0, "C", SPEC)
+    behaviors.connect(0, "A?team=1", SPEC)
+    behaviors.connect(0, "Flyer", SPEC)
+
+
+def test_no_behavior_shares_a_folder_with_one_of_the_configuration(make_behavior) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker"]
+    )
+    with pytest.raises(
+        UserError, match="'WALKER': expected a name that differs in more than case from 'Walker'"
+    ):
+        behaviors.connect(0, "WALKER", SPEC)
+    behaviors.connect(1, "Walker", SPEC)
+    behaviors.connect(1, "Other", SPEC)
+    with pytest.raises(
+        UserError, match="'other': expected a name that differs in more than case from 'Other'"
+    ):
+        behaviors.connect(2, "other", SPEC)
+    assert list(behaviors) == ["Walker", "Other"]
+
+
+def test_files_that_cannot_be_written_cost_a_visitor_only_its_own(make_behavior) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise SaveError(Path(name, "events"), OSError(28, "No space left on device"))
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    with pytest.raises(
+        UserError, match=r"^behavior 'Other': cannot write .* No space left on device$"
+    ) as refusal:
+        behaviors.connect(0, "Other", SPEC)
+    assert not isinstance(refusal.value, SaveError)
+    with pytest.raises(SaveError):
+        behaviors.connect(0, "Walker", SPEC)
+    assert not behaviors
+
+
+def test_memory_that_is_missing_costs_a_visitor_only_its_own() -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise OutOfMemory(f"out of memory for the networks of '{name}'")
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    with pytest.raises(UserError, match=r"^behavior 'Other': out of memory") as refusal:
+        behaviors.connect(0, "Other", SPEC)
+    assert not isinstance(refusal.value, OutOfMemory)
+    with pytest.raises(OutOfMemory):
+        behaviors.connect(0, "Walker", SPEC)
+
+
+def test_a_simulator_has_a_bounded_number_of_ids(
+    behaviors: BehaviorsOfSimulators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer_service.running.collection.router.MAX_IDS", 3)
+    for simulator in (0, 1):
+        for team in (0, 1, 2):
+            behaviors.connect(simulator, f"Walker?team={team}", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?team=3': expected at most 3 of one simulator"):
+        behaviors.connect(0, "Walker?team=3", SPEC)
+
+
+def test_two_ids_of_one_name_and_team_are_refused(behaviors: BehaviorsOfSimulators) -> None:
+    behaviors.connect(0, "Walker?team=1", SPEC)
+    with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):
+        behaviors.connect(0, "Walker?x=1&team=1", SPEC)
+    behaviors.connect(1, "Walker?x=1&team=1", SPEC)
+
+
+@pytest.mark.parametrize("actions", [ActionSpec(70_000), ActionSpec(0, (2,) * 40_000)])
+def test_too_many_actions_are_refused_before_networks_are_made(actions: ActionSpec) -> None:
+    spec = BehaviorSpec(SPEC.observation_specs, actions)
+    with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
+        BehaviorsOfSimulators(lambda *_: pytest.fail("it was made")).connect(0, "Walker", spec)
+
+
+HALF_WAY: list[tuple[str, type, str]] = [
+    ("mappo", AgentIndexAllocator, "assign"),
+    *(
+        (trainer_type, owner, method)
+        for trainer_type in ("ppo", "mappo")
+        for owner, method in (
+            (TrajectoryAssembler, "observe"),
+            (GroupReturns, "observe"),
+            (Behavior, "add"),
+            (CallbackList, "on_collection"),
+        )
+    ),
+]
+"""A trainer type, and where in the way of a tick something fails."""
+
+
+@pytest.mark.parametrize(("trainer_type", "owner", "method"), HALF_WAY)
+def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
+    make_behavior, monkeypatch: pytest.MonkeyPatch, trainer_type: str, owner: type, method: str
+) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(
+            name=name, continuous=1, trainer_type=trainer_type, time_horizon=2
+        )
+    )
+    plain, broken = getattr(owner, method), False
+
+    def fail(*arguments: object) -> object:
+        result = plain(*arguments)
+        if broken:
+            raise RuntimeError("half-way")
+        return result
+
+    monkeypatch.setattr(owner, method, fail)
+    behaviors.connect(0, "Walker", SPEC)
+    rows = set()
+    for visitor in range(1, 6):
+        behaviors.connect(visitor, "Walker", SPEC)
+        for tick in range(4):
+            behaviors.observe(Tick(0, {}, {"Walker": asks(1, 2, 3)}))
+            if tick < 2:
+                behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3)}))
+            elif tick == 2:
+                broken = True
+                with pytest.raises(RuntimeError):
+                    behaviors.observe(Tick(visitor, {}, {"Walker": asks(1, 2, 3, 4)}))
+                broken = False
+                behaviors.disconnect(visitor)
+            replies = behaviors.act()
+            assert {number: len(reply["Walker"]) for number, reply in replies.items()} == (
+                {0: 3, visitor: 3} if tick < 2 else {0: 3}
+            )
+        rows.add(behaviors["Walker"].collector._assembler._agents.capacity)
+    assert len(rows) == 1
+
+
+def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
+    rules = {"team_change": 1000, "save_steps": 1000}
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules),
+        absence_timeout_s=0.0,
+    )
+    behaviors.connect(1, "Walker?team=0", SPEC)
+    for team in (1, 2):
+        behaviors.connect(0, f"Walker?team={team}", SPEC)
+    assert behaviors["Walker"].self_play is not None
+    rules = behaviors["Walker"].self_play
+    assert not behaviors.advance_turns()
+    assert rules.learns(0)
+    behaviors.disconnect(1)
+    assert behaviors.advance_turns()
+    assert rules.learns(1)
+    assert not behaviors.advance_turns()
+
+
+@pytest.mark.parametrize(("teams", "warnings"), [((0,), 1), ((0, 1), 0)])
+def test_self_play_of_one_team_is_told_once(
+    make_behavior, caplog: pytest.LogCaptureFixture, teams: tuple[int, ...], warnings: int
+) -> None:
+    rules = {"swap_steps": 100}
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules)
+    )
+    for team in teams:
+        behaviors.connect(0, f"Walker?team={team}", SPEC)
+    for step, told in ((99, 0), (100, warnings), (200, warnings)):
+        behaviors["Walker"].step = step
+        behaviors.advance_turns()
+        assert len(caplog.messages) == told
+    assert all("all agents are of one team after 100 steps" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("settings", [{"summary_freq": 50}, {"max_steps": 50}])
+def test_self_play_of_one_team_is_told_by_a_runs_end(
+    make_behavior, caplog: pytest.LogCaptureFixture, settings: dict[str, int]
+) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play={}, **settings)
+    )
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors["Walker"].step = 50
+    behaviors.advance_turns()
+    assert len(caplog.messages) == 1
+
+
+OTHER_SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
+
+
+def of_spec(make_behavior) -> BehaviorsOfSimulators:
+    """Behaviors that are made of what is declared."""
+    return BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=spec.action_spec.continuous_size)
+    )
+
+
+def test_a_behavior_without_experience_goes_with_its_last_simulator(make_behavior) -> None:
+    behaviors = of_spec(make_behavior)
+    behaviors.connect(0, "Walker", OTHER_SPEC)
+    behaviors.connect(1, "Walker", OTHER_SPEC)
+    behaviors.disconnect(0)
+    assert behaviors.forget_unused() == []
+    behaviors.disconnect(1)
+    assert [each.name for each in behaviors.forget_unused()] == ["Walker"]
+    assert not behaviors
+    assert not behaviors.finished
+    behaviors.connect(2, "Walker", SPEC)
+    assert behaviors["Walker"].spec.action_spec == SPEC.action_spec
+    assert not behaviors.is_absent("Walker")
+
+
+def test_a_behavior_with_experience_outlives_its_simulators(make_behavior) -> None:
+    behaviors = of_spec(make_behavior)
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors.observe(Tick(0, {}, {"Walker": asks(1)}))
+    behaviors.act()
+    behaviors.observe(Tick(0, {}, {"Walker": asks(1)}))
+    behaviors.disconnect(0)
+    assert behaviors.forget_unused() == []
+    with pytest.raises(UserError, match="differs from what simulator 0 declared before"):
+        behaviors.connect(1, "Walker", OTHER_SPEC)
+
+
+def test_unlisted_behaviors_share_one_budget_of_memory(make_behavior) -> None:
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: make_behavior(name=name, continuous=1),
+        listed=["Walker"],
+        memory_need=lambda name, spec, group: 100 * 2**20,
+        available_memory=lambda: 800 * 2**20,
+    )
+    behaviors.connect(0, "Walker", SPEC)
+    behaviors.connect(1, "A", SPEC)
+    behaviors.connect(2, "B", SPEC)  # leaves (800 + 200) / 4 - 200 MiB
+    with pytest.raises(UserError, match=r"'C': its networks .* need 100 MiB, expected at most 50 MiB for"):
+        behaviors.connect(3, "C", SPEC)
+    behaviors.disconnect(1)
+    behaviors.forget_unused()
+    behaviors.connect(3, "C", SPEC)
+
+
+def test_networks_beyond_all_memory_are_refused_where_listed(make_behavior) -> None:
+    made: list[str] = []
+    behaviors = BehaviorsOfSimulators(
+        lambda name, spec, group: made.append(name),
+        listed=["Walker"],
+        memory_need=lambda name, spec, group: 3 * 2**30,
+        available_memory=lambda: 2**30,
+    )
+    with pytest.raises(
+        UserError, match="need 3,072 MiB, expected at most the 1,024 MiB of memory that are free"
+    ):
+        behaviors.connect(0, "Walker", SPEC)
+    assert made == []
+
+
+@pytest.mark.parametrize("name", ["Walker", "Other"])
+def test_a_full_gpu_costs_the_simulator_of_an_unlisted_behavior(name: str) -> None:
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB")
+
+    behaviors = BehaviorsOfSimulators(create, listed=["Walker"])
+    expected = torch.OutOfMemoryError if name == "Walker" else UserError
+    with pytest.raises(expected, match="CUDA out of memory"):
+        behaviors.connect(0, name, SPEC)
+    assert name not in behaviors

@@ -1,0 +1,224 @@
+"""Messages to simulators on side channels, and the channels that get theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from google.protobuf.any_pb2 import Any as Envelope
+from google.protobuf.message import Message
+
+from trainer_service.commands.train.run import train
+from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.collection.channels import Channels
+from trainer_service.running.curriculum import Curriculum, Progress
+from unity_bridge import mlagents_alias
+from unity_bridge.server.bridge import SimulatorInfo, Tick
+from unity_bridge.side_channels import (
+    NOTICES,
+    TRAINING_ANALYTICS,
+    Aggregation,
+    FloatParameter,
+    SideChannelRecord,
+    StatMessage,
+    TrainingBehaviorInitialized,
+    TrainingEnvironmentInitialized,
+    parameter_records,
+    stat_records,
+)
+from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.simulators.academy import ECHO
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+
+def unpacked(body: bytes, message: Message) -> Any:
+    """A message for the Editor's statistics, as the Editor reads it."""
+    assert Envelope.FromString(body).Unpack(message)
+    return message
+
+
+EDITOR = SimulatorInfo("3.0.0", "1.5.0", frozenset({"trainingAnalytics", "hybridActions"}))
+SPEC = BehaviorSpec((ObservationSpec("body", (1,)),), ActionSpec(1))
+PLAIN = SimulatorInfo("3.0.0", "1.5.0", frozenset({"hybridActions"}))
+
+
+def options_with(**parameters: Any) -> RunOptions:
+    return parse_run_options({"behaviors": {"Probe": {}}, "environment_parameters": parameters}).options
+
+
+@pytest.fixture
+def channels() -> Channels:
+    options = options_with(mass=2.0)
+    return Channels(options, Curriculum(options.environment_parameters or {}).messages, ChannelHub())
+
+
+def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
+    assert channels.greeting(0, PLAIN) == parameter_records([FloatParameter("mass", 2.0)])
+
+
+def of_lessons(*values: Any) -> dict[str, Any]:
+    """A parameter with these lessons, each of which ends at once."""
+    done = {"behavior": "Probe", "measure": "progress", "threshold": 0.0}
+    lessons = [{"name": f"{n}", "value": each, "completion_criteria": done} for n, each in enumerate(values)]
+    return {"curriculum": lessons}
+
+
+def test_only_parameters_that_changed_are_sent_again() -> None:
+    drawn = {"sampler_type": "uniform", "sampler_parameters": {"max_value": 2}}
+    options = options_with(mass=drawn, height=of_lessons(1.0, drawn, 3.0), width=of_lessons(4.0, 4.0, 4.0))
+    course = Curriculum(options.environment_parameters or {}, 5)
+    channels, line = Channels(options, course.messages, ChannelHub()), Line()
+    for simulator in (0, 2):
+        assert channels.greeting(simulator, PLAIN) == parameter_records(course.messages(simulator))
+    for _ in range(2):
+        course.advance({"Probe": Progress(0.5)})
+        line.sent.clear()
+        channels.send_parameters(line)  # type: ignore[arg-type]
+        assert line.sent == [
+            (simulator, *parameter_records([course.messages(simulator)[1]])) for simulator in (0, 2)
+        ]
+        assert channels.greeting(2, PLAIN) == parameter_records(course.messages(2))  # it was started again
+    channels.drop(0)
+    line.sent.clear()
+    course.resume({"height": 1}, {})
+    channels.send_parameters(line)  # type: ignore[arg-type]
+    assert [simulator for simulator, _ in line.sent] == [2]
+
+
+def test_only_the_first_simulator_hears_the_details_of_the_run(channels: Channels) -> None:
+    told = []
+    for simulator in (0, 1):
+        _, record = channels.greeting(simulator, EDITOR)
+        assert record.channel == TRAINING_ANALYTICS
+        told.append(unpacked(record.body, TrainingEnvironmentInitialized()))
+    first, other = told
+    assert first.mlagents_version == "1.1.0"
+    assert first.run_options
+    assert (other.mlagents_version, other.run_options) == ("Custom", "")
+
+
+class Line:
+    """A bridge that only remembers what it shall say."""
+
+    def __init__(self, **simulators: SimulatorInfo) -> None:
+        self.simulators = {int(number.removeprefix("s")): info for number, info in simulators.items()}
+        self.sent: list[tuple[int | None, SideChannelRecord]] = []
+
+    def send(self, records: Iterable[SideChannelRecord], simulator: int | None = None) -> None:
+        self.sent += [(simulator, record) for record in records]
+
+
+def test_what_simulators_say_alike_is_logged_once(channels: Channels, caplog) -> None:
+    def tick(simulator: int, *bodies: bytes) -> Tick:
+        records = tuple(SideChannelRecord(NOTICES, body) for body in bodies)
+        return Tick(simulator, {}, {}, records)
+
+    channels.handle(tick(3, b"texts:1\nslow\n[INFO] forged", b"texts:2\nno mission"), lambda name, stat: True)
+    channels.handle(tick(4, b"texts:1\nslow too", b"no topic"), lambda name, stat: True)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Simulator 3: slow [INFO] forged.",
+        "Simulator 3: no mission.",
+        "Simulator 4: ignored: notice: expected a topic and a text, got one line.",
+    ]
+
+
+def test_the_most_recent_value_is_of_the_first_simulator_with_the_behavior(channels: Channels) -> None:
+    heard: list[tuple[str, float]] = []
+
+    def tick(simulator: int, *declared: str) -> Tick:
+        said = tuple(stat_records([StatMessage("Last", float(simulator), Aggregation.MOST_RECENT)]))
+        return Tick(simulator, {f"{name}?team=0": SPEC for name in declared}, {}, said)
+
+    for each in (tick(0, "A"), tick(1, "B"), tick(2, "A", "B", "C"), tick(0), tick(1)):
+        channels.handle(each, lambda name, stat: heard.append((name, stat.value)) is None)
+    assert sorted(heard) == [("A", 0.0), ("A", 0.0), ("B", 1.0), ("B", 1.0), ("C", 2.0)]
+    channels.drop(0)
+    heard.clear()
+    channels.handle(tick(2), lambda name, stat: heard.append((name, stat.value)) is None)
+    assert sorted(heard) == [("A", 2.0), ("C", 2.0)]
+
+
+def test_a_behavior_is_announced_to_a_first_simulator_that_asks(
+    channels: Channels, make_behavior: Callable[..., Behavior]
+) -> None:
+    line, behavior = Line(s0=EDITOR, s1=EDITOR), make_behavior()
+    channels.announce(behavior.name, behavior.settings, line)
+    ((simulator, record),) = line.sent
+    message = unpacked(record.body, TrainingBehaviorInitialized())
+    assert simulator == 0
+    assert message.trainer_type == "ppo"
+    for others in (Line(s0=PLAIN, s1=EDITOR), Line(s1=EDITOR)):
+        channels.announce(behavior.name, behavior.settings, others)  # type: ignore[arg-type]
+        assert others.sent == []
+
+
+mlagents_alias.install()
+
+from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage, SideChannel  # noqa: E402 (after install)
+
+
+class Caller(SideChannel):  # type: ignore[misc]
+    """Calls into the mountains until it has heard itself three times."""
+
+    def __init__(self, channel_id: UUID = ECHO) -> None:
+        super().__init__(channel_id)
+        self.heard: list[str] = []
+        self._call()
+
+    def on_message_received(self, msg: IncomingMessage) -> None:
+        self.heard.append(msg.read_string())
+        if len(self.heard) < 3:
+            self._call()
+
+    def _call(self) -> None:
+        message = OutgoingMessage()
+        message.write_string(f"call {len(self.heard)}")
+        self.queue_message_to_send(message)
+
+
+@pytest.fixture
+def run(program: Callable[..., Path], workplace: Path) -> Callable[..., None]:
+    """Trains a little on the schoolroom, with these side channels."""
+
+    def go(side_channels: Any, num_envs: int = 1) -> None:
+        settings = {
+            "hyperparameters": {"batch_size": 32, "buffer_size": 64},
+            "network_settings": {"hidden_units": 8, "num_layers": 1},
+            # One may start seconds after the other on a busy machine, and must be heard before the run is over.
+            "max_steps": 120 if num_envs == 1 else 4000,
+        }
+        environment = {"env_path": str(program("schoolroom")), "num_envs": num_envs, "seed": 1}
+        options = parse_run_options({"behaviors": {"Pupil": settings}, "env_settings": environment}).options
+        train(options, side_channels=side_channels)
+
+    return go
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
+def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..., None]) -> None:
+    caller = Caller()
+    run([caller])
+    assert caller.heard == ["call 0", "call 1", "call 2"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
+def test_each_simulator_may_have_channels_of_its_own(run: Callable[..., None]) -> None:
+    callers: dict[int, Caller] = {}
+
+    def channels_of(simulator: int) -> list[Caller]:
+        callers[simulator] = Caller()
+        return [callers[simulator]]
+
+    run(channels_of, num_envs=2)
+    assert {number: caller.heard[:1] for number, caller in callers.items()} == {0: ["call 0"], 1: ["call 0"]}
+
+
+def test_two_channels_of_one_id_are_refused_before_anything_starts(run: Callable[..., None]) -> None:
+    with pytest.raises(ValueError, match=str(ECHO)):
+        run([Caller(), Caller()])
+    assert not Path("results").exists()

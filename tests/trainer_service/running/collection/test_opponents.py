@@ -1,0 +1,329 @@
+"""Behaviors that play against their own past: the steps that are learned from, and the policies that act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import observe
+from behaviors_of_simulators import BehaviorsOfSimulators
+from seeds import seeds
+
+from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.behaviors.self_play import TurnScheduler
+from trainer_service.running.collection.opponents import FixedOpponent
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.checkpoint import Checkpoint
+from unity_bridge.server.bridge import Tick
+from unity_bridge.side_channels import SideChannelRecord, expert_record
+from unity_bridge.simulators.scene import choices, concatenate, step_batch
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.steps import ActionBatch, StepBatch
+
+COPIES = 16
+MEMBERS = 2
+AGENTS = COPIES * MEMBERS
+CHOICES = 3
+
+Score = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+"""From what the agents of each id chose, [copies, members], to each id's result, [copies]."""
+
+
+class OneThrow:
+    """Games of one decision on many courts: the result comes as the reward of each court's group."""
+
+    def __init__(self, score: Score, ids: tuple[str, ...]) -> None:
+        self._score = score
+        self._ids = ids
+
+    def begin(self) -> dict[str, StepBatch]:
+        return {each: self._batch(np.zeros(COPIES), over=False) for each in self._ids}
+
+    def step(self, actions: Mapping[str, ActionBatch]) -> dict[str, StepBatch]:
+        results = self._score(
+            {each: batch.discrete.reshape(COPIES, MEMBERS) for each, batch in actions.items()}
+        )
+        begun = self.begin()
+        return {each: concatenate(self._batch(results[each], over=True), begun[each]) for each in self._ids}
+
+    def _batch(self, results: np.ndarray, *, over: bool) -> StepBatch:
+        return step_batch(
+            [np.ones((AGENTS, 1), np.float32)],
+            np.zeros(AGENTS, np.float32),
+            agent_ids=np.arange(AGENTS, dtype=np.int64),
+            allowed_actions=np.ones((AGENTS, CHOICES), np.bool_),
+            terminated=np.full(AGENTS, over),
+            group_ids=np.repeat(np.arange(1, COPIES + 1), MEMBERS),
+            group_rewards=np.repeat(results, MEMBERS).astype(np.float32),
+        )
+
+
+def higher_wins(chosen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Scores of a game that the team with the larger numbers wins."""
+    sums = {each: picks.sum(axis=1) for each, picks in chosen.items()}
+    return {
+        each: np.sign(own - np.mean([sums[other] for other in sums if other != each], axis=0))
+        for each, own in sums.items()
+    }
+
+
+SPEC = BehaviorSpec((ObservationSpec("one", (1,)),), ActionSpec(0, (CHOICES,)))
+
+
+def settings(trainer_type: str = "ppo", **self_play: Any) -> TrainerSettings:
+    hyperparameters: dict[str, Any] = {
+        "batch_size": 128,
+        "buffer_size": 256,
+        "learning_rate": 0.01,
+        "learning_rate_schedule": "constant",
+    }
+    if trainer_type == "sac":
+        hyperparameters |= {"buffer_size": 4000, "init_entcoef": 0.05, "steps_per_update": 16}
+    if trainer_type in {"mappo", "poca"}:
+        hyperparameters["group_size"] = MEMBERS
+    rules = {"save_steps": 512, "team_change": 1024, "swap_steps": 256, "window": 4, **self_play}
+    return TrainerSettings.model_validate(
+        {
+            "trainer_type": trainer_type,
+            "hyperparameters": hyperparameters,
+            "network_settings": {"hidden_units": 16, "num_layers": 1},
+            "max_steps": 10**6,
+            "time_horizon": 8,
+            "self_play": rules,
+        }
+    )
+
+
+def meet(
+    *ids: str,
+    seed: int = 1,
+    chosen: TrainerSettings | None = None,
+    checkpoints: Mapping[str, Checkpoint] | None = None,
+) -> BehaviorsOfSimulators:
+    """checkpoints: of fixed opponents, by name."""
+    turn_scheduler = TurnScheduler()
+    used = chosen or settings()
+    assert used.self_play is not None
+    fixed = [
+        FixedOpponent(name, (checkpoints or {}).get(name.text), 1200.0)
+        for name in used.self_play.fixed_opponents
+    ]
+
+    def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+        compute = Compute(torch.device("cpu"), seed)
+        return Behavior(name, spec, used, compute, turn_scheduler=turn_scheduler, fixed_opponents=fixed)
+
+    behaviors = BehaviorsOfSimulators(create)
+    for each in ids:
+        behaviors.connect(0, each, SPEC)
+    return behaviors
+
+
+def play(
+    behaviors: BehaviorsOfSimulators, world: OneThrow, games: int, expert: int | None = None
+) -> list[dict[str, ActionBatch]]:
+    """Plays so many games on every court, as the loop does. Returns all actions.
+
+    expert: what the world's own expert chooses, and says with every tick; None where there is none.
+    """
+    messages: tuple[SideChannelRecord, ...] = ()
+    if expert is not None:
+        shown = choices(np.full(AGENTS, expert))
+        messages = (expert_record(dict.fromkeys(IDS, shown)),)
+    steps, done = world.begin(), []
+    for _ in range(games):
+        behaviors.observe(Tick(0, {}, steps, messages))
+        for behavior in behaviors.values():
+            if behavior.ready_to_update():
+                behavior.update()
+        if behaviors.advance_turns():
+            behaviors.drop(0)
+            behaviors.observe(Tick(0, {}, steps := world.begin(), messages))
+        actions = behaviors.act()[0]
+        done.append(actions)
+        steps = world.step(actions)
+    return done
+
+
+def favourites(actions: list[dict[str, ActionBatch]], each: str, last: int = 20) -> np.ndarray:
+    """How often the agents of an id made each choice lately."""
+    picks = np.concatenate([tick[each].discrete[:, 0] for tick in actions[-last:]])
+    return np.bincount(picks, minlength=CHOICES) / len(picks)
+
+
+IDS = ("Duel?team=0", "Duel?team=1")
+
+
+@seeds(1, 2, 3)
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo"])
+@pytest.mark.probe
+def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str, seed: int) -> None:
+    chosen = settings(trainer_type)
+    behaviors = meet(*IDS, seed=seed, chosen=chosen)
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=150)
+    duel = behaviors["Duel"]
+    assert Policy(checkpoint_of(duel)).act(
+        [np.ones((1, 1), np.float32)], agent_indices=[0]
+    ).discrete.tolist() == [[2]]
+    assert favourites(actions, IDS[0])[2] > 0.6
+
+
+@seeds(1, 2, 3)
+def test_two_behaviors_learn_in_turns(seed: int) -> None:
+    ids = ("Hunter?team=1", "Prey?team=0")
+    chosen = settings(play_against_latest_model_ratio=1.0, team_change=100 * AGENTS)
+    behaviors, world = meet(*ids, seed=seed, chosen=chosen), OneThrow(higher_wins, ids)
+    first = play(behaviors, world, games=100)
+    assert favourites(first, "Prey?team=0")[2] > 0.8
+    assert favourites(first, "Hunter?team=1") == pytest.approx(np.full(3, 1 / 3), abs=0.15)
+    second = play(behaviors, world, games=100)
+    assert favourites(second, "Hunter?team=1")[2] > 0.8
+
+
+def test_only_who_learns_is_learned_from_and_counted() -> None:
+    behaviors = meet(*IDS, chosen=settings(team_change=10**6))
+    play(behaviors, OneThrow(higher_wins, IDS), games=11)
+    duel = behaviors["Duel"]
+    assert duel.self_play is not None
+    assert duel.step == duel.self_play.ghost_steps == 10 * AGENTS
+    stats = duel.summarize(1.0).stats
+    assert stats.episodes == 10 * AGENTS
+    assert len(stats.group_returns) == 10 * COPIES
+    collected = checkpoint_of(duel).algorithm["collected"]
+    assert collected["lengths"].sum() == 10 * AGENTS - 256
+
+
+def test_each_game_counts_once_whatever_its_number_of_agents() -> None:
+    behaviors = meet(*IDS, chosen=settings(swap_steps=10**6))
+    play(behaviors, OneThrow(higher_wins, IDS), games=2)
+    series = behaviors["Duel"].summarize(1.0).series["Self-play/ELO"]
+    assert series.count == COPIES
+
+
+def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
+    # With one snapshot, taken at the start, team 1 goes on acting at random while team 0 learns what wins.
+    frozen = settings(save_steps=10**6, team_change=10**6, play_against_latest_model_ratio=0.0)
+    behaviors = meet(*IDS, chosen=frozen)
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[0])[2] > 0.8
+    assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.15)
+    duel = behaviors["Duel"]
+    assert duel.self_play is not None
+    # It wins most of 1900 games; by luck alone 0.5 √1900 = 22 points would be one standard deviation.
+    assert duel.self_play.rating > 1200 + 5 * 22
+
+
+def test_opponents_that_play_as_the_latest_move_with_the_learner() -> None:
+    newest = settings(team_change=10**6, swap_steps=1, play_against_latest_model_ratio=1.0)
+    actions = play(meet(*IDS, chosen=newest), OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[1])[2] > 0.6
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "poca", "mappo", "coma", "happo"])
+@pytest.mark.parametrize("kind", ["plain", "with-memory"])
+def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str, kind: str) -> None:
+    chosen = settings("poca" if trainer_type in {"coma", "happo"} else trainer_type)
+    network: dict[str, Any] = {"hidden_units": 8, "num_layers": 1, "normalize": True, "deterministic": True}
+    if kind == "with-memory":
+        network["memory"] = {"memory_size": 4, "sequence_length": 4}
+    plain = {**chosen.model_dump(mode="json"), "trainer_type": trainer_type, "network_settings": network}
+    plain["hyperparameters"] = {"batch_size": 128, "buffer_size": 256}
+    if trainer_type not in {"ppo", "sac"}:
+        plain["hyperparameters"]["group_size"] = 1
+    behaviors = meet(*IDS, chosen=TrainerSettings.model_validate(plain))
+    rng = np.random.default_rng(4)
+    for _ in range(6):
+        seen = rng.normal(size=(5, 1)).astype(np.float32)
+        batch = step_batch(
+            [seen], np.zeros(5, np.float32), agent_ids=np.arange(5), allowed_actions=np.ones((5, 3), np.bool_)
+        )
+        behaviors.observe(Tick(0, {}, dict.fromkeys(IDS, batch)))
+        behaviors.advance_turns()
+        actions = behaviors.act()[0]
+        # The opponent is the first snapshot, and nothing was learned since.
+        np.testing.assert_array_equal(actions[IDS[0]].discrete, actions[IDS[1]].discrete)
+
+
+def test_a_behavior_that_only_acts_has_no_opponents() -> None:
+    behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
+    assert behavior.self_play is None
+    batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
+    observe(behavior, BehaviorTick(0, 1, batch))
+    assert len(behavior.collector.act()[0]) == AGENTS
+    assert checkpoint_of(behavior).self_play is None
+
+
+SINGLE_RANK: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
+
+
+def test_one_side_acts_at_random_while_the_other_learns() -> None:
+    behaviors = meet(*IDS, chosen=settings(opponents=["random"], **SINGLE_RANK))
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
+    assert favourites(actions, IDS[0])[2] > 0.8
+    assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.05)
+    series = behaviors["Duel"].summarize(1.0).series
+    assert 0.6 < series["Self-play/Win Rate/random"].value < 1.0
+    assert "Self-play/Win Rate/latest" not in series
+
+
+def test_an_expert_plays_what_the_simulator_says() -> None:
+    behaviors = meet(*IDS, chosen=settings(opponents=["expert"], **SINGLE_RANK))
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=4, expert=1)
+    assert favourites(actions, IDS[1]).tolist() == [0.0, 1.0, 0.0]
+    with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=0'"):
+        play(behaviors, OneThrow(higher_wins, IDS), games=1)
+
+
+def tensors(state: Any) -> Iterator[torch.Tensor]:
+    """Every tensor of nested mappings."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    for each in state.values() if isinstance(state, Mapping) else ():
+        yield from tensors(each)
+
+
+def always(choice: int, trainer_type: str) -> Checkpoint:
+    """A checkpoint of a policy that makes this choice."""
+    checkpoint = checkpoint_of(meet(*IDS, chosen=settings(trainer_type))["Duel"])
+    for tensor in tensors(checkpoint.algorithm):
+        if tensor.dtype == torch.float32:
+            tensor.zero_()
+        if tensor.shape == (CHOICES,):
+            tensor[choice] = 100.0
+    return checkpoint
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo"])
+def test_a_policy_of_any_trainer_type_can_be_played_against(trainer_type: str) -> None:
+    chosen = settings(
+        opponents=["other.safetensors", "self"], play_against_latest_model_ratio=0.0, **SINGLE_RANK
+    )
+    behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.safetensors": always(1, trainer_type)})
+    actions = play(behaviors, OneThrow(higher_wins, IDS), games=60)
+    only = [(tick[IDS[1]].discrete == 1).all() for tick in actions]
+    # Every two games another opponent is drawn; one of the two never makes another choice.
+    assert 0.2 < np.mean(only) < 0.8
+    series = behaviors["Duel"].summarize(1.0).series
+    assert {"Self-play/Win Rate/other.safetensors", "Self-play/Win Rate/snapshots"} <= set(series)
+
+
+def test_a_policy_of_another_task_cannot_be_played_against() -> None:
+    other = always(1, "ppo")
+    wrong = BehaviorSpec((ObservationSpec("one", (7,)),), ActionSpec(0, (CHOICES,)))
+    with pytest.raises(
+        UserError, match=r"self_play.opponents: 'other.safetensors' was trained for something else"
+    ):
+        meet(
+            *IDS,
+            chosen=settings(opponents=["other.safetensors"]),
+            checkpoints={"other.safetensors": replace(other, spec=wrong)},
+        )

@@ -1,0 +1,315 @@
+"""Evaluations while a run goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+import torch
+import yaml
+from PIL import Image, ImageSequence
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer_service.config.run.tracking import SUMMARY_WRITERS
+from trainer_service.running.evaluation.periodic import step_limit
+from trainer_service.running.metrics import Summary, SummaryWriter
+from trainer_service.running.metrics.trackers import TrackedRun
+from trainer_service.running.runs.checkpoint import read_content
+
+EPISODE = 18  # agent steps of one episode of the treadmill's three agents
+
+
+@pytest.fixture
+def train(mlagents_style, hosted, configure):
+    """Trains on the treadmill up to a step count; ``evaluation`` is the section of that name."""
+
+    def run(run_id: str, max_steps: int, *flags: str, evaluation: dict[str, Any] | None = None, **settings):
+        hyperparameters = {"batch_size": 32, "buffer_size": 4 * EPISODE, "learning_rate": 0.01}
+        path = configure(
+            "Treadmill",
+            **{
+                "hyperparameters": {**hyperparameters, "learning_rate_schedule": "constant"},
+                "max_steps": max_steps,
+                "summary_freq": EPISODE,
+                "checkpoint_interval": 1000,
+                **settings,
+            },
+        )
+        content = yaml.safe_load(path.read_text())
+        path.write_text(yaml.safe_dump({**content, **({"evaluation": evaluation} if evaluation else {})}))
+        said = mlagents_style("learn", path, f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill"))
+        assert said.code == 0, said.err
+        return said
+
+    return run
+
+
+def rows(run_id: str, file: str = "evaluations.jsonl") -> list[dict[str, Any]]:
+    """Rows of a file, without the clock."""
+    lines = Path("results", run_id, file).read_text().splitlines()
+    clock = {"wall_s", "steps_per_s"}
+    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+
+
+def state(run_id: str, file: str = "checkpoint.safetensors", behavior: str = "Treadmill") -> dict[str, Any]:
+    return read_content(Path("results", run_id, behavior, file))
+
+
+def leaves(content: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(content, dict | list | tuple):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        return {name: leaf for key, value in items for name, leaf in leaves(value, f"{path}/{key}").items()}
+    return {path: content}
+
+
+def assert_same(left: dict[str, Any], right: dict[str, Any]) -> None:
+    ours, theirs = leaves(left["algorithm"]), leaves(right["algorithm"])
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        same = torch.equal(value, theirs[name]) if isinstance(value, torch.Tensor) else value == theirs[name]
+        assert same, f"{name} differs"
+
+
+OFTEN = {"every_steps": 3 * EPISODE, "episodes": 4, "stochastic": True}
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
+def test_a_run_does_not_notice_that_it_is_evaluated(train, trainer_type: str) -> None:
+    settings: dict[str, Any] = {"trainer_type": trainer_type}
+    if trainer_type == "sac":
+        settings["hyperparameters"] = {"batch_size": 8, "buffer_size": 200, "buffer_init_steps": 20}
+    train("alone", 9 * EPISODE, **settings)
+    train("watched", 9 * EPISODE, evaluation=OFTEN, **settings)
+    assert_same(state("watched"), state("alone"))
+    assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
+    assert not Path("results/alone/evaluations.jsonl").exists()
+    assert [row["step"] for row in rows("watched")] == [54, 108, 162]
+
+
+@pytest.mark.parametrize(
+    "trainer_type", ["mappo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("poca", "coma"))]
+)
+def test_a_team_does_not_notice_that_it_is_evaluated(mlagents_style, configure, trainer_type: str) -> None:
+    path = configure(
+        "Switch2",
+        trainer_type=trainer_type,
+        hyperparameters={"batch_size": 32, "buffer_size": 64},
+        max_steps=140,
+        summary_freq=50,
+    )
+    config = path.read_text()
+    for run_id in ("alone", "watched"):
+        path.write_text(config + "evaluation: {every_steps: 80, episodes: 3}\n" * (run_id == "watched"))
+        run = (f"--run-id={run_id}", "--env=sim:switch2", "--seed=5", "--env-args", "--copies", "2")
+        said = mlagents_style("learn", path, *run)
+        assert said.code == 0, said.err
+    assert_same(*(state(run_id, behavior="Switch2") for run_id in ("watched", "alone")))
+    assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
+    # Between the first update and the second.
+    (evaluation,) = rows("watched")
+    assert 64 < evaluation["step"] < 128
+    assert evaluation["mean_group_return"] is not None
+
+
+def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
+    said = train("run", 15 * EPISODE, evaluation=OFTEN)
+    found = rows("run")
+    best = [row for row in found if row["best"]]
+    assert best[0] == found[0]  # the first is the best so far, whatever it is
+    top = max(found, key=lambda row: row["score"])
+    assert best[-1] == top
+    assert state("run", "best.safetensors")["step"] == top["step"]
+    assert Path("results/run/Treadmill/best.onnx").is_file()
+    assert top["score"] == top["mean_return"]
+    assert said.out.count("Evaluation at step") == len(found) == 5
+    events = next(Path("results/run/Treadmill").glob("events.out.tfevents.*")).read_bytes()
+    assert b"Evaluation/Cumulative Reward" in events
+
+    same = ["--episodes=4", "--stochastic", "--json"]
+    for which, step in (("best", top["step"]), ("last", 15 * EPISODE)):
+        result = json.loads(mlagents_style("evaluate", "run", f"--checkpoint={which}", *same).out)
+        assert result["step"] == step
+        if which == "best":
+            # The same seeds, the same simulator: exactly what the run has found.
+            assert result["behaviors"]["Treadmill"]["mean_return"] == top["mean_return"]
+    path = "results/run/Treadmill/best.safetensors"
+    result = json.loads(mlagents_style("evaluate", "run", f"--checkpoint={path}", *same).out)
+    assert result["step"] == top["step"]
+
+
+def test_a_run_that_is_resumed_remembers_the_best(train) -> None:
+    train("straight", 12 * EPISODE, evaluation=OFTEN)
+    train("parted", 7 * EPISODE, evaluation=OFTEN)
+    said = train("parted", 12 * EPISODE, "--resume", evaluation=OFTEN)
+    assert "An evaluation failed" not in said.out
+    assert rows("parted") == rows("straight")
+    assert_same(state("parted"), state("straight"))
+    assert_same(state("parted", "best.safetensors"), state("straight", "best.safetensors"))
+
+
+def test_what_was_found_after_the_checkpoint_is_found_again(train) -> None:
+    train("straight", 12 * EPISODE, evaluation=OFTEN)
+    train("killed", 12 * EPISODE, evaluation=OFTEN)
+    lines = Path("results/killed/evaluations.jsonl")
+    # A line from the future and half of one: as if the last checkpoint had been lost with the machine.
+    future = json.dumps({"behavior": "Treadmill", "step": 10_000, "score": 1e9, "best": True})
+    lines.write_text(lines.read_text() + future + "\n" + future[:20])
+    train("killed", 15 * EPISODE, "--resume", evaluation=OFTEN)
+    assert [row["step"] for row in rows("killed")] == [54, 108, 162, 216, 270]
+    assert rows("killed")[:4] == rows("straight")
+
+
+def test_an_evaluation_leaves_a_checkpoint_to_go_on_from(train, mlagents_style, monkeypatch) -> None:
+    from trainer_service.running.training.recorder import Recorder
+
+    monkeypatch.setattr(Recorder, "_save", lambda self, behavior: None)  # killed before its end
+    train("killed", 8 * EPISODE, evaluation=OFTEN)
+    assert state("killed")["step"] == 6 * EPISODE
+
+
+def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
+    from trainer_service.running.evaluation.simulator import EvaluationSimulator
+    from unity_bridge.errors import LaunchError
+
+    def fail(self: EvaluationSimulator, lessons: object, **options: object) -> None:
+        raise LaunchError("it does not start today")
+
+    monkeypatch.setattr(EvaluationSimulator, "open", fail)
+    said = train("unlucky", 6 * EPISODE, evaluation=OFTEN)
+    assert said.out.count("An evaluation failed: it does not start today. The run goes on.") == 2
+    assert state("unlucky")["step"] == 6 * EPISODE
+    assert not Path("results/unlucky/evaluations.jsonl").exists()
+
+
+def test_an_evaluation_without_ends_does_not_hold_training_up(mlagents_style, hosted, configure) -> None:
+    path = configure("Treadmill", max_steps=100, summary_freq=100)
+    path.write_text(path.read_text() + "evaluation: {every_steps: 60, episodes: 3}\n")
+    said = mlagents_style("learn", path, "--run-id=endless", "--seed=5", *hosted("treadmill", endless=True))
+    assert said.code == 0, said.err
+    (row,) = rows("endless")
+    assert (row["cut_episodes"], row["mean_length"]) == (3, 1000.0)
+    assert "3 of 3 episodes cut" in said.out
+    assert said.out.count("evaluation.max_episode_steps sets another limit") == 1
+
+
+def test_a_limit_of_its_own_cuts_episodes_of_evaluations(train) -> None:
+    said = train("limited", 4 * EPISODE, evaluation={**OFTEN, "max_episode_steps": 4})
+    (row,) = rows("limited")
+    assert (row["episodes"], row["cut_episodes"], row["mean_length"]) == (4, 4, 4.0)
+    assert "sets another limit" not in said.out
+
+
+class Trained(NamedTuple):
+    """What the limit of an evaluation depends on."""
+
+    step: int
+    episodes: int = 0
+    longest_episode: int = 0
+
+
+@pytest.mark.parametrize(
+    ("trained", "limit"),
+    [
+        ([Trained(20)], 1000),
+        ([Trained(400)], 4000),
+        ([Trained(10**6)], 10_000),
+        ([Trained(10**6, 5000, 70)], 1000),
+        ([Trained(10**6, 50, 30_000)], 300_000),
+        ([Trained(900, 9, 100), Trained(900, 1, 500)], 5000),
+    ],
+)
+def test_the_limit_is_ten_times_the_longest_training_episode(trained: list[Any], limit: int) -> None:
+    assert step_limit(trained) == limit
+
+
+def test_simulators_that_attach_cannot_be_evaluated_on(mlagents_style, configure) -> None:
+    path = configure("Basic")
+    path.write_text(path.read_text() + "evaluation: {episodes: 3}\n")
+    said = mlagents_style("learn", path, "--run-id=attached")
+    assert said.code == 2
+    assert "evaluation: it needs simulators of its own" in said.err
+    assert not Path("results").exists()
+
+
+def test_without_evaluations_there_is_no_best(mlagents_style, configure) -> None:
+    configure("Basic", max_steps=50)
+    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=plain").code == 0
+    said = mlagents_style("evaluate", "plain", "--checkpoint=best")
+    assert said.code == 2
+    assert "no best checkpoint of Basic" in said.err
+    said = mlagents_style("evaluate", "plain", "--checkpoint=nowhere.safetensors")
+    assert said.code == 2
+    assert "'nowhere.safetensors' does not exist" in said.err
+
+
+def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> None:
+    import signal
+
+    path = configure("3DBall", max_steps=100_000)
+    path.write_text(path.read_text() + "evaluation: {every_steps: 50, episodes: 1000000}\n")
+    run = start("learn", path, "--env=sim:3dball", "--run-id=long", "--debug")
+    run.until("Connected new brain")
+    run.until("Connected to ")  # the evaluation's own
+    run.signal(signal.SIGINT)
+    run.until("The evaluation was given up.")
+    assert run.end() == 0
+    assert Path("results/long/3DBall/checkpoint.safetensors").is_file()
+
+
+class Noting(SummaryWriter):
+    """A tracker that notes what it is called with."""
+
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.calls.clear()
+
+    def write(self, summary: Summary) -> None:
+        self.calls.append(("summary", summary.step))
+
+    def write_evaluation(self, summary: Summary) -> None:
+        self.calls.append(("evaluation", summary.step, "Evaluation/Cumulative Reward" in summary.series))
+
+    def write_film(self, behavior: str, step: int, film: Path) -> None:
+        self.calls.append(("film", step, film))
+
+    def close(self, end: str = "finished") -> None:
+        self.calls.append(("close", end))
+
+
+def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure, monkeypatch) -> None:
+    monkeypatch.setitem(SUMMARY_WRITERS, "noting", f"{__name__}:Noting")
+    path = configure("Basic", max_steps=100_000, summary_freq=100)
+    sections = "evaluation: {every_steps: 250, episodes: 2, film: true}\nstop: {target_return: -100}\n"
+    path.write_text(path.read_text() + sections)
+    said = mlagents_style("learn", path, "--env=sim:basic", "--run-id=filmed", "--track=noting")
+    assert said.code == 0, said.err
+    assert "The run ends by its rules (stop): target_return is reached, 'Basic' has" in said.out
+    assert "Finished. Everything is in" in said.out
+    (film,) = Path("results/filmed").glob("*.gif")
+    assert f"Filmed {film}" in said.out
+    with Image.open(film) as picture:
+        # Frames that look alike are one, which is shown for longer: this policy may stand still.
+        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(picture)]
+    assert len(durations) > 1 or durations[0] > 1000
+    board = EventAccumulator("results/filmed/Basic")
+    board.Reload()
+    (shown,) = board.Images("Videos_Test")
+    assert shown.encoded_image_string == film.read_bytes()
+    assert film.name == f"film-{shown.step}.gif"
+    assert ("film", shown.step, film) in Noting.calls
+    assert ("evaluation", shown.step, True) in Noting.calls
+    assert ("summary", 200) in Noting.calls
+    assert Noting.calls[-1] == ("close", "finished")
+
+
+def test_only_bundled_environments_are_filmed(train, mlagents_style, program, configure) -> None:
+    path = configure("Treadmill")
+    path.write_text(path.read_text() + "evaluation: {film: true}\n")
+    said = mlagents_style("learn", path, f"--env={program('treadmill')}", "--run-id=none")
+    assert said.code == 2
+    assert "evaluation.film: " in said.err
+    assert "only bundled environments can be filmed" in said.err
+    assert not Path("results/none").exists()

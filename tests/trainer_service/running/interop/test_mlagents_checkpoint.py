@@ -1,0 +1,381 @@
+"""Checkpoints that the real ML-Agents trainer wrote; see mlagents_runs/README.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from trainer_service.config import TrainerSettings, load_run_options
+from trainer_service.errors import UserError
+from trainer_service.learning.algorithms import PPO, Compute
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.interop.mlagents_checkpoint import (
+    convert_checkpoint,
+    load_mlagents_checkpoint,
+    load_source,
+)
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+
+RUNS = Path(__file__).parents[1] / "mlagents_runs"
+NONE, MOVES = DimensionProperty.NONE, DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
+SPECS: Mapping[str, BehaviorSpec] = {
+    "Hybrid": BehaviorSpec(
+        (ObservationSpec("order", (3,)), ObservationSpec("trolley", (2,))), ActionSpec(1, (3, 3))
+    ),
+    "Camera Car": BehaviorSpec(
+        (ObservationSpec("camera", (3, 20, 24), (NONE, MOVES, MOVES)), ObservationSpec("speed", (3,))),
+        ActionSpec(1, (2, 3)),
+    ),
+}
+FOLDERS: Mapping[str, Path] = {"Hybrid": RUNS / "hybrid", "Camera Car": RUNS / "camera"}
+both = pytest.mark.parametrize("name", SPECS)
+
+
+def settings_of(name: str) -> TrainerSettings:
+    return load_run_options(FOLDERS[name] / "configuration.yaml").options.behavior_settings(name)
+
+
+def changed(settings: TrainerSettings, section: str | None = None, **values: Any) -> TrainerSettings:
+    plain = settings.model_dump()
+    (plain if section is None else plain[section]).update(values)
+    return TrainerSettings.model_validate(plain)
+
+
+def file_of(name: str) -> Path:
+    return FOLDERS[name] / name / "checkpoint.pt"
+
+
+def content_of(name: str) -> dict[str, Any]:
+    content: dict[str, Any] = torch.load(file_of(name), weights_only=True)
+    return content
+
+
+def converted(
+    name: str,
+    path: Path | None = None,
+    spec: BehaviorSpec | None = None,
+    settings: TrainerSettings | None = None,
+) -> Checkpoint:
+    source = load_source(path or file_of(name))
+    return convert_checkpoint(
+        source, name, spec or SPECS[name], settings or settings_of(name), seed=3
+    ).checkpoint
+
+
+@pytest.fixture
+def rewritten(tmp_path: Path) -> Callable[..., Path]:
+    """A checkpoint as ML-Agents wrote it, after something was done to its content."""
+
+    def rewrite(change: Callable[[dict[str, Any]], object], name: str = "Hybrid") -> Path:
+        content = content_of(name)
+        change(content)
+        torch.save(content, tmp_path / "changed.pt")
+        return tmp_path / "changed.pt"
+
+    return rewrite
+
+
+@both
+def test_the_policy_decides_as_the_original_does(name: str) -> None:
+    expected = np.load(FOLDERS[name] / "expected.npz")
+    observations = [expected[f"obs_{i}"] for i in range(2)]
+    actions = Policy(converted(name)).act(observations, expected["masks"] > 0)
+    np.testing.assert_allclose(actions.continuous, expected["continuous"], atol=1e-6)
+    np.testing.assert_array_equal(actions.discrete, expected["discrete"])
+    # A check that any policy would pass proves nothing about this one.
+    assert np.ptp(actions.continuous) > 1e-3
+    assert np.ptp(actions.discrete) > 0
+
+
+@both
+def test_the_critic_values_as_the_original_does(name: str) -> None:
+    expected = np.load(FOLDERS[name] / "expected.npz")
+    ppo = PPO(SPECS[name], settings_of(name), Compute(torch.device("cpu"), 0))
+    ppo.load_state_dict(converted(name).algorithm)
+    with torch.inference_mode():
+        seen = ppo.actor.normalizer([torch.from_numpy(expected[f"obs_{i}"]) for i in range(2)])
+        values = ppo.actor.network.values(seen).numpy()[:, 0]
+    np.testing.assert_allclose(values, expected["value"], atol=1e-5)
+
+
+@both
+def test_the_policy_decides_as_the_model_that_ml_agents_exported(name: str) -> None:
+    rng = np.random.default_rng(7)
+    session = onnxruntime.InferenceSession(FOLDERS[name] / f"{name}.onnx")
+    spec = SPECS[name]
+    observations = [rng.random((7, *sensor.shape), np.float32) for sensor in spec.observation_specs]
+    allowed = rng.random((7, spec.action_spec.mask_size)) < 0.7
+    allowed[:, [0, -1]] = True
+    feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
+    continuous, discrete = session.run(
+        ["deterministic_continuous_actions", "deterministic_discrete_actions"],
+        {**feed, "action_masks": allowed.astype(np.float32)},
+    )
+    actions = Policy(converted(name)).act(observations, allowed)
+    np.testing.assert_allclose(actions.continuous, continuous, atol=1e-6)
+    np.testing.assert_array_equal(actions.discrete, discrete)
+
+
+def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
+    adam = content_of("Hybrid")["Optimizer:value_optimizer"]["state"]
+    # Numbers as in the file: six constants, then the actor's tensors in order, then the critic's.
+    numbers = {
+        "actor.body.layers.0.weight": [6],
+        "actions.log_sigma": [10],
+        "actions.mean.weight": [11],
+        "actions.logits.weight": [13, 15],
+        "actions.logits.bias": [14, 16],
+        "critic.body.layers.1.weight": [19],
+        "value.weight": [21],
+    }
+    state = converted("Hybrid").algorithm
+    ppo = PPO(SPECS["Hybrid"], settings_of("Hybrid"), Compute(torch.device("cpu"), 0))
+    ppo.load_state_dict(state)
+    start, seen = 0, {}
+    for name, parameter in ppo.actor.network.named_parameters():
+        seen[name] = slice(start, start := start + parameter.numel())
+    assert start == len(state["optimizer"]["mean"])
+    for name, expected in numbers.items():
+        for ours, theirs in (("mean", "exp_avg"), ("square", "exp_avg_sq")):
+            wanted = torch.cat([adam[number][theirs].flatten() for number in expected])
+            assert torch.equal(state["optimizer"][ours][seen[name]], wanted), name
+    assert state["optimizer"]["steps"] == 24
+
+
+def test_parts_that_are_left_out_are_listed(rewritten: Callable[..., Path]) -> None:
+    path = rewritten(lambda content: content.update({"Module:Curiosity": {"weight": torch.zeros(1)}}))
+    conversion = convert_checkpoint(
+        load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
+    )
+    assert conversion.left_out == ("Module:Curiosity, a reward signal's network, which starts anew",)
+
+
+def test_a_policy_with_curiosity_keeps_its_value_heads(rewritten: Callable[..., Path]) -> None:
+    def add_head(content: dict[str, Any]) -> None:
+        size = content["Optimizer:critic"]["value_heads.value_heads.extrinsic.weight"].shape[1]
+        for name, value in (("weight", torch.full((1, size), 2.0)), ("bias", torch.full((1,), 3.0))):
+            content["Optimizer:critic"][f"value_heads.value_heads.curiosity.{name}"] = value
+        content["Module:Curiosity"] = {"weight": torch.zeros(1)}
+
+    signals = {"curiosity": {"strength": 0.02}, "extrinsic": {}}
+    settings = changed(settings_of("Hybrid"), reward_signals=signals)
+    state = converted("Hybrid", rewritten(add_head), settings=settings).algorithm
+    ppo = PPO(SPECS["Hybrid"], settings, Compute(torch.device("cpu"), 0))
+    ppo.load_state_dict(state)
+    assert ppo.state_dict()["network"]["value.bias"][0] == 3.0
+    assert (ppo.state_dict()["network"]["value.weight"][0] == 2.0).all()
+
+
+def test_moments_that_the_file_lacks_start_anew() -> None:
+    conversion = convert_checkpoint(
+        load_source(file_of("Camera Car")),
+        "Camera Car",
+        SPECS["Camera Car"],
+        settings_of("Camera Car"),
+        seed=3,
+    )
+    assert "the file does not hold those of every parameter" in conversion.left_out[0]
+    assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
+
+
+def test_steps_and_statistics_are_kept() -> None:
+    checkpoint = converted("Hybrid")
+    policy = content_of("Hybrid")["Policy"]
+    prefix = "network_body.observation_encoder.processors.1.normalizer."
+    assert checkpoint.step == 427
+    statistics = checkpoint.algorithm["normalizer"]
+    assert statistics["_normalizers.1.rows"] == policy[f"{prefix}normalization_steps"]
+    np.testing.assert_array_equal(
+        statistics["_normalizers.1.sum_squares"], policy[f"{prefix}running_variance"]
+    )
+
+
+def test_a_checkpoint_of_ours_stays_as_it_is(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
+    behavior = make_behavior()
+    save_checkpoint(checkpoint_of(behavior), tmp_path / "checkpoint.pt")
+    source = load_source(tmp_path / "checkpoint.pt")
+    assert convert_checkpoint(source, "Probe", behavior.spec, behavior.settings, seed=0).checkpoint is source
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "expected"),
+    [
+        (
+            "network_settings",
+            {"hidden_units": 9},
+            r"seq_layers\.0\.weight of Policy has shape \(8, 5\), expected \(9, 5\)",
+        ),
+        ("network_settings", {"num_layers": 3}, r"_body_endoder\.seq_layers\.4\.weight is missing in Policy"),
+        (
+            "network_settings",
+            {"num_layers": 1},
+            r"_body_endoder\.seq_layers\.2\.weight of Policy has no place",
+        ),
+        (
+            "network_settings",
+            {"normalize": False},
+            r"0\.normalizer\.normalization_steps of Policy has no place",
+        ),
+        (
+            "network_settings",
+            {"activation": "tanh"},
+            "has networks with swish, the configuration says activation 'tanh'",
+        ),
+        ("hyperparameters", {"shared_critic": True}, "shared_critic False, the configuration says True"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(section: str, values: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=rf"behavior 'Hybrid': '.*checkpoint\.pt' .*{expected}"):
+        converted("Hybrid", settings=changed(settings_of("Hybrid"), section, **values))
+
+
+def test_another_reward_signal_is_named(rewritten: Callable[..., Path]) -> None:
+    path = rewritten(
+        lambda content: content["Optimizer:critic"].update(
+            {"value_heads.value_heads.rnd.bias": torch.zeros(1)}
+        )
+    )
+    with pytest.raises(UserError, match=r"value_heads\.rnd\.bias of Optimizer:critic has no place"):
+        converted("Hybrid", path)
+
+
+@pytest.mark.parametrize(
+    ("actions", "expected"),
+    [
+        (ActionSpec(2, (3, 3)), r"log_sigma of Policy has shape \(1, 1\), expected \(2,\)"),
+        (
+            ActionSpec(1, (3, 4)),
+            r"with .*branches\.1\.weight of Policy has shape \(6, 8\), expected \(7, 8\)",
+        ),
+        (ActionSpec(1, (3,)), r"branches\.1\.weight of Policy has no place"),
+        (ActionSpec(0, (3, 3)), "log_sigma of Policy has no place"),
+    ],
+)
+def test_other_actions_are_named(actions: ActionSpec, expected: str) -> None:
+    with pytest.raises(UserError, match=expected):
+        converted("Hybrid", spec=replace(SPECS["Hybrid"], action_spec=actions))
+
+
+def test_of_very_many_misfits_the_first_are_named() -> None:
+    with pytest.raises(UserError, match=r"; .* and \d+ more$"):
+        converted("Hybrid", settings=changed(settings_of("Hybrid"), "network_settings", hidden_units=9))
+
+
+def test_another_picture_encoder_is_named() -> None:
+    settings = changed(settings_of("Camera Car"), "network_settings", vis_encode_type="resnet")
+    with pytest.raises(UserError, match=r"processors\.0\.sequential\.0\.weight is missing in Policy"):
+        converted("Camera Car", settings=settings)
+
+
+def test_a_picture_too_small_for_its_encoder_is_named() -> None:
+    settings = changed(settings_of("Camera Car"), "network_settings", vis_encode_type="nature_cnn")
+    with pytest.raises(UserError, match=r"behavior 'Camera Car': sensor 'camera' .*nature_cnn"):
+        converted("Camera Car", settings=settings)
+
+
+def test_a_memory_that_the_configuration_does_not_know_is_named(rewritten: Callable[..., Path]) -> None:
+    path = rewritten(lambda content: content["Policy"]["memory_size_vector"].fill_(16))
+    with pytest.raises(UserError, match="was trained with a memory_size of 16, the configuration has none"):
+        converted("Hybrid", path)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda content: content["global_step"].clear(), "key '_GlobalSteps__global_step' is missing"),
+        (lambda content: content.pop("Optimizer:value_optimizer"), "its modules are"),
+        (lambda content: content.update(Policy=torch.zeros(3)), "its modules are"),
+        (
+            lambda content: content["global_step"].update(_GlobalSteps__global_step=torch.zeros(3)),
+            "not a complete",
+        ),
+    ],
+)
+def test_an_incomplete_file_is_named(
+    rewritten: Callable[..., Path], change: Callable[[dict[str, Any]], object], expected: str
+) -> None:
+    with pytest.raises(UserError, match=rf"changed\.pt' is not a complete checkpoint.*{expected}|{expected}"):
+        load_mlagents_checkpoint(rewritten(change))
+
+
+def test_a_missing_critic_is_named(rewritten: Callable[..., Path]) -> None:
+    path = rewritten(lambda content: content.pop("Optimizer:critic"))
+    with pytest.raises(UserError, match="is missing in Optimizer:critic"):
+        converted("Hybrid", path)
+
+
+def test_a_tensor_that_is_none_is_named(rewritten: Callable[..., Path]) -> None:
+    key = "network_body._body_endoder.seq_layers.0.bias"
+    path = rewritten(lambda content: content["Policy"].update({key: [0.0] * 8}))
+    with pytest.raises(UserError, match=r"seq_layers\.0\.bias is missing in Policy"):
+        converted("Hybrid", path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda adam: adam["state"][8].update(exp_avg=torch.zeros(3)),
+        lambda adam: adam["state"][8].update(exp_avg=None),
+        lambda adam: adam["state"][8].pop("exp_avg_sq"),
+        lambda adam: adam["state"][8].update(step=torch.tensor(7.0)),
+        lambda adam: adam["state"].clear(),
+        lambda adam: adam.clear(),
+    ],
+)
+def test_damaged_moments_cost_the_moments_only(
+    rewritten: Callable[..., Path], damage: Callable[[dict[str, Any]], object]
+) -> None:
+    path = rewritten(lambda content: damage(content["Optimizer:value_optimizer"]))
+    conversion = convert_checkpoint(
+        load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
+    )
+    assert "moments, which start anew" in conversion.left_out[0]
+    assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
+
+
+def test_code_in_a_file_is_named_and_never_run(tmp_path: Path) -> None:
+    class Attack:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "attacked"),)
+
+    torch.save({"Policy": Attack(), "global_step": {}}, tmp_path / "checkpoint.pt")
+    with pytest.raises(UserError, match=r"is damaged: it names '\w+\.mkdir', and code is never loaded"):
+        load_source(tmp_path / "checkpoint.pt")
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_half_a_file_is_named(tmp_path: Path) -> None:
+    whole = file_of("Hybrid").read_bytes()
+    (tmp_path / "checkpoint.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"checkpoint '.*checkpoint\.pt' is damaged"):
+        load_source(tmp_path / "checkpoint.pt")
+
+
+def test_a_file_of_neither_is_refused(tmp_path: Path) -> None:
+    torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
+    for load in (load_source, load_mlagents_checkpoint):
+        with pytest.raises(
+            UserError, match=r"other\.pt' is not a checkpoint of this trainer or of ML-Agents"
+        ):
+            load(tmp_path / "other.pt")
+
+
+def test_a_checkpoint_of_ours_is_none_of_ml_agents(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
+    save_checkpoint(checkpoint_of(make_behavior()), tmp_path / "ours.safetensors")
+    with pytest.raises(UserError, match="is not a checkpoint of ML-Agents"):
+        load_mlagents_checkpoint(tmp_path / "ours.safetensors")
+
+
+def test_a_foreign_checkpoint_names_the_import_command() -> None:
+    with pytest.raises(UserError, match=r"written by ML-Agents; make a run of it with: .*import-checkpoint"):
+        load_checkpoint(file_of("Hybrid"))

@@ -1,0 +1,520 @@
+"""Exported models, as Unity loads them and as onnxruntime runs them."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from exported_models import assert_importers_read_alike
+from numpy.typing import NDArray
+
+from trainer_service.config import TrainerSettings
+from trainer_service.learning.algorithms import PPO, Compute
+from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.interop import onnx_export as export
+from trainer_service.running.interop.onnx_export import (
+    ExportError,
+    export_policy,
+    input_shapes,
+    output_names,
+    to_onnx,
+)
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.checkpoint import Checkpoint
+from trainer_service.running.runs.files import SaveError
+from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
+from unity_bridge.steps import as_floats
+
+MOVES, LIST = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.VARIABLE_SIZE
+NONE = DimensionProperty.NONE
+VECTOR = ObservationSpec("vector", (3,), (NONE,))
+OTHER = ObservationSpec("other", (2,), (NONE,))
+PICTURE = ObservationSpec("picture", (3, 36, 40), (NONE, MOVES, MOVES))
+GREY = ObservationSpec("grey", (1, 20, 28), (NONE, MOVES, MOVES))
+ENTITIES = ObservationSpec("entities", (5, 4), (LIST, NONE))
+THINGS = ObservationSpec("things", (2, 6), (LIST, NONE))
+TABLE = ObservationSpec("table", (2, 4), (NONE, NONE))
+GOAL = ObservationSpec("goal", (2,), (NONE,), ObservationType.GOAL_SIGNAL)
+GOAL_PICTURE = ObservationSpec("goal picture", (1, 20, 28), (NONE, MOVES, MOVES), ObservationType.GOAL_SIGNAL)
+HYBRID = ActionSpec(2, (3, 1, 4))
+
+KINDS: Mapping[str, tuple[Sequence[ObservationSpec], ActionSpec, Mapping[str, Any]]] = {
+    "continuous": ([VECTOR], ActionSpec(2), {}),
+    "discrete": ([VECTOR], ActionSpec(0, (4,)), {}),
+    "branches": ([VECTOR, OTHER], ActionSpec(0, (2, 3, 2)), {"normalize": True}),
+    "hybrid": ([OTHER, VECTOR], HYBRID, {"normalize": True, "num_layers": 3}),
+    "grey": ([GREY], ActionSpec(1), {"normalize": True}),
+    "nature_cnn": ([PICTURE, VECTOR], HYBRID, {"vis_encode_type": "nature_cnn"}),
+    "resnet": ([GREY, PICTURE], ActionSpec(0, (2,)), {"vis_encode_type": "resnet"}),
+    "match3": ([GREY], HYBRID, {"vis_encode_type": "match3"}),
+    "fully_connected": ([PICTURE], ActionSpec(3), {"vis_encode_type": "fully_connected"}),
+    "entities": ([ENTITIES], HYBRID, {"normalize": True}),
+    "entities and more": ([THINGS, VECTOR, ENTITIES], ActionSpec(0, (3,)), {"normalize": True}),
+    "goal": ([GOAL, VECTOR], HYBRID, {"normalize": True}),
+    "goal picture": ([GOAL_PICTURE, GOAL], ActionSpec(1), {"num_layers": 1}),
+    "goal as input": ([GOAL, VECTOR], HYBRID, {"goal_conditioning_type": "none"}),
+    "table": ([TABLE, VECTOR], ActionSpec(1), {}),
+    "layer norm": ([VECTOR, OTHER], HYBRID, {"layer_norm": True, "keep_scale": True}),
+    "relu": ([VECTOR, OTHER], HYBRID, {"activation": "relu"}),
+    "tanh": ([VECTOR], HYBRID, {"activation": "tanh"}),
+    "lstm": ([VECTOR, GREY], HYBRID, {"normalize": True, "memory": {"memory_size": 10}}),
+    "gru": ([VECTOR], ActionSpec(0, (2, 3)), {"memory": {"memory_size": 6, "type": "gru"}}),
+    "everything": ([ENTITIES, GOAL, GREY, TABLE, THINGS, VECTOR], HYBRID, {"normalize": True}),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+MEMORY_SIZES = {"lstm": 10, "gru": 6}
+
+
+def new(spec: BehaviorSpec, seed: int = 1, **network: Any) -> PPO:
+    """A policy before its first update."""
+    settings = TrainerSettings.model_validate(
+        {"trainer_type": "ppo", "network_settings": {"hidden_units": 16, **network}}
+    )
+    return PPO(spec, settings, Compute(torch.device("cpu"), seed))
+
+
+def made(spec: BehaviorSpec, seed: int = 1, **network: Any) -> PPO:
+    """A policy with weights and statistics as training might leave them."""
+    ppo = new(spec, seed, **network)
+    chance = torch.Generator().manual_seed(seed)
+    state = ppo.state_dict()
+    for tensor in state["network"].values():
+        tensor.add_(torch.randn(tensor.shape, generator=chance), alpha=0.1)
+    for name, tensor in state["normalizer"].items():
+        spread = torch.rand(tensor.shape, generator=chance, dtype=torch.float64)
+        tensor.copy_(spread if name.endswith("mean") else 1 + 9 * spread)
+    ppo.load_weights(state)
+    return ppo
+
+
+def of_kind(kind: str) -> tuple[PPO, BehaviorSpec]:
+    sensors, actions, network = KINDS[kind]
+    spec = BehaviorSpec(tuple(sensors), actions)
+    return made(spec, **network), spec
+
+
+def model_of(ppo: PPO, spec: BehaviorSpec) -> bytes:
+    return to_onnx(ppo.actor.policy_network(), spec)
+
+
+def new_model(kind: str) -> bytes:
+    sensors, actions, network = KINDS[kind]
+    spec = BehaviorSpec(tuple(sensors), actions)
+    return model_of(new(spec, **network), spec)
+
+
+@functools.cache
+def exported(kind: str) -> tuple[PPO, BehaviorSpec, bytes]:
+    """A policy and its model, for tests that do not change them."""
+    ppo, spec = of_kind(kind)
+    return ppo, spec, model_of(ppo, spec)
+
+
+def random_observations(spec: BehaviorSpec, rows: int, seed: int) -> list[NDArray[np.float32]]:
+    """Random observations; some entities of every list are absent, and one agent sees none."""
+    rng = np.random.default_rng(seed)
+    observations = []
+    for sensor in spec.observation_specs:
+        if sensor.is_picture:
+            values = rng.random((rows, *sensor.shape))
+        else:
+            values = rng.normal(scale=3.0, size=(rows, *sensor.shape))
+        if sensor.is_entities:
+            values[:, rng.integers(1, sensor.shape[0]) :] = 0.0
+            values[0] = 0.0
+        observations.append(values.astype(np.float32))
+    return observations
+
+
+def some_allowed(spec: BehaviorSpec, rows: int, seed: int) -> NDArray[np.bool_]:
+    """Masks that leave at least the last choice of every branch."""
+    allowed = np.random.default_rng(seed).random((rows, spec.action_spec.mask_size)) < 0.6
+    allowed[:, np.cumsum(spec.action_spec.discrete_branches, dtype=np.int64) - 1] = True
+    return allowed
+
+
+def some_memories(ppo: PPO, rows: int, seed: int) -> NDArray[np.float32]:
+    """Memory of actor and critic."""
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.actor.memory_size)).astype(np.float32)
+
+
+def run(
+    model: bytes,
+    observations: Sequence[NDArray[np.float32]],
+    allowed: NDArray[Any],
+    memories: NDArray[np.float32] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """memories: of the actor alone."""
+    session = onnxruntime.InferenceSession(model)
+    feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
+    if allowed.shape[1]:
+        feed["action_masks"] = allowed.astype(np.float32)
+    if memories is not None and memories.shape[1]:
+        feed["recurrent_in"] = memories[:, None]
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feed), strict=True))
+
+
+def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arguments: Any) -> None:
+    decisions = policy.actor.act(ActRequest(*arguments, deterministic=True))
+    if "continuous_actions" in outputs:
+        expected = policy.actor.env_actions(decisions)
+        np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected, atol=1e-5, rtol=0)
+    if "discrete_actions" in outputs:
+        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], decisions.discrete_actions)
+    if "recurrent_out" in outputs:
+        kept = outputs["recurrent_out"][:, 0]
+        np.testing.assert_allclose(kept, decisions.memories[:, : kept.shape[1]], atol=1e-5, rtol=0)
+
+
+class UnityLoader:
+    """The checks of com.unity.ml-agents 3.0.0 before an agent plays with a model."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = onnx.load_model_from_string(model)
+        self.inputs = {each.name: self._dimensions(each) for each in self.model.graph.input}
+        self.outputs = [each.name for each in self.model.graph.output]
+        self.values = self._executed(model)
+
+    def _executed(self, model: bytes) -> dict[str, NDArray[Any]]:
+        """The loader runs the model on zeros, one row, to read its constants."""
+        session = onnxruntime.InferenceSession(model)
+        zeros = {
+            name: np.zeros([size or 1 for size in shape], np.float32) for name, shape in self.inputs.items()
+        }
+        return dict(zip(self.outputs, session.run(None, zeros), strict=True))
+
+    @staticmethod
+    def _dimensions(value: onnx.ValueInfoProto) -> list[int]:
+        assert value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        return [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
+
+    def complaints(self, spec: BehaviorSpec, memory_size: int = 0) -> Iterator[str]:
+        """Every error and warning of the inspector, and what would throw at run time."""
+        yield from self._constants(memory_size)
+        yield from self._sensors(spec)
+        yield from self._action_kind("continuous", [spec.action_spec.continuous_size])
+        yield from self._action_kind("discrete", list(spec.action_spec.discrete_branches))
+        if ("action_masks" in self.inputs) != bool(spec.action_spec.discrete_branches):
+            yield "action_masks"
+        known = {"action_masks", "recurrent_in", *(f"obs_{i}" for i in range(len(spec.observation_specs)))}
+        yield from (f"unknown input {name}" for name in self.inputs if name not in known)
+
+    def _constants(self, memory_size: int) -> Iterator[str]:
+        recurrent = [("recurrent_in", self.inputs), ("recurrent_out", self.values)]
+        yield from (name for name, names in recurrent if (name in names) != (memory_size > 0))
+        for name, expected in (("version_number", 3.0), ("memory_size", memory_size)):
+            value = self.values.get(name)
+            if value is None or value.dtype != np.float32 or value.tolist() != [expected]:
+                yield f"{name} is {value}"
+
+    def _sensors(self, spec: BehaviorSpec) -> Iterator[str]:
+        for index, sensor in enumerate(spec.observation_specs):
+            if self.inputs.get(f"obs_{index}", [])[1:] != list(sensor.shape):
+                yield f"obs_{index} has not the shape of {sensor}"
+
+    def _action_kind(self, kind: str, sizes: list[int]) -> Iterator[str]:
+        wanted = any(sizes)
+        shape = f"{kind}_action_output_shape"
+        for name in (f"{kind}_actions", shape, f"deterministic_{kind}_actions"):
+            if (name in self.values) != wanted:
+                yield f"{name} is {'missing' if wanted else 'there'}"
+                return
+        if not wanted:
+            return
+        stored = self.values[shape]
+        if stored.dtype != np.float32 or stored.flatten().tolist() != sizes:
+            yield f"{shape} says {stored}"
+        for name in (f"{kind}_actions", f"deterministic_{kind}_actions"):
+            action = self.values[name]
+            if action.shape != (1, sizes[0] if kind == "continuous" else len(sizes)):
+                yield f"{name} has shape {action.shape}"
+            if action.dtype != (np.float32 if kind == "continuous" else np.int64):
+                yield f"{name} is {action.dtype}"
+            if kind == "discrete" and not ((action[0] >= 0) & (action[0] < sizes)).all():
+                yield f"{name} chooses {action}"
+            if kind == "continuous" and not (np.abs(action) <= 1.0).all():
+                yield f"{name} says {action}"
+
+
+@every_kind
+def test_unity_loads_it_without_a_complaint(kind: str) -> None:
+    _, spec, model = exported(kind)
+    assert list(UnityLoader(model).complaints(spec, MEMORY_SIZES.get(kind, 0))) == []
+
+
+def test_the_loader_would_complain() -> None:
+    _, spec, model = exported("hybrid")
+    loader = UnityLoader(model)
+    other = BehaviorSpec((OTHER, OTHER, VECTOR), ActionSpec(0, (3, 1, 5)))
+    assert [complaint.split()[0] for complaint in loader.complaints(other)] == [
+        "obs_1", "obs_2", "continuous_actions", "discrete_action_output_shape",
+    ]  # fmt: skip
+    assert "unknown input obs_1" in loader.complaints(BehaviorSpec((OTHER,), spec.action_spec))
+
+
+@every_kind
+def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str) -> None:
+    _, spec, model = exported(kind)
+    session, memory_size = onnxruntime.InferenceSession(model), MEMORY_SIZES.get(kind, 0)
+    assert [(each.name, each.shape) for each in session.get_inputs()] == [
+        (name, ["batch", *shape]) for name, shape in input_shapes(spec, memory_size).items()
+    ]
+    sensors, masks = [f"obs_{i}" for i in range(len(spec.observation_specs))], []
+    expected: list[tuple[str, list[Any], str]] = [
+        ("version_number", [1], "tensor(float)"),
+        ("memory_size", [1], "tensor(float)"),
+    ]
+    if size := spec.action_spec.continuous_size:
+        expected += [
+            ("continuous_actions", ["batch", size], "tensor(float)"),
+            ("continuous_action_output_shape", [1], "tensor(float)"),
+            ("deterministic_continuous_actions", ["batch", size], "tensor(float)"),
+        ]
+    if branches := spec.action_spec.discrete_size:
+        masks = ["action_masks"]
+        expected += [
+            ("discrete_actions", ["batch", branches], "tensor(int64)"),
+            ("discrete_action_output_shape", [1, branches], "tensor(float)"),
+            ("deterministic_discrete_actions", ["batch", branches], "tensor(int64)"),
+        ]
+    recurrent = []
+    if memory_size:
+        recurrent = ["recurrent_in"]
+        expected.append(("recurrent_out", ["batch", 1, memory_size], "tensor(float)"))
+    assert list(input_shapes(spec, memory_size)) == sensors + masks + recurrent
+    assert output_names(spec.action_spec, memory_size) == [name for name, _, _ in expected]
+    assert [(each.name, each.shape, each.type) for each in session.get_outputs()] == expected
+
+
+@every_kind
+@pytest.mark.parametrize("rows", [1, 7])
+def test_it_decides_as_the_policy_does(kind: str, rows: int) -> None:
+    ppo, spec, model = exported(kind)
+    observations, allowed = random_observations(spec, rows, seed=5), some_allowed(spec, rows, seed=6)
+    memories = some_memories(ppo, rows, seed=7)
+    outputs = run(model, observations, allowed, memories[:, : MEMORY_SIZES.get(kind, 0)])
+    assert_same_decisions(outputs, ppo, observations, allowed, memories)
+
+
+@pytest.mark.parametrize("kind", MEMORY_SIZES)
+def test_the_models_memory_equals_the_policys_over_whole_episodes(kind: str) -> None:
+    ppo, spec, model = exported(kind)
+    session, rows, rng = onnxruntime.InferenceSession(model), 4, np.random.default_rng(9)
+    names = [output.name for output in session.get_outputs()]
+    allowed = np.ones((rows, spec.action_spec.mask_size), np.bool_)
+    memories = np.zeros((rows, ppo.actor.memory_size), np.float32)
+    recurrent = np.zeros((rows, 1, MEMORY_SIZES[kind]), np.float32)
+    for step in range(150):
+        observations = random_observations(spec, rows, seed=step)
+        ended = rng.random(rows) < 0.02
+        memories[ended], recurrent[ended] = 0.0, 0.0
+        feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
+        feed |= {"action_masks": allowed.astype(np.float32), "recurrent_in": recurrent}
+        outputs = dict(zip(names, session.run(None, feed), strict=True))
+        assert_same_decisions(outputs, ppo, observations, allowed, memories)
+        decisions = ppo.actor.act(ActRequest(observations, allowed, memories, True))
+        memories, recurrent = decisions.memories, outputs["recurrent_out"]
+    assert np.ptp(recurrent, axis=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_model_decides_as_the_policy_in_bundled_scenes(scene: str) -> None:
+    world = open_scene(f"sim:{scene}", agents=5)
+    steps = world.reset(3)
+    for behavior_id, spec in world.behaviors.items():
+        batch = steps[behavior_id]
+        ppo = made(spec, normalize=True)
+        outputs = run(
+            model_of(ppo, spec), [as_floats(each) for each in batch.observations], batch.allowed_actions
+        )
+        nothing = np.zeros((len(batch), 0), np.float32)
+        assert_same_decisions(outputs, ppo, batch.observations, batch.allowed_actions, nothing)
+    world.close()
+
+
+@every_kind
+@pytest.mark.parametrize("trained", [False, True], ids=["new", "trained"])
+def test_every_importer_reads_its_graph_alike(kind: str, trained: bool) -> None:
+    """Biases of a new network are all zeros, so the exporter merges them; those of an LSTM stay equal."""
+    model = exported(kind)[2] if trained else new_model(kind)
+    assert_importers_read_alike(onnx.load_model_from_string(model))
+
+
+@every_kind
+def test_constants_of_their_own_change_no_output(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    restored = new_model(kind)
+    monkeypatch.setattr(export, "restore_merged_constants", lambda graph: None)
+    merged = new_model(kind)
+    spec, drawn = of_kind(kind)[1], {"continuous_actions", "discrete_actions"}
+    observations, allowed = random_observations(spec, 5, seed=3), some_allowed(spec, 5, seed=4)
+    memories = np.random.default_rng(5).uniform(-1, 1, (5, MEMORY_SIZES.get(kind, 0))).astype(np.float32)
+    before, after = (run(model, observations, allowed, memories) for model in (merged, restored))
+    assert list(before) == list(after)
+    for name in set(before) - drawn:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_the_operator_set_is_one_that_unity_reads() -> None:
+    model = onnx.load_model_from_string(exported("everything")[2])
+    assert [(each.domain, each.version) for each in model.opset_import] == [("", export.OPSET)]
+    assert export.OPSET <= 15
+
+
+def test_another_operator_set_than_asked_for_is_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    ppo, spec = of_kind("continuous")
+    with monkeypatch.context() as patch:
+        patch.setattr(export, "OPSET", 16)
+        with pytest.raises(ValueError, match="operator sets"):
+            model_of(ppo, spec)
+
+
+def test_continuous_actions_are_drawn_around_the_mean() -> None:
+    spec = BehaviorSpec((VECTOR,), ActionSpec(2))
+    ppo = made(spec)
+    with torch.no_grad():
+        ppo.actor.network.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
+    rows = 20_000
+    observations = [np.repeat(random_observations(spec, 1, seed=2)[0] / 10, rows, axis=0)]
+    onnxruntime.set_seed(11)
+    outputs = run(model_of(ppo, spec), observations, np.ones((rows, 0)))
+    drawn, likeliest = outputs["continuous_actions"], outputs["deterministic_continuous_actions"]
+    sigma = np.exp([-2.0, -3.0]) / 3
+    assert (np.abs(drawn.mean(axis=0) - likeliest[0]) < 5 * sigma / rows**0.5).all()
+    np.testing.assert_allclose(drawn.std(axis=0), sigma, rtol=0.03)
+
+
+def test_drawn_actions_stay_in_bounds() -> None:
+    spec = BehaviorSpec((VECTOR,), ActionSpec(1))
+    ppo = made(spec)
+    with torch.no_grad():
+        ppo.actor.network.actions.log_sigma.fill_(3.0)
+    drawn = run(model_of(ppo, spec), random_observations(spec, 500, seed=2), np.ones((500, 0)))[
+        "continuous_actions"
+    ]
+    assert (drawn.min(), drawn.max()) == (-1.0, 1.0)
+
+
+def test_choices_follow_their_probabilities_and_masks() -> None:
+    spec = BehaviorSpec((VECTOR,), ActionSpec(0, (4, 3)))
+    ppo = made(spec)
+    rows = 20_000
+    observations = [np.repeat(random_observations(spec, 1, seed=4)[0], rows, axis=0)]
+    allowed = np.repeat(np.array([[1, 0, 1, 1, 1, 1, 0]], np.bool_), rows, axis=0)
+    onnxruntime.set_seed(12)
+    drawn = run(model_of(ppo, spec), observations, allowed)["discrete_actions"]
+    logits = ppo.actor.policy_network()([torch.from_numpy(observations[0][:1])]).logits[0].detach().double()
+    logits[~torch.from_numpy(allowed[0])] = -torch.inf
+    for branch, columns in enumerate((slice(0, 4), slice(4, 7))):
+        likely = torch.softmax(logits[columns], dim=0).numpy()
+        often = np.bincount(drawn[:, branch], minlength=len(likely)) / rows
+        assert (often[likely == 0] == 0).all()
+        assert (np.abs(often - likely) <= 5 * np.sqrt(likely * (1 - likely) / rows)).all()
+
+
+def test_an_observation_without_influence_is_still_an_input() -> None:
+    ppo, spec = of_kind("branches")
+    network = ppo.actor.policy_network()
+    network.forward = lambda observations: ppo.actor.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
+    session = onnxruntime.InferenceSession(to_onnx(network, spec))
+    assert [each.name for each in session.get_inputs()] == ["obs_0", "obs_1", "action_masks"]
+
+
+def test_exporting_does_not_change_the_learner() -> None:
+    (one, spec), (other, _) = of_kind("everything"), of_kind("everything")
+    stream = torch.get_rng_state()
+    model_of(one, spec)
+    assert torch.equal(torch.get_rng_state(), stream)
+    state, expected = one.state_dict(), other.state_dict()
+    for part in ("network", "normalizer"):
+        for name, tensor in expected[part].items():
+            assert torch.equal(state[part][name], tensor)
+            assert state[part][name].dtype == tensor.dtype
+    observations, allowed = random_observations(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
+    nothing = np.zeros((3, 0), np.float32)
+    drawn, undisturbed = (each.actor.act(ActRequest(observations, allowed, nothing)) for each in (one, other))
+    np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
+    np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
+    assert all(each.requires_grad and each.grad is not None for each in one.actor.network.parameters())
+
+
+def test_later_updates_do_not_change_an_exported_network() -> None:
+    ppo, _ = of_kind("hybrid")
+    network = ppo.actor.policy_network()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    with torch.no_grad():
+        ppo.optimizers["optimizer"].parameters.vector.add_(1.0)
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_every_path_gets_identical_bytes_and_no_leftovers(tmp_path: Path) -> None:
+    ppo, spec = of_kind("continuous")
+    export_policy(
+        ppo.actor.policy_network(), spec, tmp_path / "a b" / "one.onnx", tmp_path / "a b" / "two.onnx"
+    )
+    one, two = sorted((tmp_path / "a b").iterdir())
+    assert (one.name, two.name) == ("one.onnx", "two.onnx")
+    assert one.read_bytes() == two.read_bytes()
+    onnx.checker.check_model(onnx.load(one))
+
+
+@pytest.mark.process
+def test_an_export_does_not_import_torchs_compiler() -> None:
+    # It takes a second, in every run.
+    program = """
+import sys, torch
+from trainer_service.learning.algorithms import PPO, Compute
+from trainer_service.config import TrainerSettings
+from trainer_service.running.interop.onnx_export import to_onnx
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+spec = BehaviorSpec((ObservationSpec("numbers", (3,)),), ActionSpec(2, (3,)))
+learner = PPO(spec, TrainerSettings.model_validate({"trainer_type": "ppo"}), Compute(torch.device("cpu"), 1))
+assert to_onnx(learner.actor.policy_network(), spec)
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_onnx_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ppo, spec = of_kind("continuous")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ExportError, match=r"no model could be written: .*onnx.*pip install onnx"):
+        export_policy(ppo.actor.policy_network(), spec, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_error_is_one_line(tmp_path: Path) -> None:
+    ppo, spec = of_kind("continuous")
+    network = ppo.actor.policy_network()
+    network.squash = torch.linalg.pinv  # type: ignore[method-assign]
+    with pytest.raises(ExportError, match=r"no model could be written: .*pinv") as caught:
+        export_policy(network, spec, tmp_path / "model.onnx")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    ppo, spec = of_kind("continuous")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SaveError, match=r"cannot write '.*model\.onnx'"):
+        export_policy(ppo.actor.policy_network(), spec, tmp_path / "file" / "model.onnx")
+
+
+def test_a_policy_from_a_checkpoint_exports_the_same_model(make_behavior: Callable[..., Any]) -> None:
+    behavior = make_behavior(sizes=(2, 3), continuous=1, branches=(2,))
+    checkpoint: Checkpoint = checkpoint_of(behavior)
+    assert to_onnx(Policy(checkpoint).network(), behavior.spec) == to_onnx(
+        behavior.learner.actor.policy_network(), behavior.spec
+    )

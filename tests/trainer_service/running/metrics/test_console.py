@@ -1,0 +1,392 @@
+import io
+import logging
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from notebook_display import CellDisplay
+
+import trainer_service
+from trainer_service.commands.report.live_curve import live_curve
+from trainer_service.running.curriculum import CurrentLesson
+from trainer_service.running.metrics import ConsoleWriter, EpisodeStats, Summary
+from trainer_service.running.metrics import console as console_module
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.notebook import in_notebook
+
+
+class Terminal(io.StringIO):
+    """A stream that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def visible(text: str) -> str:
+    """The written text, without the codes that colour it and move the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "\n")
+
+
+def last_table(text: str) -> list[str]:
+    """The rows of the table in its last drawing."""
+    return visible(text).rsplit("Behavior", 1)[1].splitlines()[1:]
+
+
+def summary(behavior: str = "Ball") -> Summary:
+    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]))
+    return Summary(behavior=behavior, step=1000, wall_s=7.6991, steps_per_s=130.0, stats=stats)
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("LINES", "40")
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_without_a_terminal_there_are_plain_lines() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream) as console:
+        console.log("Connected new brain: Ball?team=0")
+        ConsoleWriter().write(summary())
+        console.summary(summary(), 50_000)
+        console.progress("Ball", 1200, 50_000, 130.0)
+        console.checkpoint("Ball", 1000)
+        console.log("disk is nearly full", logging.WARNING)
+    assert stream.getvalue() == (
+        "[INFO] Connected new brain: Ball?team=0\n"
+        "[INFO] Ball. Step: 1000. Time Elapsed: 7.699 s. Mean Reward: 3.000. Std of Reward: 2.000. Training.\n"
+        "[WARNING] disk is nearly full\n"
+    )
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_logged_text_is_escaped_and_cut_to_a_length(
+    kind: type[io.StringIO],
+) -> None:
+    stream = kind()
+    with Console(stream=stream, tty=kind is Terminal):
+        logging.getLogger("unity_bridge.server.bridge").warning(
+            "%s", "\x1b]0;title\x07\x9b2J" + "x" * 1_000_000
+        )
+    written = stream.getvalue()
+    assert "\\x1b]0;title\\x07\\x9b2J" in written
+    assert not {"\x1b]0;", "\x07", "\x9b"} & {part for part in ("\x1b]0;", "\x07", "\x9b") if part in written}
+    assert len(written) < 10_000
+
+
+def test_a_traceback_keeps_its_lines() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream):
+        try:
+            [].pop()
+        except IndexError:
+            logging.getLogger("trainer_service.running.training.learn").exception("It failed.")
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["[ERROR] It failed.", "Traceback (most recent call last):"]
+    assert lines[-1] == "IndexError: pop from empty list"
+
+
+def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console() as console:
+        console.log("hello")
+    assert capsys.readouterr().out == "[INFO] hello\n"
+
+
+def test_both_packages_are_heard_and_others_are_not() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream):
+        logging.getLogger("unity_bridge.server.bridge").info("from the bridge")
+        logging.getLogger("trainer_service.running.training.learn").info("from the trainer")
+        logging.getLogger("trainer_service.running.training.learn").debug("a detail")
+        logging.getLogger("somebody.else").warning("not ours")
+    assert stream.getvalue() == "[INFO] from the bridge\n[INFO] from the trainer\n"
+
+
+def test_debug_logs_time_and_source_line() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream, debug=True) as console:
+        logging.getLogger("trainer_service.running.training.learn").debug("a detail")
+        console.log("hello")
+    place = rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d %s \[{Path(__file__).name}:\d+\] %s\n"
+    assert re.fullmatch(place % ("DEBUG", "a detail") + place % ("INFO", "hello"), stream.getvalue())
+
+
+def test_afterwards_logging_is_as_before() -> None:
+    logger = logging.getLogger("trainer_service")
+    before = (logger.level, list(logger.handlers))
+    with Console(stream=io.StringIO(), debug=True):
+        assert (logger.level, list(logger.handlers)) != before
+    assert (logger.level, list(logger.handlers)) == before
+
+
+def test_the_banner_names_the_versions() -> None:
+    stream = io.StringIO()
+    with Console(stream=stream) as console:
+        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
+    assert stream.getvalue() == (
+        " Version information:\n"
+        f"  trainer-service: {trainer_service.__version__},\n"
+        "  ml-agents: 1.1.0 (compatible),\n"
+        "  ml-agents-envs: 1.1.0 (compatible),\n"
+        "  Communicator API: 1.5.0,\n"
+        "  PyTorch: 2.9.0\n"
+    )
+
+
+def test_a_terminal_gets_a_table_with_a_row_per_behavior() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(summary(), 50_000)
+        console.progress("Ball", 12_345, 50_000, 4321.0)
+        console.checkpoint("Ball", 12_000)
+        console.progress("Pad", 7, 100, 1.0)
+    ball, pad = (row.split() for row in last_table(stream.getvalue())[:2])
+    assert ball[0] == "Ball"
+    assert ball[-10:] == [
+        "12,345",
+        "/",
+        "50,000",
+        "3.000",
+        "±",
+        "2.000",
+        "20.0",
+        "4,321",
+        "0:00:00",
+        "12,000",
+    ]
+    assert pad[0] == "Pad"
+    assert pad[-8:] == ["7", "/", "100", "–", "–", "1", "0:00:00", "–"]
+
+
+def test_group_returns_stand_beside_the_agents_own() -> None:
+    stream = Terminal()
+    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]), np.array([6.0]))
+    with Console(stream=stream) as console:
+        console.summary(Summary(behavior="Ball", step=1, wall_s=1.0, steps_per_s=1.0, stats=stats), 100)
+    assert "3.000 ± 2.000 (group 6.000)" in last_table(stream.getvalue())[0]
+
+
+def test_the_table_shows_lessons_of_changing_parameters() -> None:
+    lessons = {"wall [m]": CurrentLesson(1, "higher"), "mass": CurrentLesson(0, "mass")}
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.summary(replace(summary(), lessons=lessons), 50_000)
+    assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
+
+
+def test_the_activity_is_shown_below_the_table() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.activity("About 3 min left. Ball: exporting [a] model", at_once=True)
+        assert last_table(stream.getvalue())[1].strip() == "About 3 min left. Ball: exporting [a] model"
+
+
+LONG_NAMES = ("simple_tag_v3_adversary?team=0", "simple_tag_v3_prey_with_a_long_name?team=1")
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts"),
+    [
+        ("80", ("78.8k / 3M", "6.58 ± 13.7 (group 19.7)", "4,321", "0:00:00")),
+        (
+            "120",
+            ("78,768 / 3,000,000", "6.575 ± 13.694 (group 19.725)", "20.0", "4,321", "0:00:00", "70,000"),
+        ),
+    ],
+)
+def test_every_number_is_whole_beside_long_names(
+    columns: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = Terminal()
+    returns = np.array([6.575 - 13.694, 6.575 + 13.694])
+    stats = EpisodeStats(returns, np.array([10.0, 30.0]), np.array([19.725]))
+    with Console(stream=stream) as console:
+        for name in LONG_NAMES:
+            told = Summary(behavior=name, step=78_768, wall_s=1.0, steps_per_s=4321.0, stats=stats)
+            console.checkpoint(name, 70_000)
+            console.summary(told, 3_000_000)
+        console.activity("", at_once=True)
+    rows = last_table(stream.getvalue())[: len(LONG_NAMES)]
+    for name, row in zip(LONG_NAMES, rows, strict=True):
+        assert len(row) <= int(columns)
+        assert row.startswith(name[:12])
+        for part in parts:
+            assert re.search(rf"(?:^|\s){re.escape(part)}(?:\s|$)", row), (part, row)
+
+
+def test_log_lines_stand_above_the_table_as_they_are() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.log("[bold]Ball[/bold] :smile: " + "x" * 200)
+    text = visible(stream.getvalue())
+    assert "[INFO] [bold]Ball[/bold] :smile: " + "x" * 200 + "\n" in text
+    assert text.index("x" * 200) < text.rindex("Behavior")
+
+
+def test_a_name_is_not_taken_for_markup() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("[red]:smile:", 1, 10, 1.0)
+    assert last_table(stream.getvalue())[0].startswith("[red]:smile:")
+
+
+def test_a_run_without_behaviors_shows_no_table() -> None:
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.log("hello")
+    assert visible(stream.getvalue()).strip() == "[INFO] hello"
+
+
+def test_the_table_is_drawn_only_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now_s)
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 0, 1000, 1.0)
+        drawn = len(stream.getvalue())
+        for step in range(1000):
+            console.progress("Ball", step, 1000, 1.0)
+        assert len(stream.getvalue()) == drawn
+        now_s += 1.0
+        console.progress("Ball", 1000, 1000, 1.0)
+        assert len(stream.getvalue()) > drawn
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown"])
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(
+    monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    stream = Terminal()
+    with Console(stream=stream) as console:
+        console.progress("Ball", 1, 10, 1.0)
+        console.log("hello")
+    assert stream.getvalue() == "[INFO] hello\n"
+
+
+def test_the_table_can_be_refused_on_a_terminal() -> None:
+    stream = Terminal()
+    with Console(stream=stream, tty=False) as console:
+        console.progress("Ball", 1, 10, 1.0)
+    assert stream.getvalue() == ""
+
+
+UNHEARD = """
+import os, sys
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.curriculum import CurrentLesson
+with Console() as console:
+    console.log("first")
+    sys.stdin.readline()
+    for step in range(3):
+        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
+        console.log("nobody reads this")
+        console.progress("Ball", step, 10, 1.0)
+sys.stderr.write("the run went on")
+sys.stderr.flush()
+os._exit(0)  # the interpreter would try once more to flush what nobody reads
+"""
+
+
+@pytest.mark.process
+def test_a_pipe_that_closes_does_not_end_the_run() -> None:
+    reading, writing = os.pipe()
+    assert outlives_its_reader(reading, writing)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a terminal of its own")
+@pytest.mark.process
+def test_a_terminal_that_closes_does_not_end_the_run() -> None:
+    assert outlives_its_reader(*os.openpty())
+
+
+def outlives_its_reader(reading: int, writing: int) -> bool:
+    """Whether a run goes on after its output was read first and then no more."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UNHEARD],
+        stdin=subprocess.PIPE,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(writing)
+        output = b""
+        while b"first" not in output:
+            output += os.read(reading, 1024)
+        os.close(reading)
+        _, errors = process.communicate("go on\n", timeout=60)
+    return errors == "the run went on"
+
+
+@pytest.mark.process
+def test_a_name_that_the_terminal_cannot_encode_is_escaped() -> None:
+    script = """
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.curriculum import CurrentLesson
+with Console() as console:
+    console.log("B\\u00e4ll")
+"""
+    command = [sys.executable, "-X", "utf8=0", "-c", script]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, timeout=60, check=True, capture_output=True, env=environment)
+    assert result.stdout == b"[INFO] B\\xe4ll\n"
+    assert result.stderr == b""
+
+
+@pytest.mark.process
+def test_lines_need_no_rich() -> None:
+    script = """
+import sys
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.curriculum import CurrentLesson
+with Console(tty=False) as console:
+    console.log("hello")
+print([module for module in ("rich", "torch") if module in sys.modules])
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True
+    )
+    assert result.stdout == "[INFO] hello\n[]\n"
+
+
+def test_in_a_notebook_the_table_is_drawn_anew_in_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = CellDisplay(monkeypatch)
+    assert in_notebook()
+    stream = io.StringIO()
+    with Console(tty=False, notebook=True, stream=stream) as console:
+        console.progress("[Ball]", 1200, 50_000, 130.0)
+        console.log("Connected new brain: Ball?team=0")
+    assert "1,200 / 50,000" in display.shown[-1]["text/plain"]
+    assert "[Ball]" in display.shown[-1]["text/html"]
+    assert stream.getvalue() == "[INFO] Connected new brain: Ball?team=0\n"
+    display.leave()
+    assert not in_notebook()
+
+
+def test_below_the_table_of_a_notebook_is_the_curve_of_each_behavior(monkeypatch: pytest.MonkeyPatch) -> None:
+    display = CellDisplay(monkeypatch)
+    with Console(tty=False, notebook=True, chart=live_curve, stream=io.StringIO()) as console:
+        console.progress("Ball", 500, 50_000, 130.0)
+        assert "<svg" not in display.shown[-1]["text/html"]
+        for behavior in ("Ball", "<Bat>"):
+            for step in (1000, 2000, 3000):
+                console.summary(replace(summary(behavior), step=step), 50_000)
+        console.summary(replace(summary(), step=4000, stats=EpisodeStats()), 50_000)  # no episode ended
+        console.forget("nobody")
+    html = display.shown[-1]["text/html"]
+    assert html.count("<polyline") == 2
+    assert html.count("<title>Ball: 3 at ") == 3
+    assert "&lt;Bat&gt;" in html
+    assert "<Bat>" not in html
+    assert "<script" not in html

@@ -1,0 +1,232 @@
+"""A policy on a Gymnasium environment's own spaces."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from trainer_service.errors import UserError
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.policy import Policy
+from unity_bridge.simulators.foreign.roles import interface_of
+from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.third_party import ForeignCode
+
+
+def world(observation_space: Any, action_space: Any) -> Any:
+    """What is looked at of an environment."""
+    return SimpleNamespace(observation_space=observation_space, action_space=action_space)
+
+
+SEEN = spaces.Dict({"b": spaces.Box(-1, 1, (3,)), "a": spaces.Discrete(2, start=5)})
+"""A Dict whose sensors are sorted: a, one of two, then b, three numbers."""
+
+
+@pytest.fixture
+def policy(make_behavior):
+    """A fresh policy of two and three numbers that has one number and a branch of three to say."""
+
+    def make(**settings: Any) -> Policy:
+        return Policy(checkpoint_of(make_behavior(sizes=(2, 3), continuous=1, branches=(3,), **settings)))
+
+    return make
+
+
+ACTS = spaces.Tuple((spaces.Box(10, 30, (1,)), spaces.Discrete(3, start=-1)))
+
+
+def test_sensors_and_actions_are_those_of_the_spaces(policy) -> None:
+    decide = policy()
+    numbers = np.array([0.1, -0.2, 0.3], np.float32)
+    action, state = decide.wrap(world(SEEN, ACTS)).predict({"b": numbers, "a": 6})
+    expected = decide.act([np.array([[0.0, 1.0]]), numbers[None]])
+    assert state is None
+    assert ACTS.contains(action)
+    assert action[0] == pytest.approx(20 + 10 * expected.continuous[0])
+    assert action[1] == expected.discrete[0, 0] - 1
+
+
+def test_a_batch_is_decided_row_by_row(policy) -> None:
+    agent = policy().wrap(world(SEEN, ACTS))
+    rows = np.random.default_rng(1).uniform(-1, 1, (4, 3)).astype(np.float32)
+    batch, _ = agent.predict({"a": np.array([5, 6, 5, 6]), "b": rows})
+    alone = [agent.predict({"a": 5 + i % 2, "b": row})[0] for i, row in enumerate(rows)]
+    np.testing.assert_allclose(batch[0], [numbers for numbers, _ in alone], rtol=1e-6)
+    np.testing.assert_array_equal(batch[1], [choice for _, choice in alone])
+
+
+def test_vector_environments_take_its_actions(make_behavior) -> None:
+    env = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="sync")
+    agent = Policy(checkpoint_of(make_behavior(sizes=(4,), branches=(2,)))).wrap(env)
+    observations, _ = env.reset(seed=1)
+    actions, _ = agent.predict(observations)
+    assert env.action_space.contains(actions)
+    env.step(actions)
+    env.close()
+
+
+def test_a_memory_is_handed_back_and_forgotten_at_a_start(make_behavior) -> None:
+    memory = {"memory": {"memory_size": 8, "sequence_length": 4}}
+    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), continuous=1, network_settings=memory)))
+    agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
+    seen = np.array([0.5, -0.5], np.float32)
+    first, state = agent.predict(seen)
+    later, _ = agent.predict(seen, state)
+    again, _ = agent.predict(seen, state, episode_start=True)
+    assert state is not None
+    assert state.shape == (1, 8)
+    assert later != first
+    assert again == first
+
+
+def test_masked_choices_are_not_taken(make_behavior) -> None:
+    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
+    agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)))
+    seen = np.zeros((6, 2), np.float32)
+    masks = np.array([[0, 0, 1], [0, 1, 0]] * 3)
+    actions, _ = agent.predict(seen, deterministic=False, action_masks=masks)
+    assert actions.tolist() == [2, 1] * 3
+    assert agent.predict(seen[0], action_masks=masks[0])[0] == 2
+    with pytest.raises(ValueError, match="expected 6 of them, got 2"):
+        agent.predict(seen, action_masks=masks[:2])
+
+
+def test_a_mask_among_observations_is_no_sensor_and_is_respected(make_behavior) -> None:
+    agent = Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,)))).wrap(
+        world(
+            spaces.Dict({"observation": spaces.Box(-1, 1, (2,)), "action_mask": spaces.MultiBinary(3)}),
+            spaces.Discrete(3),
+        )
+    )
+    seen = {"observation": np.zeros((2, 2), np.float32), "action_mask": np.array([[0, 0, 1], [1, 0, 0]])}
+    assert agent.predict(seen, deterministic=False)[0].tolist() == [2, 0]
+    given = np.array([[0, 1, 0], [0, 1, 0]])
+    assert agent.predict(seen, deterministic=False, action_masks=given)[0].tolist() == [1, 1]
+
+
+def test_another_environment_is_refused(policy) -> None:
+    with pytest.raises(
+        UserError, match=r"not what the policy of behavior 'Probe' was trained for: actions were"
+    ):
+        policy().wrap(world(SEEN, spaces.Discrete(3)))
+    with pytest.raises(UserError, match=r"expected a Gymnasium environment, got 'CartPole-v1'"):
+        policy().wrap("CartPole-v1")
+    with pytest.raises(UserError, match="agents: expected an environment of PettingZoo, got "):
+        policy().wrap(world(SEEN, ACTS), agents=["agent_0"])
+
+
+class OnlyTwo(gymnasium.Env[Any, Any]):
+    """Allows one of three choices, which its method tells."""
+
+    observation_space = spaces.Box(-1, 1, (2,))
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, allowed: int = 2) -> None:
+        self.allowed = allowed
+
+    def action_masks(self) -> Any:
+        return np.arange(3) == self.allowed
+
+
+ZEROS = np.zeros(2, np.float32)
+
+
+@pytest.fixture
+def of_three(make_behavior) -> Policy:
+    return Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
+
+
+def test_the_environments_own_method_masks(of_three: Policy) -> None:
+    env = OnlyTwo()
+    agent = of_three.wrap(env)
+    for allowed in (2, 0, 1):
+        env.allowed = allowed
+        assert agent.predict(ZEROS, deterministic=False)[0] == allowed
+        assert agent.predict(ZEROS[None], deterministic=False)[0].tolist() == [allowed]
+
+
+def test_the_methods_of_a_vector_environments_copies_mask(of_three: Policy) -> None:
+    env = gymnasium.vector.SyncVectorEnv([lambda i=i: OnlyTwo(i) for i in (1, 0)])
+    chosen, _ = of_three.wrap(env).predict(np.zeros((2, 2), np.float32), deterministic=False)
+    assert chosen.tolist() == [1, 0]
+
+
+@pytest.mark.process
+def test_the_methods_of_copies_in_processes_mask(of_three: Policy) -> None:
+    env = gymnasium.vector.AsyncVectorEnv([lambda i=i: OnlyTwo(i) for i in (1, 0)])
+    chosen, _ = of_three.wrap(env).predict(np.zeros((2, 2), np.float32), deterministic=False)
+    env.close()
+    assert chosen.tolist() == [1, 0]
+
+
+def test_a_method_that_cannot_be_asked_is_mentioned(of_three: Policy, caplog: Any) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    agent.predict(np.zeros((5, 2), np.float32))  # of five environments, one of which is known
+    assert "has a method for action masks, which cannot be asked here: pass action_masks" in caplog.text
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_acts_alike_and_asks_no_environment(
+    of_three: Policy, caplog: Any, copied: Callable[[Any], Any]
+) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    agent.predict(ZEROS)
+    twin = copied(agent)
+    seen = np.random.default_rng(1).uniform(-1, 1, (9, 2)).astype(np.float32)
+    everything = np.ones((9, 3))
+    assert (
+        twin.predict(seen, action_masks=everything)[0].tolist()
+        == agent.predict(seen, action_masks=everything)[0].tolist()
+    )
+    assert not caplog.records
+    twin.predict(ZEROS)
+    assert "cannot be asked here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("observation_space", "action_space"),
+    [
+        (SEEN, ACTS),
+        (spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2))), spaces.Dict(a=spaces.MultiBinary(2))),
+        (spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.MultiDiscrete([2, 2])),
+        (spaces.Box(0, 9, (24, 20), np.uint8), spaces.Box(-1, 1, (1, 2))),
+        (spaces.Box(0, 1, (20, 20, 3)), spaces.Discrete(2)),
+    ],
+)  # fmt: skip
+def test_every_space_can_be_copied(observation_space: Any, action_space: Any) -> None:
+    code = ForeignCode("it")
+    interface = interface_of(observation_space, action_space, code)
+    twin = pickle.loads(pickle.dumps(interface))
+    observation_space.seed(1)
+    seen = [observation_space.sample()]
+    for one, other in zip(interface.sensors, twin.sensors, strict=True):
+        np.testing.assert_array_equal(one.read_all(seen), other.read_all(seen))
+    assert copy.deepcopy(twin).actuator.idle() in action_space
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_an_observation_that_is_not_finite_is_refused(of_three: Policy, odd: float) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    with pytest.raises(ValueError, match=f"sensor 'sensor_0': expected finite numbers, got {odd}"):
+        agent.predict(np.array([0, odd], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("mask", "complaint"),
+    [
+        (np.ones(2), "action mask: expected 3 values, one for each choice of .*, got 2"),
+        (np.zeros(3), "action mask: no choice is left in branch 0"),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_refused(of_three: Policy, mask: Any, complaint: str) -> None:
+    agent = of_three.wrap(OnlyTwo())
+    with pytest.raises(SceneError, match=complaint):
+        agent.predict(ZEROS, action_masks=mask)

@@ -1,0 +1,207 @@
+"""A trained policy, used from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trainer_service
+from trainer_service.errors import UserError
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.policy import Policy, load_policy
+from trainer_service.running.runs.checkpoint import save_checkpoint
+
+
+@pytest.fixture
+def policy(make_behavior):
+    """A fresh policy of a behavior with two sensors, two numbers and two branches."""
+
+    def make(seed: int = 0) -> Policy:
+        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3))
+        return Policy(checkpoint_of(behavior), seed=seed)
+
+    return make
+
+
+def seen(rows: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(rows, size)).astype(np.float32) for size in (2, 3)]
+
+
+def test_actions_are_as_a_simulator_takes_them(policy) -> None:
+    actions = policy().act(seen(500), deterministic=False)
+    assert actions.continuous.shape == (500, 2)
+    assert actions.continuous.dtype == np.float32
+    assert np.abs(actions.continuous).max() <= 1.0
+    assert actions.discrete.shape == (500, 2)
+    assert actions.discrete.dtype == np.int32
+    assert [set(column) for column in actions.discrete.T.tolist()] == [{0, 1}, {0, 1, 2}]
+
+
+def test_deterministic_actions_do_not_vary(policy) -> None:
+    decide = policy()
+    once, again = decide.act(seen(20)), decide.act(seen(20))
+    np.testing.assert_array_equal(once.continuous, again.continuous)
+    np.testing.assert_array_equal(once.discrete, again.discrete)
+
+
+def test_a_seed_makes_chance_repeat_itself(policy) -> None:
+    draws = [policy(seed).act(seen(20), deterministic=False).continuous for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_each_row_is_decided_by_itself(policy) -> None:
+    together = policy().act(seen(20))
+    alone = policy().act([sensor[7:8] for sensor in seen(20)])
+    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
+    np.testing.assert_array_equal(together.discrete[7:8], alone.discrete)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
+    allowed = np.ones((300, 5), np.bool_)
+    allowed[:150, 0] = False  # the first branch's first choice, for half of the agents
+    allowed[150:, 2:4] = False  # of the second branch all but the last, for the others
+    discrete = policy().act(seen(300), allowed, deterministic=deterministic).discrete
+    assert set(discrete[:150, 0].tolist()) == {1}
+    assert set(discrete[150:, 1].tolist()) == {2}
+
+
+def test_zero_agents_are_no_error(policy) -> None:
+    assert len(policy().act(seen(0))) == 0
+
+
+def test_a_single_sensor_needs_no_list(make_behavior) -> None:
+    behavior = make_behavior(sizes=(2,), branches=(4,))
+    decide = Policy(checkpoint_of(behavior))
+    array = np.ones((3, 2))
+    np.testing.assert_array_equal(decide.act(array).discrete, decide.act([array]).discrete)
+
+
+@pytest.mark.parametrize(
+    ("observations", "allowed", "expected"),
+    [
+        ([np.zeros((4, 2))], None, "expected 2 observation arrays, got 1"),
+        ([np.zeros((4, 2)), np.zeros((4, 2))], None, r"sensor 'sensor_1': expected shape \('M', 3\), got"),
+        ([np.zeros((4, 2)), np.zeros((5, 3))], None, "sensor 'sensor_1': expected shape"),
+        ([np.zeros(2), np.zeros(3)], None, "sensor 'sensor_0': expected shape"),
+        (
+            [np.zeros((4, 2)), np.zeros((4, 3))],
+            np.ones((4, 3)),
+            r"allowed_actions: expected shape \(4, 5\), got \(4, 3\)",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        policy().act(observations, allowed)
+
+
+def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Path) -> None:
+    behavior = make_behavior(name="Walker", sizes=(2,), continuous=1)
+    behavior.step = 1234
+    save_checkpoint(checkpoint_of(behavior), tmp_path / "Walker" / "checkpoint.safetensors")
+    loaded = trainer_service.load_policy(tmp_path)
+    assert (loaded.behavior, loaded.step, loaded.spec) == ("Walker", 1234, behavior.spec)
+    array = np.ones((3, 2))
+    expected = Policy(checkpoint_of(behavior)).act(array)
+    np.testing.assert_array_equal(loaded.act(array).continuous, expected.continuous)
+
+
+def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -> None:
+    for name in ("Walker", "Flyer"):
+        save_checkpoint(checkpoint_of(make_behavior(name=name)), tmp_path / name / "checkpoint.safetensors")
+    assert load_policy(tmp_path, "Flyer").behavior == "Flyer"
+    with pytest.raises(UserError, match="one of several behaviors must be named; it has Flyer, Walker"):
+        load_policy(tmp_path)
+    with pytest.raises(UserError, match="no behavior 'Fly'; it has Flyer, Walker"):
+        load_policy(tmp_path, "Fly")
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no checkpoint .*expected the folder of a run"):
+        load_policy(tmp_path)
+
+
+def test_a_folder_that_does_not_exist_is_said_to_be_missing(tmp_path: Path) -> None:
+    (tmp_path / "walker").mkdir()
+    with pytest.raises(UserError, match=r"^no run 'walkr' in '.*' \(did you mean 'walker'\?\)$"):
+        load_policy(tmp_path / "walkr")
+
+
+@pytest.fixture
+def recurrent_policy(make_behavior):
+    """A trained policy with a memory of six floats."""
+    network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
+
+    def make(seed: int = 0) -> Policy:
+        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3), network_settings=network)
+        return Policy(checkpoint_of(behavior), seed=seed)
+
+    return make
+
+
+def test_memories_are_passed_in_and_returned(recurrent_policy) -> None:
+    decide = recurrent_policy()
+    assert decide.memory_size == 6
+    first, memories = decide.predict(seen(20))
+    assert memories.shape == (20, 6)
+    assert memories.dtype == np.float32
+    before = memories.copy()
+    later, kept = decide.predict(seen(20), memories)
+    np.testing.assert_array_equal(memories, before)  # the caller's own array is left alone
+    assert not np.allclose(later.continuous, first.continuous, atol=1e-3)
+    assert not np.allclose(kept, memories, atol=1e-3)
+    again, _ = decide.predict(seen(20), memories)
+    np.testing.assert_array_equal(again.continuous, later.continuous)
+
+
+def test_memories_belong_to_rows(recurrent_policy) -> None:
+    decide = recurrent_policy()
+    _, memories = decide.predict(seen(20))
+    together, kept = decide.predict(seen(20), memories)
+    alone, own = decide.predict([sensor[7:8] for sensor in seen(20)], memories[7:8])
+    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
+    np.testing.assert_allclose(kept[7:8], own, atol=1e-6)
+
+
+def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
+    decide = recurrent_policy()
+    fresh, _ = decide.predict(seen(20))
+    _, memories = decide.predict(seen(20))
+    starts = np.arange(20) % 2 == 0
+    actions, _ = decide.predict(seen(20), memories, episode_starts=starts)
+    continued, _ = decide.predict(seen(20), memories)
+    np.testing.assert_allclose(actions.continuous[starts], fresh.continuous[starts], atol=1e-6)
+    np.testing.assert_allclose(actions.continuous[~starts], continued.continuous[~starts], atol=1e-6)
+
+
+def test_a_policy_with_a_memory_is_not_asked_without_it(recurrent_policy) -> None:
+    with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
+        recurrent_policy().act(seen(3))
+
+
+def test_predict_serves_policies_without_memory_too(policy) -> None:
+    decide = policy()
+    assert decide.memory_size == 0
+    actions, memories = decide.predict(seen(5))
+    assert memories.shape == (5, 0)
+    np.testing.assert_array_equal(actions.continuous, decide.act(seen(5)).continuous)
+    again, _ = decide.predict(seen(5), memories)
+    np.testing.assert_array_equal(again.continuous, actions.continuous)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"memories": np.zeros((4, 5))}, r"memories: expected shape \(3, 6\), got \(4, 5\)"),
+        ({"memories": np.zeros(6)}, r"memories: expected shape \(3, 6\), got \(6,\)"),
+        ({"episode_starts": True}, r"episode_starts: expected shape \(3,\), got \(\)"),
+    ],
+)
+def test_memories_that_do_not_fit_are_named(recurrent_policy, arguments, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        recurrent_policy().predict(seen(3), **arguments)

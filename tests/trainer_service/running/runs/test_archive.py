@@ -1,0 +1,315 @@
+"""Files of tensors from untrusted sources. Checkpoints as a whole are tested in test_checkpoint."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer_service.errors import UserError
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.interop.mlagents_checkpoint import load_mlagents_checkpoint
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.archive import ArchiveError, read_tensors
+from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, plain_checkpoint
+
+MLAGENTS = Path(__file__).parents[1] / "mlagents_runs" / "hybrid" / "Hybrid" / "checkpoint.pt"
+START, END = b"\x80\x02", b"."
+
+
+def parts_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name.split("/", 1)[1]: archive.read(name) for name in archive.namelist()}
+
+
+def write(path: Path, parts: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in parts.items():
+            archive.writestr(f"archive/{name}", content)
+    return path
+
+
+def tensor(numbers: int, shape: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> bytes:
+    """The opcodes of a float tensor in storage 0."""
+
+    def whole(value: int) -> bytes:
+        return b"\x8a\x08" + value.to_bytes(8, "little", signed=True)
+
+    def row(values: tuple[int, ...]) -> bytes:
+        return b"(" + b"".join(map(whole, values)) + b"t"
+
+    storage = (
+        b"(X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
+        + whole(numbers)
+        + b"tQ"
+    )
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n("
+        + storage
+        + whole(offset)
+        + row(shape)
+        + row(stride)
+        + b"\x89}tR"
+    )
+
+
+KEPT: dict[str, Any] = {
+    "numbers": [0, 1, -1, 255, 70_000, -(2**31), 2**63 - 1, -(2**63), 2.5, float("inf"), True, False, None],
+    "texts": ["", "x" * 300, "Größe \udc80"],
+    "tuples": [(), (1,), (1, 2), (1, 2, 3), tuple(range(300))],
+    "long": list(range(3000)),
+    "nested": {"a": {1: [{"b": ({},)}]}, None: 1, 2.5: 2},
+    "shared": 2 * [torch.arange(3)],
+    "types": [
+        torch.arange(4).to(kind)
+        for kind in (
+            torch.float64,
+            torch.float16,
+            torch.bfloat16,
+            torch.int32,
+            torch.int16,
+            torch.int8,
+            torch.uint8,
+        )
+    ],
+    "flags": torch.tensor([True, False]),
+    "shapes": [torch.tensor(3.5), torch.zeros(0), torch.zeros(2, 0, 3), torch.arange(6).view(2, 3).t()],
+    "part": torch.arange(10)[2:8:2],
+    "parameter": torch.nn.Parameter(torch.ones(2)),
+    "layer": torch.nn.Linear(2, 3).state_dict(),
+    "ordered": OrderedDict(a=1),
+}
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, torch.Tensor):
+        return ours.dtype == theirs.dtype and ours.stride() == theirs.stride() and torch.equal(ours, theirs)
+    if isinstance(theirs, dict):
+        return list(ours) == list(theirs) and all(same(ours[key], theirs[key]) for key in theirs)
+    if isinstance(theirs, list | tuple):
+        return type(ours) is type(theirs) and len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return type(ours) is type(theirs) and bool(ours == theirs)
+
+
+def test_all_that_torch_reads_of_plain_values_is_read_alike(tmp_path: Path) -> None:
+    torch.save(KEPT, tmp_path / "kept.pt")
+    assert same(read_tensors(tmp_path / "kept.pt"), torch.load(tmp_path / "kept.pt", weights_only=True))
+    assert same(read_tensors(MLAGENTS), torch.load(MLAGENTS, weights_only=True))
+
+
+def test_tensors_that_share_their_numbers_still_do(tmp_path: Path) -> None:
+    torch.save(KEPT, tmp_path / "kept.pt")
+    one, other = read_tensors(tmp_path / "kept.pt")["shared"]
+    one[0] = 7
+    assert other[0] == 7
+
+
+def repeated_list(levels: int) -> bytes:
+    """[[[…] twice] twice] twice …: each level is a list that has the one before it two times."""
+    words = b"(]q\x00"
+    for _ in range(levels):
+        words += b"](h\x00h\x00eq\x00"
+    return words + b"t"
+
+
+BY_TORCH = "its archive makes no sense"
+"""torch refuses it, in its own words."""
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "a call": (b"cos\nmkdir\n(X\x08\x00\x00\x00explodedtR", "it names 'os.mkdir', and code is never loaded"),
+    "a name with control characters": (
+        b"cos\nsy\x07\n)R",
+        "it names 'os.sy\\\\x07', and code is never loaded",
+    ),
+    "a call of torch": (b"ctorch\nload\n)R", "it names 'torch.load', and code is never loaded"),
+    "a gigabyte of nothing": (
+        b"c__builtin__\nbytearray\nJ\0\0\0\x40\x85R",
+        "it names '__builtin__.bytearray'",
+    ),
+    "a name on the stack": (b"X\x02\0\0\0osX\x05\0\0\0mkdir\x93", "it names 'STACK_GLOBAL'"),
+    "an old instance": (b"(ios\nmkdir\n", "it names 'os.mkdir'"),
+    "another kind of tensor": (
+        b"ctorch._utils\n_rebuild_sparse_tensor\n)R",
+        "it names 'torch._utils._rebuild_sparse",
+    ),
+    "what was built is called": (b"]q\x00)R", BY_TORCH),
+    "a state": (b"]}b", BY_TORCH),
+    "an extension": (b"\x82\x01", "it names '1', and code is never loaded"),
+    "an opcode of another protocol": (b"I7\n", BY_TORCH),
+    "a storage that claims more than is there": (tensor(2**40, (1,), (1,)), BY_TORCH),
+    "a storage that claims less": (tensor(3, (1,), (1,)), BY_TORCH),
+    "a tensor beyond its storage": (tensor(4, (2**40,), (1,)), BY_TORCH),
+    "a tensor that repeats its numbers": (
+        tensor(4, (2**40,), (0,)),
+        "it holds a Tensor that is no plain value",
+    ),
+    "a tensor that begins behind its storage": (tensor(4, (1,), (1,), 4), BY_TORCH),
+    "a tensor that strides out of its storage": (tensor(4, (2,), (2**47,)), BY_TORCH),
+    "a negative shape": (tensor(4, (-1,), (1,)), BY_TORCH),
+    "a negative stride": (tensor(4, (2,), (-1,)), BY_TORCH),
+    "strides and shape of different lengths": (tensor(4, (2, 2), (1,)), BY_TORCH),
+    "a storage that is not there": (tensor(4, (1,), (1,)).replace(b"\x000X", b"\x001X"), BY_TORCH),
+    "a text without an end": (b"X\xff\xff\xff\xff", "its data.pkl makes no sense"),
+    "a name without an end": (b"cos", "its data.pkl makes no sense"),
+    "nothing on the stack": (b"a", BY_TORCH),
+    "no mark": (b"t", BY_TORCH),
+    "a list as key": (b"}]Ns", BY_TORCH),
+    "a tuple as key": (b"})Ns", "it has a key that is neither text nor number"),
+    "no end": (b"N" * 10, "its data.pkl makes no sense"),
+    "a list that doubles forty times": (repeated_list(40), "it holds more than 262144 values"),
+    "a list inside itself": (b"]q\x00h\x00a", "nested more than 50 levels deep"),
+    "a list a thousand deep": (b"]" * 1000 + b"a" * 999, "nested more than 50 levels deep"),
+    "more words than a few tensors need": (b"N0" * 2**19, "which is too much"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_foreign_opcodes_and_values_are_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words, expected = HOSTILE[kind]
+    end = b"" if kind == "no end" else END
+    parts = {"data.pkl": START + words + end, "data/0": bytes(16), "version": b"3"}
+    path = write(tmp_path / "theirs.pt", parts)
+    with pytest.raises(ArchiveError, match=expected):
+        read_tensors(path)
+    assert not Path("exploded").exists()
+
+
+def test_compressed_archives_are_refused_unread(tmp_path: Path) -> None:
+    parts = {"data.pkl": START + tensor(2**20, (1,), (1,)) + END, "data/0": bytes(2**22)}
+    path = write(tmp_path / "theirs.pt", parts, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ArchiveError, match="expected an archive that is not compressed"):
+        read_tensors(path)
+
+
+def test_parts_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "theirs.pt", {"data.pkl": START + b"N" + END, "data/0": bytes(1000)})
+    with zipfile.ZipFile(path, "a") as archive:  # a directory that lists the same bytes a hundred times
+        archive.filelist += 100 * [archive.getinfo("archive/data/0")]
+        archive.writestr("archive/version", "3")
+    with pytest.raises(ArchiveError, match="its parts claim"):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize("zip64", [False, True])
+def test_a_directory_of_a_million_parts_is_refused_unread(tmp_path: Path, zip64: bool) -> None:
+    path = write(tmp_path / "theirs.pt", {"data.pkl": START + b"N" + END})
+    whole = path.read_bytes()
+    end, claim = whole[-22:], 10**8
+    if zip64:
+        record = b"PK\6\6" + bytes(36) + claim.to_bytes(8, "little") + bytes(8)
+        place = (len(whole) - 22).to_bytes(8, "little")
+        path.write_bytes(whole[:-22] + record + b"PK\6\7" + bytes(4) + place + bytes(4) + end)
+    else:
+        path.write_bytes(whole[:-10] + claim.to_bytes(4, "little") + end[16:])
+    with pytest.raises(ArchiveError, match="its list of parts takes 100000000 bytes"):
+        read_tensors(path)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def without_program(path: Path) -> None:
+    write(path, {"data/0": b""})
+
+
+def two_programs(path: Path) -> None:
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("other/data.pkl", START + b"N" + END)
+
+
+def big_endian(path: Path) -> None:
+    write(path, {**parts_of(path), "byteorder": b"big"})
+
+
+def a_pickle(path: Path) -> None:
+    path.write_bytes(pickle.dumps({}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (cut_short, "is not a zip archive to its end"),
+        (without_program, "expected one data.pkl, got 0"),
+        (two_programs, "expected one data.pkl, got 2"),
+        (big_endian, "little-endian"),
+        (a_pickle, "expected a zip archive, as torch writes"),
+    ],
+)
+def test_an_archive_that_is_none_of_torchs(
+    tmp_path: Path, damage: Callable[[Path], None], expected: str
+) -> None:
+    path = tmp_path / "kept.pt"
+    torch.save({"a": torch.zeros(3)}, path)
+    damage(path)
+    with pytest.raises(ArchiveError, match=expected):
+        read_tensors(path)
+
+
+@pytest.fixture
+def checkpoint(make_behavior) -> Checkpoint:
+    made: Checkpoint = checkpoint_of(make_behavior(name="Walker"))
+    return made
+
+
+def mutated(program: bytes, chance: random.Random) -> bytes:
+    """A few bytes changed, taken out, doubled or moved."""
+    changed = bytearray(program)
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(changed))
+        piece = slice(at, at + chance.randint(1, 8))
+        match chance.randrange(4):
+            case 0:
+                changed[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            case 1:
+                del changed[piece]
+            case 2:
+                changed[at:at] = changed[piece]
+            case 3:
+                changed[at:at] = chance.choice(
+                    (b"N", b"0", b")", b"]", b"}", b"K\x00", b"a", b"s", b"\x85", b"h\x00")
+                )
+    return bytes(changed)
+
+
+def test_a_mutated_checkpoint_is_refused_in_words_or_works(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path, chance = tmp_path / "checkpoint.pt", random.Random(5)
+    torch.save(plain_checkpoint(checkpoint), path)
+    parts = parts_of(path)
+    refused = 0
+    for _ in range(300):
+        write(path, {**parts, "data.pkl": mutated(parts["data.pkl"], chance)})
+        try:
+            Policy.load(path)
+        except UserError:
+            refused += 1
+    assert refused > 200
+
+
+def test_so_is_a_mutated_one_of_ml_agents(tmp_path: Path) -> None:
+    parts, path, chance = parts_of(MLAGENTS), tmp_path / "checkpoint.pt", random.Random(5)
+    refused = 0
+    for _ in range(100):
+        write(path, {**parts, "data.pkl": mutated(parts["data.pkl"], chance)})
+        try:
+            load_mlagents_checkpoint(path)
+        except UserError:
+            refused += 1
+    assert refused > 50
+
+
+def test_a_damaged_checkpoint_names_its_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save(plain_checkpoint(checkpoint), path)
+    write(path, {**parts_of(path), "data.pkl": START + b"cos\nsystem\n" + END})
+    with pytest.raises(UserError, match=r"checkpoint '.*checkpoint\.pt' is damaged: it names 'os\.system'"):
+        load_checkpoint(path)

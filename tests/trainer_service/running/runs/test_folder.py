@@ -1,0 +1,348 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer_service.errors import UserError
+from trainer_service.running.runs.files import SaveError
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.status import TrainingStatus
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Every path below a folder with its content, None for folders."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+def fill(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+OURS = (
+    "configuration.yaml",
+    "metrics.jsonl",
+    "film-500.gif",
+    "Ball.onnx",
+    "set-aside-1/metrics.jsonl",
+    "set-aside-1/Ball/checkpoint.safetensors",
+    "set-aside-1/Ball/Ball-700.onnx",
+    "run_logs/training_status.json",
+    "run_logs/timers.json",
+    "run_logs/Player-0.log",
+    "run_logs/trainer.log",
+    "run_logs/trainer.log.1",
+    "Ball/checkpoint.safetensors",
+    "Ball/Ball-500.safetensors",
+    "Ball/Ball-500.onnx",
+    "Ball/replay.npz",
+    "Ball/replay-500-steps-0.npz",
+    "Ball/events.out.tfevents.1700000000.host.1.0",
+    "Ball/.checkpoint.safetensors.4711.tmp",
+    "Ball/.replay-500-steps-0.npz.4711.tmp",
+)
+
+
+def test_the_layout_is_that_of_ml_agents(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as run:
+        paths = {
+            run.configuration: "configuration.yaml",
+            run.metrics: "metrics.jsonl",
+            run.film(500): "film-500.gif",
+            run.run_logs: "run_logs",
+            run.status: "run_logs/training_status.json",
+            run.timers: "run_logs/timers.json",
+            run.player_log(3): "run_logs/Player-3.log",
+            run.behavior("Ball"): "Ball",
+            run.checkpoint("Ball"): "Ball/checkpoint.safetensors",
+            run.numbered("Ball", 500): "Ball/Ball-500.safetensors",
+            run.replay("Ball"): "Ball/replay.npz",
+            run.replay_rows("Ball", 500, "steps", 64): "Ball/replay-500-steps-64.npz",
+            run.numbered("Ball", 500, ".onnx"): "Ball/Ball-500.onnx",
+            run.final_model("Ball"): "Ball.onnx",
+            run.final_model("My.Ball"): "My.Ball.onnx",
+        }
+        for path, expected in paths.items():
+            assert path == tmp_path / "run" / expected
+
+
+def test_the_run_files_are_written_where_they_belong(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path / "results", "run") as run:
+        run.write_configuration("behaviors: {}\n")
+        run.write_status(TrainingStatus(torch_version="2.9.0"))
+        run.write_timers("{}")
+        assert run.configuration.read_text() == "behaviors: {}\n"
+        assert run.timers.read_text() == "{}"
+        assert run.read_status(torch_version="2.9.0") == TrainingStatus(torch_version="2.9.0")
+
+
+def test_a_finished_run_leaves_only_its_own_files(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as run:
+        run.write_configuration("x")
+    assert snapshot(tmp_path) == {"run": None, "run/configuration.yaml": b"x"}
+
+
+def test_a_taken_run_id_is_refused_with_three_remedies(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError) as caught:
+        RunFolder.open(tmp_path, "run")
+    for expected in (str(tmp_path / "run"), "--run-id", "--resume", "--force"):
+        assert expected in str(caught.value)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_taken_run_id_without_a_policy_has_nothing_to_lose(tmp_path: Path) -> None:
+    fill(tmp_path / "run", "configuration.yaml", "Ball/events.out.tfevents.1700000000.host.1.0")
+    with pytest.raises(UserError, match=r"is taken: .*nothing was learned in it yet\. Use --force"):
+        RunFolder.open(tmp_path, "run")
+
+
+@pytest.mark.parametrize(
+    "kept", ["metrics.jsonl", "Ball/checkpoint.safetensors", "Ball/Ball-5.onnx", "set-aside-1/Ball/Ball-7.pt"]
+)
+def test_what_may_be_learned_is_not_said_to_be_nothing(tmp_path: Path, kept: str) -> None:
+    fill(tmp_path / "run", "Ball/events.out.tfevents.1700000000.host.1.0", kept)
+    with pytest.raises(UserError, match=r"holds an earlier run\. Either choose a new --run-id"):
+        RunFolder.open(tmp_path, "run")
+
+
+@pytest.mark.parametrize("left", [(), (".lock",)])
+def test_a_folder_without_a_run_in_it_is_free(tmp_path: Path, left: tuple[str, ...]) -> None:
+    (tmp_path / "run").mkdir()
+    fill(tmp_path / "run", *left)
+    with RunFolder.open(tmp_path, "run") as run:
+        assert run.writable
+
+
+def test_resuming_keeps_everything_but_the_leftovers_of_a_kill(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    RunFolder.open(tmp_path, "run", resume=True).close()
+    del before["run/Ball/.checkpoint.safetensors.4711.tmp"]
+    del before["run/Ball/.replay-500-steps-0.npz.4711.tmp"]
+    assert snapshot(tmp_path) == before
+
+
+def test_resuming_a_run_that_is_missing_names_the_nearest(tmp_path: Path) -> None:
+    fill(tmp_path / "walker_01", "configuration.yaml")
+    with pytest.raises(UserError, match=r"no run 'walker_1' .*did you mean 'walker_01'\?.*--resume"):
+        RunFolder.open(tmp_path, "walker_1", resume=True)
+    assert not (tmp_path / "walker_1").exists()
+
+
+def test_resuming_without_a_results_folder_changes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run 'run'"):
+        RunFolder.open(tmp_path / "results", "run", resume=True)
+    assert snapshot(tmp_path) == {}
+
+
+def test_force_removes_the_earlier_run(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    RunFolder.open(tmp_path, "run", force=True).close()
+    assert snapshot(tmp_path) == {"run": None}
+
+
+def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
+    users = (
+        "notes.txt",
+        "film-mine.gif",
+        "Favourite.onnx",
+        "Ball/notes.txt",
+        "Ball/Ball-best.safetensors",
+        "Ball/Other-500.safetensors",
+        "Ball/replay-mine.npz",
+        "run_logs/plot.png",
+        "keep/Ball-500.onnx",
+        "keep/deeper/checkpoint.safetensors",
+    )
+    fill(tmp_path / "run", *OURS, *users)
+    RunFolder.open(tmp_path, "run", force=True).close()
+    left = {name for name, content in snapshot(tmp_path / "run").items() if content is not None}
+    assert left == set(users)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links to folders need rights elsewhere")
+def test_force_does_not_follow_links_out_of_the_run(tmp_path: Path) -> None:
+    fill(tmp_path / "elsewhere", "checkpoint.safetensors")
+    fill(tmp_path / "run", "configuration.yaml")
+    (tmp_path / "run" / "Ball").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    RunFolder.open(tmp_path, "run", force=True).close()
+    assert (tmp_path / "elsewhere" / "checkpoint.safetensors").exists()
+
+
+def test_force_without_an_earlier_run_is_an_ordinary_start(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run", force=True) as run:
+        assert run.writable
+
+
+def test_resume_wins_over_force_so_that_nothing_is_lost(tmp_path: Path) -> None:
+    fill(tmp_path / "run", "Ball/checkpoint.safetensors")
+    RunFolder.open(tmp_path, "run", resume=True, force=True).close()
+    assert (tmp_path / "run" / "Ball" / "checkpoint.safetensors").exists()
+
+
+def test_initializing_gives_the_folder_of_the_other_run(tmp_path: Path) -> None:
+    fill(tmp_path / "teacher", "Ball/checkpoint.safetensors")
+    with RunFolder.open(tmp_path, "pupil", initialize_from="teacher") as run:
+        assert run.path == tmp_path / "pupil"
+        assert run.initialize_from == tmp_path / "teacher"
+
+
+def test_initial_weights_are_of_any_folder(tmp_path: Path) -> None:
+    fill(tmp_path / "old" / "teacher", "Ball/checkpoint.safetensors")
+    with RunFolder.open(tmp_path / "new", "pupil", initialize_from=str(tmp_path / "old/teacher")) as run:
+        assert run.initialize_from == tmp_path / "old" / "teacher"
+    with pytest.raises(UserError, match="--force would overwrite"):
+        RunFolder.open(tmp_path / "new", "pupil", force=True, initialize_from=str(tmp_path / "new/pupil"))
+
+
+def test_a_missing_initial_run_is_refused_before_force_deletes(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match="--initialize-from: no run 'teacher'"):
+        RunFolder.open(tmp_path, "run", force=True, initialize_from="teacher")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_run_cannot_be_initialized_from_the_one_it_overwrites(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    with pytest.raises(UserError, match="--force would overwrite"):
+        RunFolder.open(tmp_path, "run", force=True, initialize_from="run")
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("flags", [{"resume": True}, {"force": True}, {"resume": True, "force": True}])
+def test_inference_changes_nothing(tmp_path: Path, flags: dict[str, bool]) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    with RunFolder.open(tmp_path, "run", inference=True, **flags) as run:
+        assert not run.writable
+        for write in (run.write_configuration, run.write_timers):
+            with pytest.raises(RuntimeError, match="read only"):
+                write("x")
+        with pytest.raises(RuntimeError, match="read only"):
+            run.write_status(TrainingStatus())
+        with pytest.raises(RuntimeError, match="read only"):
+            run.remove("Ball", ["Ball-500.safetensors"])
+    assert snapshot(tmp_path) == before
+
+
+def test_inference_of_a_new_run_makes_no_folder(tmp_path: Path) -> None:
+    RunFolder.open(tmp_path, "run", inference=True).close()
+    assert snapshot(tmp_path) == {}
+
+
+def test_inference_looks_at_a_run_that_is_being_trained(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as training:
+        training.write_configuration("x")
+        training.metrics.write_text("{}")
+        RunFolder.open(tmp_path, "run", inference=True, resume=True).close()
+        assert RunFolder.read(tmp_path, "run").configuration.read_text() == "x"
+
+
+def test_reading_a_run_that_is_missing_names_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run 'run'"):
+        RunFolder.read(tmp_path, "run")
+
+
+def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None:
+    fill(
+        tmp_path / "run",
+        "precious",
+        "Ball/checkpoint.safetensors",
+        "Ball/Ball-1.safetensors",
+        "Ball/Ball-1.onnx",
+        "Ball/Ball-2.safetensors",
+    )
+    with RunFolder.open(tmp_path, "run", resume=True) as run:
+        run.remove(
+            "Ball",
+            [
+                "Ball-1.safetensors",
+                "Ball-1.onnx",
+                "Ball-9.safetensors",
+                "checkpoint.safetensors",
+                "../precious",
+                "..",
+                "",
+            ],
+        )
+    files = {name for name, content in snapshot(tmp_path / "run").items() if content is not None}
+    assert files == {"precious", "Ball/checkpoint.safetensors", "Ball/Ball-2.safetensors"}
+
+
+@pytest.mark.parametrize("run_id", ["", "..", "../run", "/nowhere/run", "x" * 300])
+def test_impossible_run_ids_are_refused_for_writing_and_reading(tmp_path: Path, run_id: str) -> None:
+    with pytest.raises(UserError, match="run id"):
+        RunFolder.open(tmp_path / "results", run_id)
+    with pytest.raises(UserError, match=r"run id|no run"):  # a folder may be read
+        RunFolder.read(tmp_path / "results", run_id)
+    with pytest.raises(UserError, match=r"run id|no run"):
+        RunFolder.open(tmp_path / "results", "run", initialize_from=run_id)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["", "..", "../Ball", "/Ball", "a\\b", "x" * 300])
+def test_a_behavior_cannot_lead_out_of_the_run(tmp_path: Path, name: str) -> None:
+    run = RunFolder.open(tmp_path, "run", inference=True)
+    for path_of in (run.behavior, run.checkpoint, run.final_model, lambda name: run.numbered(name, 1)):
+        with pytest.raises(UserError, match="behavior name"):
+            path_of(name)
+
+
+def test_a_file_in_place_of_the_run_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, "run")
+    with pytest.raises(UserError, match="is a file; expected the folder of a run"):
+        RunFolder.open(tmp_path, "run", force=True)
+
+
+def test_a_file_in_place_of_the_results_folder_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, "results")
+    with pytest.raises(SaveError, match="results"):
+        RunFolder.open(tmp_path / "results", "run")
+
+
+TRAIN = """
+import sys
+from trainer_service.running.runs.folder import RunFolder
+run = RunFolder.open(sys.argv[1], "run")
+run.write_configuration("x")
+run.metrics.write_text("{}")
+print("training", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("flag", ["resume", "force"])
+@pytest.mark.process
+def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path, flag: str) -> None:
+    command = [sys.executable, "-c", TRAIN, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
+        try:
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline() == "training\n"
+            with pytest.raises(UserError, match=f"run id 'run' is in use: process {trainer.pid} "):
+                RunFolder.open(tmp_path, "run", **{flag: True})
+            assert (tmp_path / "run" / "configuration.yaml").read_text() == "x"
+        finally:
+            trainer.kill()
+    with RunFolder.open(tmp_path, "run", **{flag: True}) as run:
+        assert run.writable
+
+
+def test_a_failed_start_does_not_take_the_run_id(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, "run") as failed:
+        failed.write_configuration("x")
+        fill(failed.path, "run_logs/Player-0.log")
+    with pytest.raises(UserError, match=r"no run 'run' in '.*': its folder is there, but a start ended"):
+        RunFolder.open(tmp_path, "run", resume=True)
+    with RunFolder.open(tmp_path, "run") as again:
+        assert again.writable

@@ -1,0 +1,93 @@
+"""Rows that are read while they are overwritten. Which blocks changed is tested with the ring."""
+
+from __future__ import annotations
+
+import time
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from trainer_service.learning.replay.lent_rows import Block, LentRows, Loan
+from trainer_service.running.runs import lent_rows
+
+Columns = dict[str, NDArray[Any]]
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch) -> Columns:
+    """A hundred rows of 40,001 bytes, of which 26 are a block."""
+    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 26 * 40_001)
+    wide = np.arange(100 * 10_000, dtype=np.float32).reshape(100, 10_000)
+    return {"wide": wide, "flag": np.arange(100, dtype=np.uint8)}
+
+
+def lent(columns: Columns, size: int, *blocks: int) -> Loan:
+    loan = Loan("steps", columns, size, head=size % 100, capacity=100, written=size)
+    loan.lend([loan.blocks[number] for number in blocks])
+    return loan
+
+
+def put(loan: Loan, columns: Columns, rows: list[int], value: int) -> None:
+    def write() -> None:
+        for column in columns.values():
+            column[rows] = value
+
+    loan.overwrite(np.array(rows), write)
+
+
+def test_rows_are_divided_into_blocks_that_never_move(columns: Columns) -> None:
+    assert lent(columns, 90).blocks == [Block(0, 26), Block(26, 52), Block(52, 78), Block(78, 90)]
+    assert lent(columns, 52).blocks == [Block(0, 26), Block(26, 52)]
+    assert lent(columns, 0).blocks == []
+
+
+def test_lent_blocks_are_read_as_they_were_lent(columns: Columns) -> None:
+    before = {name: column.copy() for name, column in columns.items()}
+    loan = lent(columns, 90, 0, 3)
+    put(loan, columns, [3, 4, 30, 95], 200)
+    put(loan, columns, [4, 89], 201)  # the second time is not the moment either
+    for block in (Block(0, 26), Block(78, 90)):
+        taken = loan.take(block)
+        for name, column in before.items():
+            assert np.array_equal(taken[f"steps.{name}"], column[slice(*block)])
+    assert columns["flag"][[3, 4, 30, 89, 95]].tolist() == [200, 201, 200, 201, 200]
+
+
+def test_nothing_is_kept_of_blocks_that_nobody_reads_any_more(columns: Columns) -> None:
+    loan = lent(columns, 90, 1)
+    put(loan, columns, [3, 89], 200)
+    loan.take(Block(26, 52))
+    put(loan, columns, [30], 200)
+    assert loan._kept == []
+
+
+def test_blocks_taken_while_another_thread_overwrites_them_are_whole(columns: Columns) -> None:
+    before = {name: column.copy() for name, column in columns.items()}
+    for _ in range(20):
+        for name, column in before.items():
+            columns[name][:] = column
+        loan = lent(columns, 100, 0, 1, 2, 3)
+        taken: list[dict[str, NDArray[Any]]] = []
+
+        def read(loan: Loan = loan, taken: list[dict[str, NDArray[Any]]] = taken) -> None:
+            taken += map(loan.take, loan.blocks)
+
+        thread = Thread(target=read)
+        thread.start()
+        for row in range(150):
+            put(loan, columns, [row % 100], 7)
+            time.sleep(0)
+        thread.join()
+        for name, column in before.items():
+            assert np.array_equal(np.concatenate([each[f"steps.{name}"] for each in taken]), column)
+
+
+def test_what_is_computed_of_lent_rows_is_an_ordinary_array(columns: Columns) -> None:
+    rows = lent(columns, 50).rows()["steps.flag"]
+    assert isinstance(rows, LentRows)
+    assert rows.loan is not None
+    assert getattr(rows[3:5], "loan", None) is None
+    assert getattr(rows.copy(), "loan", None) is None

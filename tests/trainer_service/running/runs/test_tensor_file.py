@@ -1,0 +1,201 @@
+"""Files of tensors and plain values. Checkpoints as a whole are tested in test_checkpoint."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from trainer_service.running.runs.tensor_file import (
+    TensorFileError,
+    checksum_of,
+    read_values,
+    read_values_from,
+    write_values,
+)
+
+KEPT: dict[str, Any] = {
+    "numbers": [0, -1, 2**63 - 1, 2**127, 2.5, 0.1, -0.0, float("inf"), float("-inf"), True, False, None],
+    "texts": ["", "x" * 300, "Größe \udc80", "$"],
+    "tuples": [(), (1,), (1, (2, [3]))],
+    "nested": {"a": {1: [{"b": ({},)}]}, "c": {None: 1, 2.5: 2, True: 3, "d": 4}},
+    "marked": {"$": "tensor", "name": "numbers"},
+    "types": [
+        torch.arange(4).to(kind)
+        for kind in (
+            torch.float64, torch.float32, torch.float16, torch.bfloat16,
+            torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
+        )
+    ],
+    "flags": torch.tensor([True, False]),
+    "shapes": [torch.tensor(3.5), torch.zeros(0), torch.zeros(2, 0, 3), torch.arange(6).view(2, 3).t()],
+    "part": torch.arange(10)[2:8:2],
+    "parameter": torch.nn.Parameter(torch.ones(2)),
+    "a.b": {"c": torch.ones(1)},
+    "a": {"b.c": torch.zeros(1)},
+    "__metadata__": torch.ones(1),
+}  # fmt: skip
+
+
+def written(content: Any) -> bytes:
+    file = io.BytesIO()
+    write_values(content, file)
+    return file.getvalue()
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, torch.Tensor):
+        return ours.dtype == theirs.dtype and ours.shape == theirs.shape and torch.equal(ours, theirs)
+    if isinstance(theirs, dict):
+        return list(ours) == list(theirs) and all(same(ours[key], theirs[key]) for key in theirs)
+    if isinstance(theirs, list | tuple):
+        return type(ours) is type(theirs) and len(ours) == len(theirs) and all(map(same, ours, theirs))
+    return type(ours) is type(theirs) and repr(ours) == repr(theirs)
+
+
+def test_what_was_written_is_read_to_the_bit(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(written(KEPT))
+    assert same(read_values(tmp_path / "kept"), KEPT)
+    assert same(read_values_from(written(KEPT)), KEPT)
+    nan = read_values_from(written({"a": float("nan"), "b": torch.tensor(float("nan"))}))
+    assert nan["a"] != nan["a"]
+    assert nan["b"] != nan["b"]
+
+
+def test_other_programs_read_the_tensors_by_their_places() -> None:
+    content = {"step": 3, "algorithm": {"network": {"0.weight": torch.eye(2)}, "rates": [torch.ones(3)]}}
+    theirs = safetensors.torch.load(written(content))
+    assert sorted(theirs) == ["algorithm.network.0.weight", "algorithm.rates.0"]
+    assert torch.equal(theirs["algorithm.network.0.weight"], torch.eye(2))
+
+
+def test_numbers_begin_where_their_size_divides() -> None:
+    file = written(
+        {"flag": torch.tensor([True]), "half": torch.ones(3).half(), "wide": torch.ones(2).double()}
+    )
+    size = int.from_bytes(file[:8], "little")
+    offsets = {
+        name: entry["data_offsets"][0] + size + 8
+        for name, entry in json.loads(file[8 : 8 + size]).items()
+        if name != "__metadata__"
+    }
+    assert [offsets["wide"] % 8, offsets["half"] % 2] == [0, 0]
+
+
+def test_one_tensor_in_two_places_is_written_once() -> None:
+    weights = torch.arange(1000.0)
+    once, twice = written({"a": weights}), written({"a": weights, "b": [weights, weights.view(-1)]})
+    assert len(twice) < len(once) + 200
+    read = read_values_from(twice)
+    read["a"][0] = 7
+    assert read["b"][1][0] == 7
+
+
+def test_the_checksum_is_that_of_the_content(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    for path, value in zip(paths, (1.0, 1.0, 2.0), strict=True):
+        path.write_bytes(written({"a": torch.tensor(value)}))
+    assert checksum_of(paths[0]) == checksum_of(paths[1]) != checksum_of(paths[2])
+
+
+@pytest.mark.parametrize("value", [object(), {"a": {1, 2}}, [b"bytes"]])
+def test_what_is_no_plain_value_is_not_written(value: Any) -> None:
+    with pytest.raises(TypeError, match="expected a tensor or a plain value, got"):
+        written({"state": value})
+
+
+def no_header(file: bytes) -> bytes:
+    return b""
+
+
+def cut_off_header(file: bytes) -> bytes:
+    return file[:50]
+
+
+def cut_off(file: bytes) -> bytes:
+    return file[:-1]
+
+
+def longer(file: bytes) -> bytes:
+    return file + b"\0"
+
+
+def endless_header(file: bytes) -> bytes:
+    return (2**40).to_bytes(8, "little") + file[8:]
+
+
+def of_somebody_else(file: bytes) -> bytes:
+    return safetensors.torch.save({"a": torch.ones(3)}, {"format": "pt"})
+
+
+def changed_weight(file: bytes) -> bytes:
+    return file[:-1] + bytes([file[-1] ^ 1])
+
+
+def with_header(file: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    size = int.from_bytes(file[:8], "little")
+    header = json.loads(file[8 : 8 + size])
+    change(header)
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + file[8 + size :]
+
+
+def changed_step(file: bytes) -> bytes:
+    def change(header: dict[str, Any]) -> None:
+        header["__metadata__"]["values"] = header["__metadata__"]["values"].replace("100", "200")
+
+    return with_header(file, change)
+
+
+def renamed_tensor(file: bytes) -> bytes:
+    def change(header: dict[str, Any]) -> None:
+        header["other"] = header.pop("weights")
+
+    return with_header(file, change)
+
+
+def claims_more(file: bytes) -> bytes:
+    return with_header(file, lambda header: header["weights"].update(shape=[2**40], data_offsets=[0, 2**42]))
+
+
+def deep(file: bytes) -> bytes:
+    return with_header(
+        file,
+        lambda header: header.update(a="["),
+    ).replace(b'"["', b"[" * 10**5)
+
+
+def no_checksum(file: bytes) -> bytes:
+    return with_header(file, lambda header: header["__metadata__"].update(crc32="x\x1b"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (no_header, "it is cut off"),
+        (cut_off_header, "it is cut off"),
+        (cut_off, "deserializing"),
+        (longer, "deserializing"),
+        (endless_header, "its header claims 1099511627776 bytes"),
+        (of_somebody_else, "its header is not one of this trainer's checkpoints"),
+        (changed_weight, r"it is not what was written \(checksum\)"),
+        (changed_step, r"it is not what was written \(checksum\)"),
+        (renamed_tensor, r"it is not what was written \(checksum\)"),
+        (claims_more, "deserializing"),
+        (deep, "its header is not one of this trainer's checkpoints"),
+        (no_checksum, r"its checksum is 'x\\x1b'; expected a whole number"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], expected: str) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(damage(written({"step": 100, "weights": torch.ones(4)})))
+    with pytest.raises(TensorFileError, match=expected):
+        read_values(path)
+    with pytest.raises(TensorFileError, match=expected):
+        read_values_from(path.read_bytes())

@@ -1,0 +1,437 @@
+"""Callbacks: what they are told, what they can change, and what becomes of their mistakes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trainer_service
+from trainer_service.errors import UserError
+from trainer_service.learning.rollout.episode_scores import Evaluation
+from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.running.callbacks import (
+    METHODS,
+    Callback,
+    CallbackError,
+    CallbackList,
+    EndedEpisodes,
+    RunView,
+    SimulatorStep,
+    load_callback,
+)
+from trainer_service.running.runs.checkpoint import read_content
+
+SETTINGS: Mapping[str, Any] = {
+    "trainer_type": "ppo",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 128},
+    "network_settings": {"hidden_units": 8, "num_layers": 1},
+    "max_steps": 400,
+    "time_horizon": 16,
+    "summary_freq": 100,
+    "checkpoint_interval": 200,
+}
+
+
+@pytest.fixture
+def train(processes: None, workplace: Path) -> Callable[..., trainer_service.Outcome]:
+    """Trains a small policy from Python."""
+
+    def run(
+        *callbacks: Callback,
+        env: str = "sim:basic",
+        run_id: str = "called",
+        settings: Mapping[str, Any] = SETTINGS,
+        **more: Any,
+    ):
+        behavior = {"sim:basic": "Basic", "sim:3dball": "3DBall", "sim:spread": "Spread"}[env]
+        args = ("--copies", "2") if env == "sim:spread" else ("--agents", "2")
+        options = trainer_service.parse_run_options(
+            {
+                "behaviors": {behavior: settings},
+                "env_settings": {"env_path": env, "seed": 3, "env_args": args},
+                "checkpoint_settings": {"run_id": run_id},
+                **more,
+            }
+        ).options
+        return trainer_service.train(options, callbacks=callbacks)
+
+    return run
+
+
+def summaries(run_id: str = "called") -> list[dict[str, Any]]:
+    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
+    clock = {"wall_s", "steps_per_s"}
+    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+
+
+def weights(run_id: str, behavior: str) -> torch.Tensor:
+    state = read_content(Path("results", run_id, behavior, "checkpoint.safetensors"))["algorithm"]
+    found: list[torch.Tensor] = []
+
+    def collect(content: Any) -> None:
+        if isinstance(content, torch.Tensor) and content.is_floating_point():
+            found.append(content.flatten())
+        elif isinstance(content, dict):
+            for each in content.values():
+                collect(each)
+
+    collect({name: part for name, part in state.items() if name != "collected"})
+    return torch.cat(found)
+
+
+class Diary(Callback):
+    """Writes everything down."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.returns: list[float] = []
+        self.group_returns: list[float] = []
+        self.steps = 0
+        self.actions = {"step": 0, "evaluation_step": 0}
+        self.metrics: list[set[str]] = []
+        self.evaluations: list[Evaluation] = []
+        self.checkpoints: list[Path] = []
+
+    def on_run_start(self, run: RunView) -> None:
+        self.told.append("run_start")
+        assert run.steps == {}
+
+    def on_run_end(self, run: RunView) -> None:
+        self.told.append("run_end")
+        self.steps_at_the_end = run.steps
+
+    def on_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        self._hear("step", step)
+
+    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        self._hear("evaluation_step", step)
+
+    def _hear(self, word: str, step: SimulatorStep) -> None:
+        self.told.append(word)
+        self.actions[word] += len(step.actions)
+        assert len(step.actions) == len(step.batch) - step.batch.num_terminal
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        self.told.append("collection")
+        self.steps += len(trajectories)
+
+    def on_update_start(self, run: RunView, behavior: str) -> None:
+        self.told.append("update_start")
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        self.told.append("update_end")
+        self.metrics.append(set(metrics))
+
+    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
+        self.told.append("episode_end")
+        self.returns += episodes.returns.tolist()
+        self.group_returns += episodes.group_returns.tolist()
+        assert len(episodes.returns) == len(episodes.lengths)
+        if len(episodes.group_returns):
+            run.add_statistic(behavior, "Mine/Episodes", len(episodes.returns) / len(episodes.group_returns))
+
+    def on_evaluation(self, run: RunView, evaluation: Evaluation) -> None:
+        self.told.append("evaluation")
+        self.evaluations.append(evaluation)
+        if evaluation.is_best:
+            assert (run.folder / evaluation.behavior / "best.safetensors").is_file()
+
+    def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
+        self.told.append("checkpoint")
+        self.checkpoints.append(path)
+        assert path.is_file()
+
+
+def test_a_callback_hears_of_everything_in_order(train) -> None:
+    diary = Diary()
+    outcome = train(diary, env="sim:spread", evaluation={"every_steps": 150, "episodes": 3})
+    assert (diary.told[0], diary.told[-1]) == ("run_start", "run_end")
+    assert set(diary.told) == {method.removeprefix("on_") for method in METHODS if method.startswith("on_")}
+    starts = [i for i, word in enumerate(diary.told) if word == "update_start"]
+    assert starts
+    assert all(diary.told[i + 1] == "update_end" for i in starts)
+    assert all("Losses/Policy Loss" in metrics for metrics in diary.metrics)
+    assert diary.steps_at_the_end == outcome.steps
+    assert 0 < diary.steps <= outcome.steps["Spread"]
+    assert diary.actions["step"] == outcome.steps["Spread"]  # the last observations are not acted on
+    assert diary.actions["evaluation_step"] >= 2 * sum(diary.evaluations[0].score.lengths)
+    assert [evaluation.step for evaluation in diary.evaluations] == [150, 300]
+    assert diary.evaluations[0].score.group_returns
+    assert [path.name for path in diary.checkpoints] == ["Spread-204.safetensors", "Spread-402.safetensors"]
+    reported = summaries()
+    assert len(diary.returns) >= sum(summary["episodes"] for summary in reported) > 0
+    assert np.sum(diary.returns) == pytest.approx(np.sum(diary.group_returns), rel=1e-6)
+    own = [summary.get("Mine/Episodes") for summary in reported]
+    assert own == [3.0 if summary["episodes"] else None for summary in reported]
+
+
+def test_with_or_without_a_diary_a_run_is_the_same(train) -> None:
+    train(Diary(), run_id="told")
+    train(run_id="alone")
+    assert summaries("told") == summaries("alone")
+    assert torch.equal(weights("told", "Basic"), weights("alone", "Basic"))
+
+
+@pytest.mark.parametrize(
+    "trainer_type", ["mappo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("poca", "coma"))]
+)
+def test_with_or_without_a_diary_a_team_learns_the_same(train, trainer_type: str) -> None:
+    settings = {**SETTINGS, "trainer_type": trainer_type}
+    diary = Diary()
+    train(diary, env="sim:spread", run_id="told", settings=settings)
+    train(env="sim:spread", run_id="alone", settings=settings)
+    assert "update_end" in diary.told
+    assert len(summaries("told")) == len(summaries("alone")) > 0
+    for told, alone in zip(summaries("told"), summaries("alone"), strict=True):
+        # The diary adds a figure of its own, and nothing else.
+        assert {key: value for key, value in told.items() if not key.startswith("Mine/")} == alone
+    assert torch.equal(weights("told", "Spread"), weights("alone", "Spread"))
+
+
+class Generous(Callback):
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
+        return trajectories.rewards + 7.0
+
+
+class Witness(Callback):
+    """Sees raw rewards when they are collected, and what others made of them when it may shape them too."""
+
+    def __init__(self) -> None:
+        self.raw: list[float] = []
+        self.shaped: list[float] = []
+
+    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
+        self.raw += trajectories.rewards.tolist()
+
+    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
+        self.shaped += trajectories.rewards.tolist()
+        return trajectories.rewards
+
+
+def test_shaped_rewards_are_trained_on_and_never_reported(train) -> None:
+    witness = Witness()
+    train(Generous(), witness, run_id="shaped")
+    train(run_id="plain")
+    np.testing.assert_allclose(witness.shaped, np.array(witness.raw) + 7.0, rtol=1e-6)
+    assert not torch.equal(weights("shaped", "Basic"), weights("plain", "Basic"))
+    for shaped, plain in zip(summaries("shaped")[:1], summaries("plain")[:1], strict=True):
+        # Until the first update both did the same, and are said to have earned the same.
+        for key in ("episodes", "mean_return", "std_return", "mean_length"):
+            assert shaped[key] == plain[key]
+    assert all(
+        summary["mean_return"] is None or summary["mean_return"] < 1 for summary in summaries("shaped")
+    )
+
+
+class Satisfied(Callback):
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        run.stop("one update is enough")
+
+
+def test_a_callback_may_stop_a_run_that_is_resumed_later(train, caplog) -> None:
+    with caplog.at_level("INFO", logger="trainer_service"):
+        outcome = train(Satisfied())
+    assert outcome.interrupted
+    assert 0 < outcome.steps["Basic"] < 400
+    assert "A callback stops the run: one update is enough" in caplog.messages
+    saved = {"run_id": "called", "resume": True}
+    assert train(checkpoint_settings=saved).steps["Basic"] >= 400
+
+
+class Lookout(Callback):
+    """Fails in an evaluation."""
+
+    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
+        raise ValueError("seen enough")
+
+
+def test_a_callback_that_fails_in_an_evaluation_ends_the_run(train) -> None:
+    with pytest.raises(CallbackError, match=r"Lookout\.on_evaluation_step raised ValueError: seen enough"):
+        train(Lookout(), evaluation={"every_steps": 150, "episodes": 1})
+
+
+def test_steps_that_rollout_workers_make_are_said_to_be_unseen(train, monkeypatch, caplog) -> None:
+    def refuse(*parts: Any) -> None:
+        raise UserError("no workers today")
+
+    monkeypatch.setattr("trainer_service.distributed.source.rollout_workers", refuse)
+    for callback, warned in ((Clumsy(), False), (Diary(), True)):
+        with pytest.raises(UserError, match="no workers today"):
+            train(callback, run_id=f"warned-{warned}", distributed={"num_workers": 2})
+        assert ("on_step of a callback is not called" in caplog.text) is warned
+
+
+class Clumsy(Callback):
+    """Fails at its first update."""
+
+    def __init__(self) -> None:
+        self.told_of_the_end = False
+
+    def on_update_end(self, run: RunView, behavior: str, metrics: Mapping[str, float]) -> None:
+        raise KeyError("Losses/No such thing")
+
+    def on_run_end(self, run: RunView) -> None:
+        self.told_of_the_end = True
+
+
+def test_a_failing_callback_is_named_and_the_run_saved(train, caplog) -> None:
+    clumsy = Clumsy()
+    expected = r"callback .*Clumsy\.on_update_end raised KeyError: 'Losses/No such thing'"
+    with pytest.raises(CallbackError, match=expected):
+        train(clumsy)
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert "Clumsy.on_update_end failed" in record.getMessage()
+    assert 'raise KeyError("Losses/No such thing")' in caplog.text
+    assert not clumsy.told_of_the_end
+    saved = {"run_id": "called", "resume": True}
+    assert Path("results/called/Basic/checkpoint.safetensors").is_file()
+    assert train(checkpoint_settings=saved).steps["Basic"] >= 400
+
+
+@pytest.mark.parametrize(
+    ("shaped", "got"),
+    [
+        (lambda rewards: rewards[:-1], r"got shape \(\d+,\)"),
+        (lambda rewards: rewards[:, None], r"got shape \(\d+, 1\)"),
+        (lambda rewards: rewards * np.nan, "got NaN or infinities"),
+        (lambda rewards: None, "got shape"),
+        (lambda rewards: "much", "got 'much'"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(train, shaped, got: str) -> None:
+    class Wrong(Callback):
+        def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> Any:
+            return shaped(trajectories.rewards)
+
+    with pytest.raises(CallbackError, match=rf"Wrong\.shape_rewards: expected \d+ finite rewards.*{got}"):
+        train(Wrong())
+
+
+def test_what_is_not_overwritten_is_not_called() -> None:
+    assert set(CallbackList([Satisfied()])._listeners["on_update_end"]) != set()
+    for method in set(METHODS) - {"on_update_end"}:
+        assert CallbackList([Satisfied()])._listeners[method] == ()
+
+
+def test_only_callbacks_are_callbacks() -> None:
+    with pytest.raises(UserError, match=r"derived from trainer_service\.Callback, got 7"):
+        CallbackList([7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("on_episode_ends", "did you mean 'on_episode_end'?"),
+        ("shape_reward", "did you mean 'shape_rewards'?"),
+    ],
+)
+def test_a_method_that_nobody_would_call_is_named(name: str, hint: str) -> None:
+    class Typo(Callback):
+        pass
+
+    setattr(Typo, name, lambda *told: None)
+    with pytest.raises(UserError, match=re.escape(f"Typo: no run calls '{name}' ({hint})")):
+        CallbackList([Typo()])
+
+
+MODULE = """
+from trainer_service import Callback
+
+class Loud(Callback):
+    def on_run_start(self, run):
+        print("I am loud")
+
+class Needy(Callback):
+    def __init__(self, something):
+        pass
+
+class Stranger:
+    pass
+"""
+
+
+def test_the_command_line_finds_callbacks_in_the_current_folder(start, configure, workplace: Path) -> None:
+    (workplace / "own_callbacks.py").write_text(MODULE)
+    configure("Basic", max_steps=100)
+    run = start("learn", "config.yaml", "--env=sim:basic", "--run-id=loud", "--hooks=own_callbacks:Loud")
+    assert run.end() == 0, run.output
+    assert "I am loud" in run.output
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("callbacks_of_a_test", "expected MODULE:CLASS, such as my_callbacks:EarlyStop"),
+        ("no_such_module:Loud", "No module named 'no_such_module'"),
+        ("callbacks_of_a_test:Quiet", "has no attribute 'Quiet'"),
+        ("callbacks_of_a_test:Stranger", "expected a class derived from trainer_service.Callback"),
+        ("callbacks_of_a_test:Needy", "TypeError"),
+        ("broken_callbacks:Any", "SyntaxError"),
+        ("exiting_callbacks:Any", "it raised SystemExit(0), which would end the trainer"),
+        ("ending_callbacks:Any", "it called os._exit(0), which would end the trainer"),
+    ],
+)
+def test_a_callback_that_cannot_be_had_is_named(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, name: str, expected: str
+) -> None:
+    (workplace / "callbacks_of_a_test.py").write_text(MODULE)
+    (workplace / "broken_callbacks.py").write_text("def :\n")
+    (workplace / "exiting_callbacks.py").write_text("raise SystemExit(0)\n")
+    (workplace / "ending_callbacks.py").write_text("import os; os._exit(0)\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match=re.escape(expected)):
+        load_callback(name)
+
+
+def test_a_module_of_callbacks_paints_nothing_on_the_terminal(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (workplace / "painting_callbacks.py").write_text("raise RuntimeError('\\x1b[31mred')\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match=r"RuntimeError: \\x1b\[31mred") as failure:
+        load_callback("painting_callbacks:Any")
+    assert "\x1b" not in str(failure.value) + caplog.text
+
+
+def test_the_line_where_a_module_of_callbacks_broke_is_told(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (workplace / "falling_callbacks.py").write_text("x = 1\ny = {}[x]\n")
+    monkeypatch.syspath_prepend(workplace)
+    with pytest.raises(UserError, match="KeyError: 1"):
+        load_callback("falling_callbacks:Any")
+    assert 'falling_callbacks.py", line 2, in <module>' in caplog.text
+
+
+def examples(repository: Path) -> dict[str, type[Callback]]:
+    """The classes that docs/callbacks.md shows."""
+    text = (repository / "docs" / "callbacks.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if "class " in block:
+            exec(block, found)
+    return {name: kind for name, kind in found.items() if isinstance(kind, type) and kind is not Callback}
+
+
+def test_the_examples_of_the_documentation_work(train, repository: Path) -> None:
+    shown = examples(repository)
+    assert set(shown) >= {"FirstChoice", "EarlyStop", "Gentle"}
+    outcome = train(
+        shown["FirstChoice"](), shown["EarlyStop"](threshold=-10.0, episodes=10), run_id="stopped"
+    )
+    assert outcome.interrupted
+    train(shown["Strongest"](), run_id="looked")
+    best = [summary["Mine/Best reward so far"] for summary in summaries("looked")]
+    assert best == sorted(best)
+    assert any(0 <= summary.get("Mine/First choice", -1) <= 1 for summary in summaries("stopped"))
+    gentle, witness = shown["Gentle"](), Witness()
+    train(gentle, witness, env="sim:3dball", run_id="gentle")
+    assert all(shaped <= raw for shaped, raw in zip(witness.shaped, witness.raw, strict=True))
+    assert np.mean(witness.shaped) < np.mean(witness.raw)

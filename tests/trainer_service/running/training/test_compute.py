@@ -1,0 +1,182 @@
+"""Threads and devices: several threads, and a GPU, only where they help."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from behavior_worlds import observe
+
+from trainer_service.config import TrainerSettings, parse_run_options
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.collection.records import BehaviorTick
+from trainer_service.running.training.compute import (
+    choose_device,
+    device_for,
+    divided_threads,
+    threads_for,
+)
+from unity_bridge.programs.cores import usable_cores
+from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+
+def behavior(
+    sensor: ObservationSpec, batch_size: int, units: int, encoder: str = "simple", **network: object
+) -> Behavior:
+    settings = TrainerSettings.model_validate(
+        {
+            "trainer_type": "ppo",
+            "hyperparameters": {"batch_size": batch_size, "buffer_size": 10 * batch_size},
+            "network_settings": {"hidden_units": units, "num_layers": 1, "vis_encode_type": encoder}
+            | network,
+        }
+    )
+    spec = BehaviorSpec((sensor,), ActionSpec(2))
+    return Behavior("Some", spec, settings, Compute(torch.device("cpu"), 1))
+
+
+SMALL = {
+    "numbers": lambda: behavior(vector_sensor("state", 8), 64, 128),
+    "a few things": lambda: behavior(entity_sensor("things", 10, 5), 16, 32),
+    "small pictures": lambda: behavior(camera_sensor("eye", 20, 20), 64, 32),
+}
+LARGE = {
+    "many rows": lambda: behavior(vector_sensor("state", 8), 1024, 256),
+    "many things": lambda: behavior(entity_sensor("things", 20, 23), 512, 128),
+    "pictures": lambda: behavior(camera_sensor("eye", 84, 84), 32, 64),
+    "a deep network for small pictures": lambda: behavior(camera_sensor("eye", 36, 36), 16, 16, "resnet"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_minibatches_have_one_thread(name: str) -> None:
+    assert threads_for([SMALL[name]()], cores=7) == 1
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_minibatches_have_all_cores(name: str) -> None:
+    assert threads_for([LARGE[name]()], cores=7) == 7
+
+
+def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """84 x 84 x 3 numbers of a picture are more than its encoder's widest layer: 2^18 of them are 12.4 pictures."""
+    painter = LARGE["pictures"]()
+    painter.threads = painter.collector.threads = divided_threads(painter, 3)
+    heard: list[int] = []
+
+    def hear(does: Callable[..., Any] | None) -> Callable[..., Any]:
+        def heard_first(*given: Any) -> Any:
+            heard.append(torch.get_num_threads())
+            return {} if does is None else does(*given)
+
+        return heard_first
+
+    monkeypatch.setattr(painter.learner, "update", hear(None))
+    monkeypatch.setattr(painter.learner.actor, "act", hear(painter.learner.actor.act))
+    painter.update()
+    for agents in (12, 13):
+        seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
+        batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
+        observe(painter, BehaviorTick(simulator=agents, team=0, batch=batch))
+        painter.collector.act()
+    assert heard == [3, 1, 3]
+    assert torch.get_num_threads() == 1
+
+
+def test_one_large_behavior_decides_for_all() -> None:
+    assert threads_for([SMALL["numbers"](), LARGE["many rows"]()], cores=7) == 7
+
+
+def test_omp_num_threads_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads_for([LARGE["many rows"]()]) == 3
+    assert threads_for([SMALL["numbers"]()]) == 1
+
+
+@pytest.mark.parametrize("nonsense", ["", "0", "many", "-2"])
+def test_otherwise_all_cores_that_we_may_use_are_ours(monkeypatch: pytest.MonkeyPatch, nonsense: str) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", nonsense)
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux can tie a process to cores")
+def test_cores_that_are_closed_to_us_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert usable_cores() == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+WORTH_A_GPU = {
+    "pictures": LARGE["pictures"],
+    "small pictures": SMALL["small pictures"],
+    "256 rows of 2 x 1,024 units": lambda: behavior(vector_sensor("state", 32), 256, 1024, num_layers=2),
+    "256 rows of an LSTM of 512": lambda: behavior(
+        vector_sensor("state", 32), 256, 512, memory={"memory_size": 1024, "sequence_length": 64}
+    ),
+    "many things": LARGE["many things"],
+}
+WORTH_A_CPU = {
+    "numbers": SMALL["numbers"],
+    "a few things": SMALL["a few things"],
+    "256 rows of 2 x 256 units": lambda: behavior(vector_sensor("state", 32), 256, 256, num_layers=2),
+    "2048 rows of one layer of 512": lambda: behavior(vector_sensor("state", 8), 2048, 512),
+}
+
+
+@pytest.mark.parametrize("name", [*WORTH_A_GPU, *WORTH_A_CPU])
+def test_a_gpu_that_is_at_hand_is_taken_where_the_work_is_worth_it(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        device = device_for(None, GPU, (WORTH_A_GPU | WORTH_A_CPU)[name])
+    assert device == (GPU if name in WORTH_A_GPU else CPU)
+    (said,) = caplog.messages
+    assert said.startswith(f"'Some' learns and acts on '{device.type}'")
+    assert f"--torch-device {'cpu' if device == GPU else 'cuda'} " in said
+
+
+@pytest.mark.parametrize(("name", "at_hand"), [(None, CPU), ("cpu", CPU), ("cuda", GPU), ("cuda:0", GPU)])
+def test_where_there_is_no_choice_nothing_is_looked_at_or_said(
+    name: str | None, at_hand: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    def never() -> Behavior:
+        raise AssertionError("a behavior was made")
+
+    with caplog.at_level(logging.INFO):
+        assert device_for(name, at_hand, never) == at_hand
+    assert not caplog.messages
+
+
+def test_a_run_of_little_work_leaves_a_gpu_alone(
+    mlagents_style, configure, hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch's device without numbers stands for the GPU: nothing could be learned there.
+    monkeypatch.setattr(
+        "trainer_service.running.training.compute.choose_device", lambda name: torch.device("meta")
+    )
+    configure("Treadmill", max_steps=130)
+    said = mlagents_style("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
+    assert said.code == 0
+    assert "'Treadmill' learns and acts on 'cpu'" in said.out
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_auto_is_what_no_name_is(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_device("auto") == choose_device(None)
+    options = parse_run_options({"torch_settings": {"device": "auto"}}).options
+    assert options.torch_settings.device is None
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(torch, "zeros", lambda *args, device: torch.tensor(0.0))  # there may be no GPU here
+    assert choose_device("auto").type == ("cuda" if gpu else "cpu")

@@ -1,0 +1,186 @@
+"""Runs whose simulator is in the trainer's process: equal numbers, and faults of environments as users meet them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from every_trainer import settings_of
+from processes import Process, write_configuration
+
+import trainer_service
+from trainer_service.running.runs.checkpoint import load_checkpoint
+from unity_bridge.errors import SimulatorLost
+
+pytestmark = pytest.mark.process
+
+SOURCE = """
+import os, random, signal, time
+import gymnasium, numpy, torch
+
+class Odd(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    time = 0
+
+    def __init__(self, habit=""):
+        self.habit = habit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.uniform(-1, 1, 1).astype(numpy.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        if self.habit == "seeds":
+            random.seed(0); numpy.random.seed(0); torch.manual_seed(0)
+        if self.habit == "prints":
+            print("so many words")
+        if self.habit == "slow" and self.time == 40:
+            print("in the slow step", flush=True)
+            time.sleep(2)
+        if self.habit == "crashes" and self.time == 300:
+            time.sleep(1)  # so that something is saved
+        if self.habit == "crashes" and self.time == 500:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        seen = self.np_random.uniform(-1, 1, 1).astype(numpy.float32)
+        return seen, float(action == 1), self.time % 20 == 0, False, {}
+"""
+
+
+@pytest.fixture
+def odd(workplace: Path) -> Iterator[str]:
+    """A module in the current folder, whose environment has a habit."""
+    (workplace / "odd_environments.py").write_text(SOURCE)
+    yield "gym:odd_environments:Odd"
+    sys.modules.pop("odd_environments", None)
+
+
+def habit(name: str) -> tuple[str, ...]:
+    return ("--env-args", "--env-kwargs", json.dumps({"habit": name}))
+
+
+def saved_in(folder: Path) -> dict[str, bytes]:
+    """The last checkpoint of each behavior, random streams included."""
+    return {path.parent.name: path.read_bytes() for path in folder.glob("*/checkpoint.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("trainer_type", "env", "behavior"),
+    [
+        ("ppo", "sim:3dball", "3DBall"),
+        ("sac", "gym:Pendulum-v1", "Pendulum-v1"),
+        ("qmix", "sim:switch2", "Switch2"),
+    ],
+)
+def test_results_are_those_of_a_process_bit_for_bit(
+    mlagents_style: Callable[..., Any], workplace: Path, trainer_type: str, env: str, behavior: str
+) -> None:
+    write_configuration(workplace, {behavior: settings_of(trainer_type, max_steps=300, summary_freq=150)})
+    found = []
+    for flag in ("--isolate", "--no-isolate"):
+        line = ("learn", "config.yaml", f"--env={env}", f"--run-id=run{flag}", "--seed=5", flag)
+        assert mlagents_style(*line).code == 0
+        found.append(saved_in(Path("results", f"run{flag}")))
+    assert found[0]
+    assert found[0] == found[1]
+
+
+def test_global_seeds_of_the_environment_do_not_reach_the_trainer(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], odd: str
+) -> None:
+    configure("Odd", max_steps=400)
+    found = []
+    for name in ("", "seeds"):
+        line = ("learn", "config.yaml", f"--env={odd}", f"--run-id=run{name}", "--seed=5", *habit(name))
+        said = mlagents_style(*line)
+        assert said.code == 0
+        assert "runs in this process" in said.out
+        found.append(saved_in(Path("results", f"run{name}")))
+    assert found[0]
+    assert found[0] == found[1]
+
+
+def test_prints_leave_the_lines_on_standard_output_alone(
+    mlagents_style: Callable[..., Any], configure: Callable[..., Path], odd: str
+) -> None:
+    configure("Odd", max_steps=100)
+    learn = mlagents_style(
+        "learn", "config.yaml", f"--env={odd}", "--run-id=p", "--log-format=json", *habit("prints")
+    )
+    assert learn.code == 0
+    assert "so many words" in learn.err
+    for line in learn.out.splitlines():
+        json.loads(line)
+    evaluate = mlagents_style("evaluate", "p", "--episodes=2", "--json")
+    assert json.loads(evaluate.out)["behaviors"]["Odd"]["episodes"] == 2
+
+
+@pytest.fixture
+def learn(workplace: Path, odd: str, start: Callable[..., Process]) -> Callable[..., Process]:
+    """Starts a run in a process of its own."""
+
+    def begin(name: str, *flags: str, **settings: Any) -> Process:
+        write_configuration(workplace, {"Odd": settings_of("ppo", summary_freq=100, **settings)})
+        return start("learn", "config.yaml", f"--env={odd}", "--run-id=r", *flags, *habit(name))
+
+    return begin
+
+
+def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
+    learn: Callable[..., Process],
+) -> None:
+    crashed = learn("crashes", "--autosave-interval-s=1", max_steps=2000)
+    assert crashed.end() == -signal.SIGSEGV
+    assert "Segmentation fault" in crashed.output
+    assert 'odd_environments.py", line' in crashed.output
+    assert "goes on from its last save by --resume" in crashed.output
+    resumed = learn("", "--resume", max_steps=600)
+    assert resumed.end() == 0
+    assert "Step: 100." not in resumed.output
+
+
+def test_ctrl_c_in_a_slow_step_saves_after_it(learn: Callable[..., Process]) -> None:
+    slow = learn("slow", max_steps=100_000)
+    slow.wait_for_output("in the slow step")
+    slow.signal(signal.SIGINT)
+    assert slow.end() == 0
+    assert "Saved results" in slow.output
+
+
+class Breaking(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+    time = 0
+
+    def __init__(self) -> None:
+        self.lock = None
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        if self.time == 150:
+            raise ZeroDivisionError("the wheel came off")
+        return np.zeros(1, np.float32), 1.0, self.time % 10 == 0, False, {}
+
+
+def test_an_exception_of_an_object_keeps_its_frames_and_the_run_is_saved(tmp_path: Path) -> None:
+    settings = settings_of("ppo", max_steps=1000, summary_freq=100)
+    with pytest.raises(SimulatorLost) as failure:
+        trainer_service.train(settings, Breaking(), run_id="b", results_dir=tmp_path)
+    cause = failure.value.__cause__
+    assert cause is not None
+    assert isinstance(cause.__cause__, ZeroDivisionError)
+    last = traceback.extract_tb(cause.__cause__.__traceback__)[-1]
+    assert (last.filename, last.name) == (__file__, "step")
+    assert load_checkpoint(tmp_path / "b/Breaking/checkpoint.safetensors").step == 149

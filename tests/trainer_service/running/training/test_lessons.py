@@ -1,0 +1,292 @@
+"""Runs with environment parameters, on simulators that are processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from trainer_service.running.runs.checkpoint import read_content
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
+
+ROUND = 12
+"""Agent steps in which each of four pupils has an episode of three decisions."""
+
+RUN = Path("results/ppo")
+
+
+def lesson(name: str, height: Any, *, beyond: float | None = None, **criteria: Any) -> dict[str, Any]:
+    """A lesson that ends when the mean return is beyond so much; the last one if None."""
+    if beyond is None:
+        return {"name": name, "value": height}
+    completion = {"behavior": "Pupil", "threshold": beyond, **criteria}
+    return {"name": name, "value": height, "completion_criteria": completion}
+
+
+@pytest.fixture
+def school(configure: Callable[..., Path], program: Callable[..., Path]) -> Callable[..., list[str]]:
+    """Writes a configuration with these lessons of ``height``; returns the words of the command to run it."""
+
+    def write(*lessons: dict[str, Any], **settings: Any) -> list[str]:
+        hyperparameters = {"batch_size": 32, "buffer_size": 4 * ROUND, "learning_rate_schedule": "constant"}
+        path = configure("Pupil", **{"hyperparameters": hyperparameters, "summary_freq": ROUND, **settings})
+        document = yaml.safe_load(path.read_text())
+        document["environment_parameters"] = {"height": {"curriculum": list(lessons)}, "gravity": 9.8}
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        return ["learn", str(path), f"--env={program('schoolroom')}", "--seed=4"]
+
+    return write
+
+
+def status(run: Path = RUN) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / "run_logs/training_status.json").read_text())
+    return found
+
+
+def saved_step() -> int:
+    step: int = read_content(RUN / "Pupil/checkpoint.safetensors")["step"]
+    return step
+
+
+def metrics(run: Path = RUN) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def heard(run: Path = RUN) -> list[str]:
+    """Resets and heights that the simulator printed."""
+    lines = (run / "run_logs/Player-0.log").read_text().splitlines()
+    return [line for line in lines if line.startswith(("reset", "height"))]
+
+
+TWO = (lesson("low", 1, beyond=2.5, min_lesson_length=20), lesson("high", 2))
+
+
+def test_a_lesson_that_is_learned_is_followed_by_the_next(mlagents_style, school) -> None:
+    said = mlagents_style(*school(*TWO, max_steps=10 * ROUND))
+    assert said.code == 0, said.err
+    assert "Parameter 'height' is in lesson 'low' and has value 'Float: value=1.0'." in said.out
+    assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in said.out
+    assert heard() == ["reset", "height 1.000", "height 2.000"]
+    assert (status()["height"], status()["gravity"]) == ({"lesson_num": 1}, {"lesson_num": 0})
+    # 20 episodes are five rounds. The sixth was under way when its lesson ended: its return is 3 still.
+    assert [line["mean_return"] for line in metrics()] == [3.0] * 6 + [6.0] * 4
+    lessons = [line["lesson"]["height"] for line in metrics()]
+    assert lessons == ["low"] * 4 + ["high"] * 6
+    assert [line["lesson_number/height"] for line in metrics()] == [0.0] * 4 + [1.0] * 6
+    assert {line["lesson_number/gravity"] for line in metrics()} == {0.0}
+
+
+def test_statistics_of_the_simulator_stand_beside_ours(mlagents_style, school) -> None:
+    said = mlagents_style(*school(*TWO, max_steps=2 * ROUND, summary_freq=2 * ROUND))
+    assert said.code == 0, said.err
+    (told,) = metrics()  # at the beginning of the first round, the second and the third
+    assert {key: value for key, value in told.items() if key.startswith("School/")} == {
+        "School/AVERAGE": 1.0,
+        "School/MOST_RECENT": 1.0,
+        "School/SUM": 3.0,
+        "School/HISTOGRAM": 1.0,
+        "School/HISTOGRAM_hist": {"edges": ANY, "counts": [*[0] * 15, 3, *[0] * 14]},
+    }
+    events = EventAccumulator(str(RUN / "Pupil"))
+    events.Reload()
+    assert events.Scalars("School/SUM")[0].value == 3.0
+    assert events.Histograms("School/HISTOGRAM_hist")[0].histogram_value.num == 3
+    assert events.Scalars("Environment/Lesson Number/height")[0].value == 0.0
+    gauges = json.loads((RUN / "run_logs/timers.json").read_text())["gauges"]
+    assert gauges["Pupil.Environment.LessonNumber.height.mean"]["value"] == 0.0
+    assert gauges["Pupil.School.SUM.sum"]["max"] == 3.0
+
+
+def test_episodes_cut_off_by_a_lessons_reset_count_nowhere(mlagents_style, school) -> None:
+    first = lesson("low", 1, beyond=2.5, min_lesson_length=20, require_reset=True)
+    said = mlagents_style(*school(first, lesson("high", 2), max_steps=10 * ROUND))
+    assert said.code == 0, said.err
+    assert heard() == ["reset", "height 1.000", "reset", "height 2.000"]
+    # The reset comes where the sixth round begins, before any of its decisions.
+    assert [line["mean_return"] for line in metrics()] == [3.0] * 5 + [6.0] * 5
+
+
+FIRST_OF_THREE = lesson("first", 1, beyond=2.5, min_lesson_length=20)
+SECOND_OF_THREE = lesson("second", 2, beyond=1000.0, min_lesson_length=100_000)
+THREE = (FIRST_OF_THREE, SECOND_OF_THREE, lesson("third", 3))
+
+
+def test_a_run_killed_after_a_lesson_resumes_in_the_next(start, mlagents_style, school) -> None:
+    run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=10**9))
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.signal(signal.SIGKILL)
+    run.end()
+    # No checkpoint was due yet: the lesson's end alone renewed what --resume goes on from.
+    step = saved_step()
+    assert step == 5 * ROUND
+    assert status()["height"] == {"lesson_num": 1}
+    assert "recent_returns" not in status()["Pupil"]
+    said = mlagents_style(*school(*THREE, max_steps=step + 2 * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert f"Resuming 'Pupil' from step {step}." in said.out
+    assert "Parameter 'height' is in lesson 'second' and has value 'Float: value=2.0'." in said.out
+    assert "'first'" not in said.out
+    assert heard()[-2:] == ["reset", "height 2.000"]
+    assert status()["height"] == {"lesson_num": 1}
+    assert status()["Pupil"]["recent_returns"] == [6.0] * 8
+
+
+def test_a_run_killed_later_resumes_with_the_same_counts(start, mlagents_style, school) -> None:
+    run = start(*school(*THREE, max_steps=10**9, checkpoint_interval=8 * ROUND))
+    run.until(f"Pupil-{16 * ROUND}.safetensors")
+    run.signal(signal.SIGKILL)
+    run.end()
+    rounds = saved_step() // ROUND
+    counted = read_content(RUN / "Pupil/checkpoint.safetensors")["lessons"]["recent_returns"]
+    # Five rounds were the first lesson; the round under way then still earned its return of 3.
+    assert counted == [6.0] * (4 * (rounds - 6)) + [3.0] * 4
+    said = mlagents_style(*school(*THREE, max_steps=(rounds + 3) * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert status()["Pupil"]["recent_returns"] == [6.0] * 12 + counted
+
+
+def test_lessons_are_those_of_the_checkpoint_that_a_run_goes_on_from(mlagents_style, school) -> None:
+    settings = {"checkpoint_interval": 4 * ROUND, "keep_checkpoints": 5}
+    assert mlagents_style(*school(*THREE, max_steps=8 * ROUND, **settings)).code == 0
+    # As after a kill between a checkpoint and the list of checkpoints.
+    path = RUN / "run_logs/training_status.json"
+    path.write_text(json.dumps({**status(), "height": {"lesson_num": 0}}))
+    said = mlagents_style(*school(*THREE, max_steps=9 * ROUND, **settings), "--resume")
+    assert "Parameter 'height' is in lesson 'second'" in said.out
+    assert status()["height"] == {"lesson_num": 1}
+
+    said = mlagents_style(*school(*THREE, max_steps=9 * ROUND, **settings), "--resume", str(4 * ROUND))
+    assert said.code == 0, said.err
+    assert "Lessons are as they were at the end" not in said.out + said.err
+    # Sixteen episodes were counted then, so the lesson ends after one round more, as it did the first time.
+    assert f"Resuming 'Pupil' from step {4 * ROUND}." in said.out
+    assert "Parameter 'height' is in lesson 'first'" in said.out
+    assert [line["lesson"]["height"] for line in metrics()] == ["first"] * 4 + ["second"] * 5
+
+
+def test_a_run_in_parts_ends_like_one_without_breaks(mlagents_style, school) -> None:
+    # The break lies in the middle of the second lesson. That one ends with its sixth round: the first of them was
+    # under way when it began, so that after five the mean is 0.2·3 + 0.8·6 = 5.4 only.
+    lessons = (FIRST_OF_THREE, lesson("second", 2, beyond=5.5, min_lesson_length=20), lesson("third", 3))
+    for run_id, stops in (("straight", [14]), ("parted", [8, 14])):
+        for stop in stops:
+            flags = ["--resume"] if stop != stops[0] else []
+            said = mlagents_style(*school(*lessons, max_steps=stop * ROUND), f"--run-id={run_id}", *flags)
+            assert said.code == 0, said.err
+    straight, parted = (Path("results", run_id) for run_id in ("straight", "parted"))
+    assert status(straight)["height"] == status(parted)["height"] == {"lesson_num": 2}
+
+    def shown(run: Path) -> list[tuple[int, float, str]]:
+        return [
+            (line["step"], line["lesson_number/height"], line["lesson"]["height"]) for line in metrics(run)
+        ]
+
+    assert [number for _, number, _ in shown(straight)] == [0.0] * 4 + [1.0] * 6 + [2.0] * 4
+    assert shown(parted) == shown(straight)
+
+
+def test_a_restarted_simulator_hears_of_the_lesson_in_force(start, school) -> None:
+    run = start(*school(*THREE, max_steps=10**9))
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.until("Step: ")
+    numbers = [line for line in (RUN / "run_logs/Player-0.log").read_text().splitlines() if line.isdecimal()]
+    os.kill(int(numbers[-1]), signal.SIGKILL)
+    run.until("starting it again")
+    run.until("Connected to ")
+    run.until("Step: ")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.output
+    assert heard()[-2:] == ["reset", "height 2.000"]
+
+
+def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school) -> None:
+    assert mlagents_style(*school(*TWO, max_steps=6 * ROUND)).code == 0
+    said = mlagents_style("evaluate", "ppo", "--episodes=4", "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["behaviors"]["Pupil"]["mean_return"] == 6.0
+    assert "Parameter 'height' is in lesson 'high'" in said.err
+
+
+def test_inference_stays_in_the_lesson_that_was_reached(start, mlagents_style, school) -> None:
+    words = school(FIRST_OF_THREE, lesson("second", 2, beyond=5.0), lesson("third", 3), max_steps=5 * ROUND)
+    assert mlagents_style(*words).code == 0
+    before = status()
+    run = start(*words, "--resume", "--inference")
+    run.until("Parameter 'height' is in lesson 'second'")
+    run.until("Mean Reward: 6.000")
+    run.until("Mean Reward: 6.000")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.output
+    assert "'third'" not in run.output
+    assert status() == before
+
+
+def test_a_run_from_these_weights_begins_with_the_first_lesson(mlagents_style, school) -> None:
+    words = school(*TWO, max_steps=6 * ROUND)
+    assert mlagents_style(*words).code == 0
+    said = mlagents_style(*words, "--run-id=heir", "--initialize-from=ppo")
+    assert said.code == 0, said.err
+    assert heard(Path("results/heir")) == ["reset", "height 1.000", "height 2.000"]
+
+
+def test_a_run_with_fewer_lessons_resumes_in_the_last(mlagents_style, school) -> None:
+    assert mlagents_style(*school(*THREE, max_steps=6 * ROUND)).code == 0
+    said = mlagents_style(*school(lesson("only", 7), max_steps=7 * ROUND), "--resume")
+    assert said.code == 0, said.err
+    assert "'height', which now has only 1 (counted from 0): it goes on in the last one, 'only'" in said.out
+    assert heard()[-1] == "height 7.000"
+
+
+def test_a_simulator_draws_for_itself_and_again_when_resumed(mlagents_style, school) -> None:
+    drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2, "max_value": 3}}
+
+    def heights(rounds: int, *words: str) -> list[list[str]]:
+        said = mlagents_style(
+            *school(lesson("drawn", drawn), max_steps=rounds * ROUND), "--num-envs=2", *words
+        )
+        assert said.code == 0, said.err
+        logs = [(RUN / f"run_logs/Player-{number}.log").read_text() for number in range(2)]
+        return [re.findall(r"^height (\S+)", log, re.MULTILINE) for log in logs]
+
+    first, second = heights(150)  # one may start seconds after the other on a busy machine
+    assert first[:3] != second[:3]
+    assert all(2.0 <= float(height) < 3.0 for height in first + second)
+    (only,) = yaml.safe_load((RUN / "configuration.yaml").read_text())["environment_parameters"]["height"][
+        "curriculum"
+    ]
+    assert (
+        only["value"]["sampler_parameters"]["seed"] == -1
+    )  # as given: another would be that of all simulators
+    resumed = heights(300, "--resume")
+    assert [own[:3] for own in resumed] == [first[:3], second[:3]]
+
+
+@pytest.mark.parametrize("isolate", ["--isolate", "--no-isolate"])
+def test_a_parameter_that_nobody_reads_is_told_once(mlagents_style, configure, isolate: str) -> None:
+    path = configure("Sorter", max_steps=500, summary_freq=250)
+    document = yaml.safe_load(path.read_text())
+    lessons = [lesson("few", 3, beyond=-100.0), lesson("more", 5)]
+    lessons[0]["completion_criteria"]["behavior"] = "Sorter"
+    document["environment_parameters"] = {"num_tile": {"curriculum": lessons}, "num_tiles": 4, "tiles": 3}
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    said = mlagents_style("learn", str(path), "--env=sim:sorter", "--num-envs=2", isolate)
+    assert said.code == 0, said.err
+    assert "Parameter 'num_tile' is in lesson 'more'" in said.out
+    told = [line for line in said.out.splitlines() if "no environment parameter" in line]
+    text = r"\[WARNING\] Simulator \d: sim:sorter: no environment parameter '%s'; expected one of num_tiles"
+    assert (
+        sum(bool(re.match(text % "num_tile" + r" \(did you mean 'num_tiles'\?\)", line)) for line in told)
+        == 1
+    )
+    assert sum(bool(re.match(text % "tiles", line)) for line in told) == 1
+    assert len(told) == 2

@@ -1,0 +1,229 @@
+"""The models that a run writes beside its checkpoints, and those that are written again from them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+
+from trainer_service.errors import UserError
+from trainer_service.learning.algorithms.common.member_policy import ExportModel
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.interop.onnx_export import export_policy, export_run, to_onnx
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.policy import Policy
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.status import BehaviorStatus, TrainingStatus
+from trainer_service.running.training.recorder import Outputs, Recorder
+
+
+@pytest.fixture
+def folder(workplace: Path) -> Iterator[RunFolder]:
+    with RunFolder.open("results", "run") as opened:
+        yield opened
+
+
+@pytest.fixture
+def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
+    return make_behavior(
+        name="Two Legs", sizes=(3,), continuous=2, checkpoint_interval=100, keep_checkpoints=2
+    )
+
+
+def recorded(
+    folder: RunFolder,
+    behavior: Behavior,
+    *steps: int,
+    finish: bool = False,
+    export_model: ExportModel | None = export_policy,
+) -> BehaviorStatus:
+    """The listed checkpoints after a behavior has come to these steps."""
+    outputs = Outputs(folder, Console(tty=False), [], Timers(), export_model)
+    recorder = Recorder(outputs, TrainingStatus())
+    recorder.add(behavior)
+    for behavior.step in steps:  # the loop is the behavior's life
+        recorder.write_due(behavior)
+    recorder.wait()
+    if finish:
+        recorder.finish([behavior])
+    return folder.read_status(torch_version=torch.__version__).behavior(behavior.name)
+
+
+def models(folder: RunFolder) -> list[str]:
+    return sorted(path.relative_to(folder.path).as_posix() for path in folder.path.rglob("*.onnx"))
+
+
+def test_every_checkpoint_has_its_model_and_both_go_together(folder: RunFolder, walker: Behavior) -> None:
+    status = recorded(folder, walker, 100, 200, 300)
+    assert models(folder) == ["Two Legs/Two Legs-200.onnx", "Two Legs/Two Legs-300.onnx"]
+    assert [record.file_path for record in status.checkpoints] == [
+        f"results/run/Two Legs/Two Legs-{step}.onnx" for step in (200, 300)
+    ]
+    assert [record.auxiliary_file_paths for record in status.checkpoints] == [
+        (f"results/run/Two Legs/Two Legs-{step}.safetensors",) for step in (200, 300)
+    ]
+
+
+def test_at_the_end_there_is_one_to_take_home(folder: RunFolder, walker: Behavior) -> None:
+    status = recorded(folder, walker, 100, 130, finish=True)
+    assert models(folder)[0] == "Two Legs.onnx"
+    home = folder.final_model("Two Legs").read_bytes()
+    assert home == folder.numbered("Two Legs", 130, ".onnx").read_bytes()
+    assert status.final_checkpoint is not None
+    assert status.final_checkpoint.file_path == "results/run/Two Legs.onnx"
+    assert status.final_checkpoint.auxiliary_file_paths == ("results/run/Two Legs/Two Legs-130.safetensors",)
+
+
+def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior) -> None:
+    recorded(folder, walker, 100)
+    policy = Policy(load_checkpoint(folder.numbered("Two Legs", 100)))
+    written = folder.numbered("Two Legs", 100, ".onnx").read_bytes()
+    assert written == to_onnx(policy.network(), policy.spec)
+
+
+def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
+    recorder = Recorder(
+        Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus(), autosave_s=0.0
+    )
+    recorder.add(walker)
+    walker.step = 7
+    recorder.write_due(walker)
+    recorder.wait()
+    assert folder.checkpoint("Two Legs").exists()
+    assert models(folder) == []
+
+
+def test_without_an_exporter_only_weights_are_saved(folder: RunFolder, walker: Behavior) -> None:
+    recorded(folder, walker, 100, finish=True, export_model=None)
+    assert folder.numbered("Two Legs", 100).exists()
+    assert models(folder) == []
+
+
+def test_a_model_that_fails_costs_a_warning_and_nothing_else(
+    folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with caplog.at_level(logging.WARNING, logger="trainer_service"):
+        status = recorded(folder, walker, 100, 200, finish=True)
+    assert "'Two Legs': no model could be written" in caplog.text
+    assert "pip install onnx" in caplog.text
+    assert "Its weights are safe" in caplog.text
+    assert models(folder) == []
+    assert [record.file_path for record in status.checkpoints] == [
+        f"results/run/Two Legs/Two Legs-{step}.safetensors" for step in (100, 200)
+    ]
+    assert status.final_checkpoint is not None
+    assert status.final_checkpoint.file_path == "results/run/Two Legs/Two Legs-200.safetensors"
+    assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
+
+
+def test_weights_are_on_disk_before_a_model_is_exported(folder: RunFolder, walker: Behavior) -> None:
+    seen = []
+
+    def look(*_: object) -> None:
+        seen.append(load_checkpoint(folder.numbered("Two Legs", 100)).step)
+
+    recorded(folder, walker, 100, export_model=look)
+    assert seen == [100]
+
+
+def test_weights_are_written_although_no_model_could_be_copied(
+    folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def power_cut() -> Any:
+        raise KeyboardInterrupt
+
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus())
+    recorder.add(walker)
+    walker.step = 100
+    monkeypatch.setattr(walker.learner.actor, "policy_network", power_cut)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.write_due(walker)
+    recorder.wait()
+    assert load_checkpoint(folder.numbered("Two Legs", 100)).step == 100
+
+
+@pytest.fixture
+def finished(folder: RunFolder, walker: Behavior) -> RunFolder:
+    """A run of two behaviors without any model."""
+    for name in ("Two Legs", "Wings"):
+        for step in (100, 200):
+            walker.name, walker.step = name, step
+            save_checkpoint(checkpoint_of(walker), folder.numbered(name, step), folder.checkpoint(name))
+    return folder
+
+
+def test_models_are_written_again_from_the_newest_checkpoints(finished: RunFolder) -> None:
+    written = export_run(finished)
+    assert {path.name: (policy.behavior, policy.step) for path, policy in written.items()} == {
+        "Two Legs.onnx": ("Two Legs", 200),
+        "Wings.onnx": ("Wings", 200),
+    }
+    for path in written:
+        onnx.checker.check_model(onnx.load(path))
+
+
+def test_or_from_those_of_a_step(finished: RunFolder) -> None:
+    assert {policy.step for policy in export_run(finished, step=100).values()} == {100}
+    assert models(finished) == ["Two Legs/Two Legs-100.onnx", "Wings/Wings-100.onnx"]
+
+
+def test_or_from_a_file_and_to_a_file(finished: RunFolder, workplace: Path) -> None:
+    export_run(finished, checkpoint=finished.numbered("Wings", 100), output=workplace / "sub" / "w.onnx")
+    assert (workplace / "sub" / "w.onnx").is_file()
+    assert models(finished) == []
+
+
+def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], finished: RunFolder) -> None:
+    said = mlagents_style("export", "run", "--output=out")
+    assert said.code == 0, said.err
+    assert said.out.splitlines() == [
+        "Exported Two Legs (step 200) to out/Two Legs.onnx",
+        "Exported Wings (step 200) to out/Wings.onnx",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--step=150"], "has no checkpoint of step 150; it has Two Legs-100, Two Legs-200, Wings-100, Wings-200"),
+        (["--checkpoint=nowhere.safetensors"], "checkpoint 'nowhere.safetensors' does not exist"),
+        (["--output=all.onnx"], "'all.onnx' is one file for the behaviors Two Legs, Wings; expected a folder"),
+        (["--step=1", "--checkpoint=a.safetensors"], "not allowed with argument"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exported_is_named(
+    mlagents_style: Callable[..., Any], finished: RunFolder, flags: list[str], expected: str
+) -> None:
+    said = mlagents_style("export", "run", *flags)
+    assert said.code == 2
+    assert expected in said.err
+    assert models(finished) == []
+
+
+def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
+    mlagents_style: Callable[..., Any], finished: RunFolder, workplace: Path
+) -> None:
+    path = workplace / "theirs.safetensors"
+    save_checkpoint(replace(load_checkpoint(finished.checkpoint("Wings")), behavior="../../esc/pwn"), path)
+    said = mlagents_style("export", "run", "--checkpoint=theirs.safetensors", "--output=out/a/b")
+    assert said.code == 2
+    assert "the behavior's name '../../esc/pwn' must not contain slashes" in said.err
+    assert not list(workplace.rglob("*.onnx"))
+
+
+def test_a_damaged_checkpoint_is_named_before_anything_is_written(finished: RunFolder) -> None:
+    finished.checkpoint("Wings").write_bytes(b"PK\x03\x04")
+    with pytest.raises(UserError, match=r"Wings/checkpoint\.safetensors' is damaged"):
+        export_run(finished)
+    assert models(finished) == []

@@ -1,0 +1,206 @@
+"""Lines of progress between summaries, by a clock that the test sets."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from behavior_worlds import observe
+
+from trainer_service.learning.kernels import SLOW
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.metrics import ConsoleWriter
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.training.progress_log import ProgressLog
+from unity_bridge.steps import StepBatch
+
+
+@dataclass
+class Run:
+    """A console, what it has said, and the clock that the progress log looks at."""
+
+    console: Console
+    stream: io.StringIO
+    behavior: Behavior
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.progress = ProgressLog(self.console, clock=lambda: self.now_s)
+
+    def after(self, seconds: float) -> list[str]:
+        """Looks at that later time; returns what was said then."""
+        self.now_s += seconds
+        before = self.stream.tell()
+        self.progress.update({"Ball": self.behavior})
+        return self.stream.getvalue()[before:].splitlines()
+
+
+@pytest.fixture
+def run(make_behavior: Callable[..., Behavior]) -> Iterator[Run]:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        yield Run(console, stream, make_behavior(name="Ball"))
+
+
+def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
+    """One agent goes on for some ticks with a reward of 2 each, and comes to its end."""
+    for tick in range(ticks):
+        rows = 2 if ends and tick == ticks - 1 else 1
+        batch = StepBatch(
+            agent_ids=np.zeros(rows, np.int64),
+            observations=(np.zeros((rows, 1), np.float32),),
+            rewards=np.array([2.0, 0.0][:rows], np.float32),
+            terminated=np.array([rows == 2, False][:rows]),
+            truncated=np.zeros(rows, np.bool_),
+            allowed_actions=np.ones((rows, 2), np.bool_),
+            group_ids=np.ones(rows, np.int64),
+            group_rewards=np.zeros(rows, np.float32),
+        )
+        observe(behavior, BehaviorTick(0, 0, batch))
+        behavior.collector.act()
+
+
+def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
+    assert run.after(0) == run.after(29.9) == []
+    live(run.behavior, 41, ends=False)
+    assert run.after(0.5) == [
+        "[INFO] Ball. 40 of 400 steps (10 %). 1.3 steps/s, about 5 min left. No episode was completed since the last "
+        "summary. Collected 32 of 128 steps for the next update."
+    ]
+    live(run.behavior, 40, ends=True)
+    assert run.after(29.0) == []
+    (line,) = run.after(1.0)
+    assert "Mean return of 1 episode since the last summary: 160.000." in line
+
+
+def test_a_quiet_run_stays_quiet_in_between(make_behavior: Callable[..., Behavior]) -> None:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream, verbose=1) as console:
+        quiet = Run(console, stream, make_behavior(name="Ball"))
+        quiet.after(0)
+        live(quiet.behavior, 21, ends=True)
+        assert quiet.after(90) == []
+        assert quiet.after(90) == []
+
+
+def test_without_a_configuration_no_minute_passes_in_silence(make_behavior: Callable[..., Behavior]) -> None:
+    """Settings are the defaults then, whose summaries are 50,000 steps apart."""
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        run = Run(console, stream, make_behavior(name="Ball", summary_freq=50_000, max_steps=500_000))
+        silent_since_s = longest_s = 0.0
+        while run.now_s < 300:
+            live(run.behavior, 2, ends=False)
+            if any("steps/s" in line for line in run.after(1)):
+                silent_since_s = run.now_s
+            longest_s = max(longest_s, run.now_s - silent_since_s)
+    assert 0 < longest_s < 60
+
+
+def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[..., Behavior]) -> None:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        counted = Run(console, stream, make_behavior(name="Ball", max_episodes=4))
+        counted.after(0)
+        live(counted.behavior, 21, ends=True)
+        (line,) = counted.after(30)
+    # 20 of 400 steps in 30 s would be 10 min; one of four episodes leaves three of 30 s.
+    assert "Ball. 20 of 400 steps (5 %), 1 of 4 episodes. 0.7 steps/s, about 2 min left." in line
+
+
+def test_a_summary_is_a_line_too(run: Run) -> None:
+    run.after(0)
+    live(run.behavior, 11, ends=False)
+    run.now_s = 20
+    for writer in (ConsoleWriter(), run.progress):
+        writer.write(run.behavior.summarize(wall_s=20.0))
+    assert run.after(29) == []
+    assert len(run.after(1)) == 1
+
+
+def test_where_summaries_come_all_the_time_a_forecast_is_rare(run: Run) -> None:
+    said: dict[float, list[str]] = {}
+    for now_s in range(0, 700, 10):
+        said[now_s] = run.after(0 if now_s == 0 else 10)
+        live(run.behavior, 2, ends=False)
+        run.progress.write(run.behavior.partial_summary(wall_s=0.0))
+    assert {now_s: lines for now_s, lines in said.items() if lines} == {
+        60: ["[INFO] About 35 min left."],
+        360: ["[INFO] About 28 min left."],
+        660: ["[INFO] About 23 min left."],
+    }
+
+
+def test_a_simulator_that_is_silent_is_named(run: Run) -> None:
+    live(run.behavior, 11, ends=False)
+    run.after(0)
+    assert "10 of 400 steps (2 %). No step came for 30 s." in run.after(30)[0]
+
+
+def test_a_line_in_between_takes_nothing_from_the_summary(run: Run) -> None:
+    run.after(0)
+    live(run.behavior, 41, ends=True)
+    assert len(run.after(30)) == 1
+    assert run.behavior.summarize(wall_s=31.0).stats.returns.tolist() == [80.0]
+
+
+def test_a_long_update_says_at_which_minibatch_it_is(run: Run) -> None:
+    run.after(0)
+    for minibatch in range(60):
+        run.now_s += 1
+        run.progress.updating("Ball", minibatch, 60)
+    assert re.findall("Updating.*", run.stream.getvalue()) == [
+        "Updating: minibatch 30 of 60.",
+        "Updating: minibatch 60 of 60.",
+    ]
+
+
+def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
+    for _ in range(61):
+        run.progress.update({})
+        run.now_s += 1
+    assert run.stream.getvalue().splitlines() == ["[INFO] Waiting for the first step of a simulator."] * 2
+
+
+@pytest.fixture
+def announced(
+    make_behavior: Callable[..., Behavior], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[tuple[int, int]]]:
+    """Makes one update of a learner, and returns what it said of its progress: minibatch, and of how many."""
+
+    def update(trainer_type: str) -> list[tuple[int, int]]:
+        heard: list[tuple[int, int]] = []
+        behavior = make_behavior(name="Ball", trainer_type=trainer_type)
+        monkeypatch.setattr(behavior.learner, "_progress", lambda *which: heard.append(which))
+        while not behavior.ready_to_update():
+            live(behavior, 20, ends=True)
+        behavior.update()
+        return heard
+
+    return update
+
+
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "happo"])
+def test_an_update_of_a_learner_counts_its_minibatches(
+    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch, trainer_type: str
+) -> None:
+    monkeypatch.setenv(SLOW, "1")
+    heard = announced(trainer_type)
+    assert heard == [(number, len(heard)) for number in range(len(heard))]
+    assert len(heard) >= 12
+
+
+def test_a_kernel_that_makes_several_minibatches_at_once_counts_them_all(
+    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = announced("ppo")
+    numbers = [number for number, _ in heard]
+    assert numbers[0] == 0
+    assert numbers == sorted(set(numbers))
+    monkeypatch.setenv(SLOW, "1")
+    assert {total for _, total in heard} == {len(announced("ppo"))}

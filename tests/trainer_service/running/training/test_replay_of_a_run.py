@@ -1,0 +1,126 @@
+"""A replay buffer and the checkpoint that a run goes on from: whether they were saved at one moment."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from replay_files import save_replay_file
+
+from trainer_service.config import parse_run_options
+from trainer_service.errors import UserError
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import load_replay, restore
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.status import TrainingStatus
+from trainer_service.running.training.recorder import Outputs, Recorder
+from trainer_service.running.training.run import restore_replay
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+SPEC = BehaviorSpec((ObservationSpec("o", (2,)),), ActionSpec(0, (3,)))
+
+
+def learner() -> Behavior:
+    settings = {
+        "trainer_type": "dqn",
+        "checkpoint_interval": 100,
+        "hyperparameters": {"save_replay_buffer": True},
+    }
+    options = parse_run_options({"behaviors": {"B": settings}}).options
+    return Behavior("B", SPEC, options.behaviors["B"], Compute(torch.device("cpu"), 1))
+
+
+class Killed(BaseException):
+    """The end of a process, where it happens."""
+
+
+def saved(folder: RunFolder, *steps: int, kill: Any = None) -> None:
+    """Saves a behavior at each step; kill: called before the last of them."""
+    behavior = learner()
+    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
+    recorder.add(behavior)
+    for step in steps:
+        if kill is not None and step == steps[-1]:
+            kill()
+        behavior.step = step
+        recorder.write_due(behavior)
+        recorder.wait()
+
+
+def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Goes on from a checkpoint. Returns the warnings."""
+    behavior = learner()
+    restore(behavior, load_checkpoint(checkpoint))
+    with caplog.at_level(logging.INFO, logger="trainer_service"):
+        restore_replay(behavior, folder.replay("B"), checkpoint)
+    assert "goes on" in caplog.text
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_buffer_saved_with_its_checkpoint_is_taken_silently(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunFolder.open(tmp_path, "run") as folder:
+        saved(folder, 100, 200)
+        for checkpoint in (folder.checkpoint("B"), folder.numbered("B", 200)):
+            assert resumed(folder, checkpoint, caplog) == []
+
+
+def test_a_buffer_of_another_moment_is_named_by_both_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunFolder.open(tmp_path, "run") as folder:
+        saved(folder, 100, 200)
+        (warning,) = resumed(folder, folder.numbered("B", 100), caplog)
+    assert "'B' goes on from step 100 with a replay buffer that was saved at step 200" in warning
+
+
+def test_a_run_killed_between_the_two_files_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rename = os.replace
+
+    def rename_and_die(source: Path, target: Path) -> None:
+        if target.name == "replay.npz":
+            raise Killed
+        rename(source, target)
+
+    with RunFolder.open(tmp_path, "run") as folder:
+        with pytest.raises(Killed):
+            saved(folder, 100, 200, kill=lambda: monkeypatch.setattr(os, "replace", rename_and_die))
+        (warning,) = resumed(folder, folder.checkpoint("B"), caplog)
+    assert "goes on from step 200 with a replay buffer that was saved at step 100" in warning
+
+
+def test_another_checkpoint_of_the_same_step_is_noticed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunFolder.open(tmp_path, "run") as folder:
+        saved(folder, 100)
+        checkpoint = folder.checkpoint("B")
+        save_checkpoint(replace(load_checkpoint(checkpoint), episodes=7), checkpoint)
+        (warning,) = resumed(folder, checkpoint, caplog)
+    assert "from step 100 with a replay buffer that was saved at step 100" in warning
+
+
+@pytest.mark.parametrize("stamp", [{}, {"saved.step": np.zeros(3)}], ids=["none", "no number"])
+def test_a_buffer_without_a_readable_stamp_is_refused(stamp: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "replay.npz"
+    save_replay_file(learner().learner.replay_state() or {}, path)
+    with np.load(path) as arrays:
+        kept = {name: array for name, array in arrays.items() if name != "saved.step"}
+    np.savez(path, **kept, **stamp)
+    with pytest.raises(
+        UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on with an empty one"
+    ):
+        load_replay(learner(), path)

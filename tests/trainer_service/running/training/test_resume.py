@@ -1,0 +1,334 @@
+"""Runs that stop and go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainer_service.errors import UserError
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.runs.checkpoint import read_content, save_checkpoint
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.training.warm_start import checkpoints_to_resume
+
+EPISODE = 18  # agent steps of one episode of the treadmill's three agents
+
+# Updates come after 4 episodes, so a stop after 8 lies between two rollouts and one after 6 in a rollout.
+AT_AN_UPDATE, IN_BETWEEN = 8 * EPISODE, 6 * EPISODE
+
+
+@pytest.fixture
+def train(mlagents_style, hosted, configure):
+    """Trains on the treadmill up to a step count."""
+
+    def run(run_id: str, max_steps: int, *flags: str, **settings: Any):
+        hyperparameters = {
+            "batch_size": 32,
+            "buffer_size": 4 * EPISODE,
+            "learning_rate_schedule": "constant",
+            "learning_rate": 0.01,
+        }
+        network = {"normalize": True, "hidden_units": 8, "num_layers": 1}
+        configure(
+            "Treadmill",
+            **{
+                "hyperparameters": hyperparameters,
+                "network_settings": network,
+                "max_steps": max_steps,
+                "summary_freq": EPISODE,
+                "checkpoint_interval": 1000,
+                **settings,
+            },
+        )
+        said = mlagents_style(
+            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
+        )
+        assert said.code == 0, said.err
+        return said
+
+    return run
+
+
+def checkpoint(run_id: str) -> dict[str, Any]:
+    return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))
+
+
+def tensors(content: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of nested dicts and lists, by its path."""
+    if isinstance(content, dict):
+        items = content.items()
+    elif isinstance(content, list | tuple):
+        items = enumerate(content)
+    else:
+        return {path: content}
+    leaves: dict[str, Any] = {}
+    for key, value in items:
+        leaves.update(tensors(value, f"{path}/{key}"))
+    return leaves
+
+
+def assert_same_state(run: str, other: str) -> None:
+    left, right = (tensors(checkpoint(name)["algorithm"]) for name in (run, other))
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, right[name]), f"{name} differs"
+        else:
+            assert value == right[name], f"{name} differs"
+
+
+def metrics(run_id: str) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl, without the clock."""
+    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
+    clock = {"wall_s", "steps_per_s"}
+    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+
+
+@pytest.mark.parametrize("steps", [AT_AN_UPDATE, IN_BETWEEN], ids=["at-an-update", "in-between"])
+def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, steps: int) -> None:
+    train("straight", 2 * steps)
+    train("parted", steps)
+    assert (checkpoint("parted")["algorithm"]["collected"] is None) == (steps == AT_AN_UPDATE)
+    train("parted", 2 * steps, "--resume")
+    assert checkpoint("parted")["step"] == 2 * steps
+    assert_same_state("parted", "straight")
+    assert metrics("parted") == metrics("straight")
+
+
+def test_a_finished_run_says_that_nothing_is_left_to_learn(train) -> None:
+    warning = f"'Treadmill' has used its max_steps of {EPISODE}: nothing to learn. Raise max_steps to go on."
+    assert warning not in train("done", EPISODE).out
+    assert warning in train("done", EPISODE, "--resume").out
+    assert "nothing to learn" not in train("done", 2 * EPISODE, "--resume").out
+
+
+@pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(AT_AN_UPDATE, id="at-an-update", marks=pytest.mark.thorough),
+        pytest.param(IN_BETWEEN, id="in-between"),
+    ],
+)
+def test_a_resumed_run_with_memory_is_equal_bit_for_bit(train, steps: int, kind: str) -> None:
+    memory = {"memory_size": 4, "sequence_length": 3, "type": kind}
+    network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
+    train("straight", 2 * steps, network_settings=network)
+    train("parted", steps, network_settings=network)
+    if steps == IN_BETWEEN:
+        collected = checkpoint("parted")["algorithm"]["collected"]
+        assert collected["memories"].abs().max() > 0
+    train("parted", 2 * steps, "--resume", network_settings=network)
+    assert_same_state("parted", "straight")
+    assert metrics("parted") == metrics("straight")
+
+
+def test_learning_changes_every_part_of_the_state(train) -> None:
+    # What the test above compares would be equal for nothing if training left it alone.
+    train("short", AT_AN_UPDATE)
+    train("long", 2 * AT_AN_UPDATE)
+    short, long = (tensors(checkpoint(name)["algorithm"]) for name in ("short", "long"))
+    for name, value in short.items():
+        if isinstance(value, torch.Tensor) and "/collected" not in name:
+            assert not torch.equal(value, long[name]), f"{name} stayed as it was"
+
+
+def test_another_seed_is_another_run(train) -> None:
+    train("one", AT_AN_UPDATE)
+    train("two", AT_AN_UPDATE, "--seed=6")
+    with pytest.raises(AssertionError, match="differs"):
+        assert_same_state("one", "two")
+
+
+def test_a_budget_of_episodes_counts_on_when_resumed(train) -> None:
+    train("whole", 1000, max_episodes=24)
+    said = train("parts", 1000, max_episodes=12)
+    assert checkpoint("parts")["step"] == 4 * EPISODE  # three agents' episodes end together
+    train("parts", 1000, "--resume", max_episodes=24)
+    assert checkpoint("parts")["step"] == 8 * EPISODE
+    assert_same_state("whole", "parts")
+    assert "Learning was interrupted" not in said.out
+
+
+def test_a_finished_run_that_is_resumed_ends_at_once(train) -> None:
+    train("done", AT_AN_UPDATE)
+    said = train("done", AT_AN_UPDATE, "--resume")
+    assert f"Resuming 'Treadmill' from step {AT_AN_UPDATE}." in said.out
+    assert checkpoint("done")["step"] == AT_AN_UPDATE
+    assert [line["step"] for line in metrics("done")] == list(range(EPISODE, AT_AN_UPDATE + 1, EPISODE))
+
+
+def test_metrics_after_the_last_checkpoint_are_written_again(train) -> None:
+    train("killed", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
+    folder = Path("results/killed/Treadmill")
+    earlier = folder / f"Treadmill-{4 * EPISODE}.safetensors"
+    (folder / "checkpoint.safetensors").write_bytes(earlier.read_bytes())
+    straight = metrics("killed")
+    train("killed", AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
+    assert metrics("killed") == straight
+
+
+def test_init_path_does_not_undo_what_a_run_has_learned(train) -> None:
+    train("teacher", AT_AN_UPDATE)
+    weights = "results/teacher/Treadmill/checkpoint.safetensors"
+    said = train("pupil", AT_AN_UPDATE, init_path=weights)
+    assert f"Starting 'Treadmill' from step 0 with the weights of '{weights}'." in said.out
+    said = train("pupil", 2 * AT_AN_UPDATE, "--resume", init_path=weights)
+    assert f"Resuming 'Treadmill' from step {AT_AN_UPDATE}." in said.out
+    assert "'Treadmill' resumes from its own checkpoint: init_path is for its start only." in said.out
+
+
+def flip(path: Path) -> None:
+    """Changes one bit in the middle of a file, as a failing disk does."""
+    written = bytearray(path.read_bytes())
+    written[len(written) // 2] ^= 1
+    path.write_bytes(written)
+
+
+OLDER = 6 * EPISODE
+"""The checkpoint before the newest, of those that come every second episode."""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the first test that needs ``saved`` leaves it for the others."""
+    return tmp_path_factory.mktemp("kept") / "workplace"
+
+
+@pytest.fixture
+def saved(train, workplace: Path, kept: Path) -> Path:
+    """The folder of a behavior with checkpoints after 2, 4, 6 and 8 episodes, and its configuration."""
+    if kept.exists():
+        shutil.copytree(kept, workplace, dirs_exist_ok=True)
+    else:
+        train("run", AT_AN_UPDATE, checkpoint_interval=2 * EPISODE)
+        shutil.copytree("results", kept / "results")
+        shutil.copy("config.yaml", kept)
+    return Path("results/run/Treadmill")
+
+
+def listed(run_id: str = "run") -> list[int]:
+    status = json.loads(Path("results", run_id, "run_logs/training_status.json").read_text())
+    return [record["steps"] for record in status["Treadmill"]["checkpoints"]]
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+def test_without_its_newest_checkpoint_a_run_resumes_from_the_previous(train, saved: Path, damage) -> None:
+    for path in (saved / "checkpoint.safetensors", saved / f"Treadmill-{AT_AN_UPDATE}.safetensors"):
+        damage(path)
+    said = train("run", 2 * AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
+    (warning,) = [line for line in said.out.splitlines() if f"step {OLDER}." in line and "checkpoint" in line]
+    assert f"'{saved}/checkpoint.safetensors'" in warning
+    assert f"'Treadmill' goes on from '{saved}/Treadmill-{OLDER}.safetensors'" in warning
+    assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
+    assert checkpoint("run")["step"] == 2 * AT_AN_UPDATE
+    aside = {path.name for path in Path("results/run/set-aside-1").rglob("*")}
+    assert (f"Treadmill-{AT_AN_UPDATE}.safetensors" in aside) == (damage is flip)
+    assert f"Treadmill-{AT_AN_UPDATE}.onnx" in aside
+
+
+def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: Path, mlagents_style) -> None:
+    for path in saved.glob("*.safetensors"):
+        flip(path)
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
+    assert said.code == 2
+    assert "none of the 5 checkpoints of 'Treadmill' can be read" in said.err
+    assert {path: path.read_bytes() for path in saved.iterdir()} == before
+    for path in saved.glob("*.safetensors"):
+        path.unlink()
+    for path in saved.glob("*.onnx"):
+        path.unlink()
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
+    assert said.code == 2
+    assert "holds no checkpoint to go on from" in said.err
+
+
+def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -> None:
+    straight = metrics("run")
+    newer = {
+        path.name: path.read_bytes() for path in saved.glob("*.safetensors") if path.stem.endswith("144")
+    }
+    newest = (saved / "checkpoint.safetensors").read_bytes()
+    said = train("run", 4 * EPISODE, "--resume", str(4 * EPISODE), checkpoint_interval=2 * EPISODE)
+    assert f"Resuming 'Treadmill' from step {4 * EPISODE}." in said.out
+    aside = Path("results/run/set-aside-1/Treadmill")
+    assert f"are in '{aside.parent}' from now on" in said.out
+    assert {path.name for path in aside.iterdir()} == {
+        "checkpoint.safetensors", "Treadmill-108.safetensors", "Treadmill-108.onnx",
+        "Treadmill-144.safetensors", "Treadmill-144.onnx",
+    }  # fmt: skip
+    assert (aside / "checkpoint.safetensors").read_bytes() == newest
+    assert all((aside / name).read_bytes() == content for name, content in newer.items())
+    assert listed() == [2 * EPISODE, 4 * EPISODE]
+    assert len((aside.parent / "metrics.jsonl").read_text().splitlines()) == len(straight)
+    # From there it goes as it went before, and what --resume alone means is the checkpoint that was chosen.
+    train("run", AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
+    assert metrics("run") == straight
+
+
+def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -> None:
+    refused = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "best")
+    assert refused.code == 2
+    assert "no best checkpoint of Treadmill" in refused.err
+    (saved / "best.safetensors").write_bytes((saved / f"Treadmill-{OLDER}.safetensors").read_bytes())
+    said = train("run", OLDER, "--resume=best")
+    assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
+    assert checkpoint("run")["step"] == OLDER
+    assert (saved / "best.safetensors").exists()
+
+
+def test_a_step_without_checkpoint_is_refused_with_the_others(train, saved: Path, mlagents_style) -> None:
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "37")
+    assert said.code == 2
+    assert "has no checkpoint of step 37; it has Treadmill: 36, 72, 108, 144" in said.err
+
+
+def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for name, steps in {"Ball": (100, 200, 300), "Goal": (90, 180)}.items():
+        behavior = make_behavior(name=name)
+        for behavior.step in steps:
+            save_checkpoint(
+                checkpoint_of(behavior), folder.numbered(name, behavior.step), folder.checkpoint(name)
+            )
+
+    def chosen(which: bool | int | str) -> dict[str, int]:
+        return {name: start.source.step for name, start in checkpoints_to_resume(folder, which).items()}
+
+    assert chosen(True) == {"Ball": 300, "Goal": 180}
+    assert chosen(200) == {"Ball": 200, "Goal": 180}
+    flip(folder.checkpoint("Ball"))
+    assert chosen(True) == {"Ball": 300, "Goal": 180}
+    flip(folder.numbered("Ball", 300))
+    assert chosen(True) == {"Ball": 200, "Goal": 180}
+    with pytest.raises(UserError, match="Goal: 90, 180"):
+        checkpoints_to_resume(folder, 150)
+
+
+def test_a_checkpoint_missing_from_the_list_is_pruned_too(train, saved: Path) -> None:
+    status = Path("results/run/run_logs/training_status.json")
+    content = json.loads(status.read_text())
+    del content["Treadmill"]["checkpoints"][1]
+    status.write_text(json.dumps(content))
+    flags = {"checkpoint_interval": 2 * EPISODE, "keep_checkpoints": 2}
+    train("run", AT_AN_UPDATE + 2 * EPISODE, "--resume", **flags)
+    assert listed() == [AT_AN_UPDATE, AT_AN_UPDATE + 2 * EPISODE]
+    numbered = {path.stem for path in saved.glob("Treadmill-*.*")}
+    assert numbered == {f"Treadmill-{steps}" for steps in listed()}
+
+
+def test_a_damaged_list_of_checkpoints_is_made_anew(train, saved: Path) -> None:
+    status = Path("results/run/run_logs/training_status.json")
+    damaged = status.read_bytes()[:-100]
+    status.write_bytes(damaged)
+    said = train("run", AT_AN_UPDATE + 2 * EPISODE, "--resume", checkpoint_interval=2 * EPISODE)
+    assert f"cannot read '{status}'" in said.out
+    assert "it was moved to 'results/run/set-aside-1'" in said.out
+    assert Path("results/run/set-aside-1/run_logs", status.name).read_bytes() == damaged
+    assert listed() == [2 * EPISODE * count for count in range(1, 6)]

@@ -1,0 +1,308 @@
+"""Whole runs under self-play, stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from trainer_service.running.runs.checkpoint import read_content
+
+EPISODE = 8  # agent steps of a team of two in one episode of the rivals
+
+ONE_NAME = ("Rival?team=0", "Rival?team=1")
+TWO_NAMES = ("Hunter?team=1", "Prey?team=0")
+TEAMS_OF_TWO_NAMES = ("Hunter?team=0", "Prey?team=0", "Hunter?team=1", "Prey?team=1")
+
+RULES = {"save_steps": 3 * EPISODE, "team_change": 8 * EPISODE, "swap_steps": 2 * EPISODE, "window": 2}
+
+
+def names(ids: tuple[str, ...]) -> list[str]:
+    return sorted({each.partition("?")[0] for each in ids})
+
+
+@pytest.fixture
+def train(mlagents_style, hosted, configure):
+    """Lets the rivals of these ids learn up to a step count."""
+
+    def run(run_id: str, max_steps: int, *flags: str, ids: tuple[str, ...] = ONE_NAME, **settings: Any):
+        grouped = settings.get("trainer_type", "ppo") in {"mappo", "poca"}
+        hyperparameters = {"batch_size": 16, "buffer_size": 4 * EPISODE, "learning_rate": 0.01}
+        if settings.get("trainer_type") == "sac":
+            hyperparameters |= {"buffer_size": 1000, "save_replay_buffer": True}
+        configure(
+            *names(ids),
+            **{
+                "hyperparameters": {**hyperparameters, "learning_rate_schedule": "constant"},
+                "network_settings": {"normalize": True, "hidden_units": 8, "num_layers": 1},
+                "max_steps": max_steps,
+                "summary_freq": EPISODE,
+                "checkpoint_interval": 1000,
+                "self_play": RULES,
+                **settings,
+            },
+        )
+        said = mlagents_style(
+            "learn",
+            "config.yaml",
+            f"--run-id={run_id}",
+            "--seed=5",
+            *flags,
+            *hosted("rivals", ids=ids, groups=grouped),
+        )
+        assert said.code == 0, said.err
+        return said
+
+    return run
+
+
+def checkpoint(run_id: str, name: str = "Rival") -> dict[str, Any]:
+    return read_content(Path("results", run_id, name, "checkpoint.safetensors"))
+
+
+def leaves(content: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of nested dicts and lists, by its path."""
+    if isinstance(content, dict):
+        items: Any = content.items()
+    elif isinstance(content, list | tuple):
+        items = enumerate(content)
+    else:
+        return {path: content}
+    return {at: value for key, each in items for at, value in leaves(each, f"{path}/{key}").items()}
+
+
+def differing(run: str, other: str, name: str) -> list[str]:
+    """Returns the keys at which the states of two runs differ."""
+    one, two = (
+        leaves({key: checkpoint(each, name)[key] for key in ("algorithm", "self_play", "step")})
+        for each in (run, other)
+    )
+    assert one.keys() == two.keys()
+    return [
+        at
+        for at, value in one.items()
+        if not (torch.equal(value, two[at]) if isinstance(value, torch.Tensor) else value == two[at])
+    ]
+
+
+def metrics(run_id: str) -> list[dict[str, Any]]:
+    """Returns the rows of metrics.jsonl without their times."""
+    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
+    clock = {"wall_s", "steps_per_s"}
+    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+
+
+MEMORY = {
+    "normalize": True,
+    "hidden_units": 8,
+    "num_layers": 1,
+    "memory": {"memory_size": 4, "sequence_length": 2},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "ppo": {},
+    "ppo-memory": {"network_settings": MEMORY},
+    "sac": {"trainer_type": "sac"},
+    "poca": {"trainer_type": "poca"},
+    "mappo": {"trainer_type": "mappo"},
+}
+
+# After 8 episodes another team learns, after 12 the turn is half over, after 14 a rollout is half full.
+AT_A_TURN, IN_A_TURN, IN_A_ROLLOUT = 8, 12, 14
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [
+        ("ppo", AT_A_TURN),
+        ("ppo-memory", IN_A_ROLLOUT),
+        ("sac", IN_A_ROLLOUT),
+        pytest.param("ppo", IN_A_TURN, marks=pytest.mark.thorough),
+        *(pytest.param(kind, IN_A_ROLLOUT, marks=pytest.mark.thorough) for kind in ("ppo", "poca", "mappo")),
+    ],
+)
+def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, kind: str, part: int) -> None:
+    train("straight", 24 * EPISODE, **KINDS[kind])
+    train("parted", part * EPISODE, **KINDS[kind])
+    train("parted", 24 * EPISODE, "--resume", **KINDS[kind])
+    assert differing("parted", "straight", "Rival") == []
+    assert metrics("parted") == metrics("straight")
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pytest.param(TWO_NAMES, id="two-names", marks=pytest.mark.thorough),
+        pytest.param(TEAMS_OF_TWO_NAMES, id="teams-of-two-names"),
+    ],
+)
+def test_behaviors_that_meet_are_resumed_together(train, ids: tuple[str, ...]) -> None:
+    train("straight", 24 * EPISODE, ids=ids)
+    train("parted", 8 * EPISODE, ids=ids)
+    train("parted", 24 * EPISODE, "--resume", ids=ids)
+    for name in names(ids):
+        assert differing("parted", "straight", name) == []
+    assert metrics("parted") == metrics("straight")
+
+
+def test_all_that_is_compared_changes_while_a_run_goes_on(train) -> None:
+    # What the tests above compare would be equal for nothing if self-play left it alone.
+    train("short", 8 * EPISODE)
+    train("long", 24 * EPISODE)
+    changed = set(differing("short", "long", "Rival"))
+    rules = checkpoint("long")["self_play"]["rules"]
+    moving = {"turn", "turn_began", "rating", "ghost_steps", "saved_at", "swapped_at", "swaps"}
+    assert {f"/self_play/rules/{key}" for key in moving} <= changed
+    assert "/self_play/acting" in changed
+    assert rules["window"] == 2
+    assert rules["turn"] == 3
+    assert rules["ghost_steps"] == 24 * EPISODE, (
+        "the other team makes as many steps, which are not the learner's"
+    )
+
+
+def test_rating_and_snapshots_are_where_people_look_for_them(train) -> None:
+    said = train("duel", 24 * EPISODE)
+    ratings = re.findall(r"Training\. ELO: (\d+\.\d{3})\.", said.out)
+    assert len(ratings) >= 20
+    rows = [row for row in metrics("duel") if "elo" in row]
+    assert [f"{row['elo']:.3f}" for row in rows] == ratings
+    status = json.loads(Path("results/duel/run_logs/training_status.json").read_text())
+    assert status["Rival"]["elo"] == checkpoint("duel")["self_play"]["rules"]["rating"]
+    events = next(Path("results/duel/Rival").glob("events.out.tfevents.*")).read_bytes()
+    assert b"Self-play/ELO" in events
+    weights = [snapshot["weights"] for snapshot in checkpoint("duel")["self_play"]["rules"]["snapshots"]]
+    assert len(weights) >= 2
+    assert any(
+        not torch.equal(weights[0][name], weights[1][name]) for name in weights[0] if "normalizer" not in name
+    )
+
+
+def test_a_behavior_without_a_turn_keeps_its_steps(train) -> None:
+    never = {**RULES, "team_change": 10**6}
+    said = train("unfair", 6 * EPISODE, ids=TWO_NAMES, self_play=never)
+    assert said.code == 0
+    # Prey is of team 0, which learns first; Hunter gets its turn when Prey has nothing left to learn.
+    assert [row["behavior"] for row in metrics("unfair")] == ["Prey"] * 6 + ["Hunter"] * 6
+    rules = {name: checkpoint("unfair", name)["self_play"]["rules"] for name in ("Hunter", "Prey")}
+    assert rules["Prey"]["ghost_steps"] == rules["Hunter"]["ghost_steps"] == 6 * EPISODE
+
+
+def test_inference_needs_no_opponents(train, mlagents_style) -> None:
+    train("duel", 8 * EPISODE)
+    said = mlagents_style("evaluate", "duel", "--episodes=8", "--json", "--stochastic")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["behaviors"]["Rival"]["episodes"] == 8
+
+
+def test_a_short_duel_is_trained_and_evaluated(mlagents_style, configure) -> None:
+    rules = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "window": 3}
+    configure("Duel", max_steps=1500, summary_freq=500, self_play=rules)
+    line = ["config.yaml", "--env=sim:duel", "--run-id=duel", "--seed=3", "--env-args", "--copies", "4"]
+    said = mlagents_style("learn", *line)
+    assert said.code == 0, said.err
+    state = checkpoint("duel", "Duel")
+    assert state["step"] >= 1500
+    assert state["self_play"]["rules"]["turn"] == 2
+    assert "ELO: 1" in said.out
+    said = mlagents_style("evaluate", "duel", "--episodes=8", "--json", "--stochastic")
+    assert said.code == 0, said.err
+
+
+LEAGUE = {**RULES, "opponents": {"self": 1, "random": 1, "old": 2}, "pfsp_weighting": "hard"}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["ppo", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in ("ppo-memory", "sac", "mappo"))],
+)
+def test_a_league_is_resumed_bit_for_bit(train, kind: str) -> None:
+    chosen = {**KINDS[kind], "self_play": LEAGUE}
+    train("old", 8 * EPISODE, network_settings={"hidden_units": 4, "num_layers": 2})
+    train("straight", 24 * EPISODE, **chosen)
+    train("parted", IN_A_ROLLOUT * EPISODE, **chosen)
+    said = train("parted", 24 * EPISODE, "--resume", **chosen)
+    assert "say which checkpoint is meant" not in said.err + said.out
+    assert differing("parted", "straight", "Rival") == []
+    assert metrics("parted") == metrics("straight")
+    rules = checkpoint("straight")["self_play"]["rules"]
+    assert rules["fixed"]["old"]["step"] == 8 * EPISODE
+    assert rules["fixed"]["old"]["results"]["games"] > 1
+    assert {"win_rate/old", "win_rate/random"} <= {key for row in metrics("straight") for key in row}
+    # The opponent moves on, and is not what it was.
+    train("old", 12 * EPISODE, "--resume", network_settings={"hidden_units": 4, "num_layers": 2})
+    said = train("parted", 26 * EPISODE, "--resume", **chosen)
+    assert "Opponent 'old' is of step 96 now, it was of step 64" in said.out
+
+
+@pytest.mark.parametrize(
+    ("opponents", "complaint"),
+    [
+        (["nobody"], "behaviors.Rival.self_play.opponents: player 'nobody': no run 'nobody' in 'results'"),
+        (["old@7"], "player 'old@7': 'results/old' has no checkpoint of step 7; it has Rival: 64"),
+        (["gone.safetensors"], "checkpoint 'gone.safetensors' does not exist"),
+        (["two"], "player 'two': it has no policy of 'Rival', only of Hunter, Prey"),
+        (["expert"], "has no expert of its own; expected one of sim:3dball"),
+    ],
+)
+def test_opponents_that_are_not_there_are_refused_at_once(
+    mlagents_style, configure, train, opponents: list[str], complaint: str
+) -> None:
+    if opponents == ["old@7"]:
+        train("old", 8 * EPISODE)
+    if opponents == ["two"]:
+        train("two", EPISODE, ids=TWO_NAMES)
+    configure("Rival", self_play={"opponents": opponents})
+    said = mlagents_style("learn", "config.yaml", "--env=/bin/true", "--run-id=x")
+    assert said.code == 2
+    assert complaint in said.err
+    assert not Path("results/x/configuration.yaml").exists()
+
+
+def test_a_side_that_never_learns_acts_at_random(mlagents_style, hosted, configure) -> None:
+    chosen = yaml.safe_load(
+        configure("Hunter", "Prey", max_steps=6 * EPISODE, summary_freq=EPISODE).read_text()
+    )
+    chosen["behaviors"]["Hunter"]["self_play"] = RULES
+    chosen["behaviors"]["Prey"] |= {"max_steps": 0, "self_play": {"opponents": ["random"]}}
+    Path("config.yaml").write_text(yaml.safe_dump(chosen))
+    rivals = hosted("rivals", ids=TWO_NAMES)
+    said = mlagents_style("learn", "config.yaml", "--run-id=hunt", "--seed=5", *rivals)
+    assert said.code == 0, said.err
+    assert checkpoint("hunt", "Hunter")["step"] == 6 * EPISODE
+    assert checkpoint("hunt", "Prey")["step"] == 0
+    assert any("win_rate/random" in row for row in metrics("hunt") if row["behavior"] == "Hunter")
+
+
+def test_a_scenes_expert_is_an_opponent(mlagents_style, configure) -> None:
+    rules = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "opponents": ["expert"]}
+    configure("Duel", max_steps=1500, summary_freq=500, self_play=rules)
+    line = ["config.yaml", "--env=sim:duel", "--run-id=duel", "--seed=3", "--env-args", "--copies", "4"]
+    said = mlagents_style("learn", *line)
+    assert said.code == 0, said.err
+    assert "nobody listens to" not in said.out + said.err
+    results = checkpoint("duel", "Duel")["self_play"]["rules"]["fixed"]["expert"]["results"]
+    assert results["games"] > 10
+    assert results["won"] / results["games"] < 0.2
+
+
+@pytest.mark.learning
+@pytest.mark.thorough
+@pytest.mark.timeout(600)
+def test_a_duelist_that_met_only_itself_beats_others(mlagents_style, repository: Path) -> None:
+    options = yaml.safe_load((repository / "configs/duel_selfplay.yaml").read_text())
+    options["behaviors"]["Duel"]["max_steps"] = 300_000
+    Path("short.yaml").write_text(yaml.safe_dump(options))
+    said = mlagents_style("learn", "short.yaml", "--env=sim:duel", "--run-id=duel", "--seed=1")
+    assert said.code == 0, said.err
+    ratings = [row["elo"] for row in metrics("duel")]
+    assert ratings[-1] > 1300
+    said = mlagents_style(
+        "evaluate", "duel", "--against", "random", "--episodes=800", "--stochastic", "--json"
+    )
+    (match,) = json.loads(said.out)["matches"]
+    assert [match["sides"][side]["win_rate"] > 0.9 for side in "01"] == [True, True]

@@ -1,0 +1,191 @@
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer_service.config.run.stop import StopSettings
+from trainer_service.running.metrics import EpisodeStats, JsonlWriter, Series, Summary
+from trainer_service.running.runs.layout import RunLayout
+from trainer_service.running.training.stop_rules import StopRules
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def rules(**settings: Any) -> StopRules:
+    of = {key: settings.pop(key) for key in ("layout", "evaluates", "clock") if key in settings}
+    return StopRules(StopSettings(**settings), **of)
+
+
+def summary(step: int, mean: float, episodes: int = 100, behavior: str = "A", **changes: Any) -> Summary:
+    stats = EpisodeStats(np.full(episodes, mean), np.ones(episodes), changes.pop("groups", np.empty(0)))
+    return Summary(behavior=behavior, step=step, wall_s=1.0, steps_per_s=1.0, stats=stats, **changes)
+
+
+def evaluation(step: int, **means: float) -> Summary:
+    series = {f"Evaluation/{tag.replace('_', ' ')}": Series.of(mean) for tag, mean in means.items()}
+    return Summary(behavior="A", step=step, wall_s=1.0, steps_per_s=0.0, series=series)
+
+
+def behaviors(*names: str, finished: str = "") -> Mapping[str, Any]:
+    return {name: SimpleNamespace(training=name != finished) for name in names or ("A",)}
+
+
+def test_a_target_is_reached_by_the_newest_score(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 4.9))
+    assert not stop.met(behaviors())
+    stop.write(summary(2000, 5.0))
+    assert stop.met(behaviors())
+    assert caplog.messages == [
+        "The run ends by its rules (stop): target_return is reached, 'A' has 5.000 at step 2000."
+    ]
+
+
+def test_a_score_of_training_takes_a_hundred_episodes() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 9.0, episodes=60))
+    assert not stop.met(behaviors())
+    stop.write(summary(2000, 2.0, episodes=60))  # 120 episodes with a mean of 5.5
+    assert stop.met(behaviors())
+    stop.write(summary(3000, 4.0, episodes=60))  # the first summary is not needed any more: 3.0
+    assert not stop.met(behaviors())
+
+
+def test_returns_of_groups_go_before_those_of_agents() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 9.0, groups=np.array([1.0, 2.0])))
+    assert not stop.met(behaviors())
+    stop.write(summary(2000, 1.0, groups=np.array([6.0, 7.0])))
+    assert stop.met(behaviors())
+
+
+def test_own_returns_of_a_groups_early_dead_are_no_score() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 1.0, groups=np.array([2.0])))
+    stop.write(summary(2000, 9.0))  # agents died, and no group's episode ended
+    assert not stop.met(behaviors())
+
+
+def test_summaries_without_episodes_or_training_are_no_score() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 0.0, episodes=0))
+    stop.write(summary(2000, 9.0, is_training=False))
+    assert not stop.met(behaviors())
+
+
+def test_all_behaviors_that_train_must_reach_the_target() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 6.0, behavior="A"))
+    assert not stop.met(behaviors("A", "B"))
+    stop.write(summary(1500, 6.0, behavior="A"))
+    assert stop.met(behaviors("A", "B", finished="B"))
+
+
+def test_named_behaviors_have_targets_of_their_own() -> None:
+    stop = rules(target_return={"A": 5.0, "B": -1.0})
+    stop.write(summary(1000, 6.0, behavior="A"))
+    assert not stop.met(behaviors("A", "B", "C"))
+    stop.write(summary(1000, -1.0, behavior="B"))
+    assert stop.met(behaviors("A", "B", "C"))
+
+
+def test_a_behavior_that_never_came_holds_no_target_up() -> None:
+    stop = rules(target_return={"A": 5.0, "Ghost": 1.0})
+    stop.write(summary(1000, 6.0, behavior="A"))
+    assert not stop.met({})
+    stop.write(summary(2000, 6.0, behavior="A"))
+    assert stop.met(behaviors("A", "B"))
+
+
+def test_progress_is_a_better_score_within_so_many_steps(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stop = rules(no_progress=2000)
+    for step, mean in ((1000, 3.0), (2000, 3.0), (2999, 3.1), (4000, 3.0)):
+        stop.write(summary(step, mean))
+        assert not stop.met(behaviors())
+    stop.write(summary(4999, 2.0))
+    assert stop.met(behaviors())
+    assert caplog.messages == [
+        "The run ends by its rules (stop): no_progress for 2,000 steps, 'A' had its best, 3.100, at step 2999."
+    ]
+
+
+def test_one_behavior_that_gets_better_is_progress() -> None:
+    stop = rules(no_progress=2000)
+    for step in (1000, 3000):
+        stop.write(summary(step, 1.0, behavior="A"))
+        stop.write(summary(step, float(step), behavior="B"))
+        assert not stop.met(behaviors("A", "B"))
+    stop.write(summary(5000, 1.0, behavior="B"))
+    assert stop.met(behaviors("A", "B"))
+
+
+def test_where_there_are_evaluations_they_alone_count() -> None:
+    stop = rules(target_return=5.0, evaluates=True)
+    stop.write(summary(1000, 9.0))
+    assert not stop.met(behaviors())
+    stop.write_evaluation(evaluation(1000, Cumulative_Reward=9.0, Group_Cumulative_Reward=4.0))
+    assert not stop.met(behaviors())
+    stop.write_evaluation(evaluation(2000, Cumulative_Reward=5.0))
+    assert stop.met(behaviors())
+    assert not rules(target_return=5.0).met(behaviors())
+
+
+def test_the_clock_counts_from_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    clock = Clock()
+    stop = rules(wall_clock="1h", clock=clock)
+    clock.now_s += 3599.0
+    assert not stop.met({})
+    clock.now_s += 1.0
+    assert stop.met({})
+    assert caplog.messages == ["The run ends by its rules (stop): wall_clock, 3,600 s, is over."]
+
+
+def test_a_resumed_run_remembers_and_is_ended_by_news_only(tmp_path: Path) -> None:
+    layout = RunLayout(tmp_path)
+    written = JsonlWriter(layout.metrics)
+    for step, mean in ((1000, 7.0), (2000, 6.0), (3000, 9.0)):
+        written.write(summary(step, mean, episodes=60))
+    stop = rules(no_progress=1000, target_return=6.5, layout=layout)
+    stop.truncate_after("A", 2000)
+    assert not stop.met(behaviors()), "120 episodes with a mean of 6.5 are no news"
+    stop.write(summary(3000, 6.0, episodes=60))
+    assert stop.met(behaviors()), "6.0 since step 2000 is not better"
+
+
+def test_evaluations_of_a_resumed_run_are_remembered(tmp_path: Path) -> None:
+    layout = RunLayout(tmp_path)
+    rows = [{"behavior": "A", "step": step, "score": score} for step, score in ((1000, 7.0), (2000, None))]
+    layout.evaluations.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stop = rules(no_progress=2000, layout=layout, evaluates=True)
+    stop.truncate_after("A", 2000)
+    stop.write_evaluation(evaluation(3000, Cumulative_Reward=6.9))
+    assert stop.met(behaviors())
+
+
+def test_without_rules_nothing_ends() -> None:
+    stop = StopRules(None)
+    stop.write(summary(1000, 9.0))
+    assert not stop.met(behaviors())
+
+
+def test_a_run_stops_at_a_step_of_the_behavior_that_has_most() -> None:
+    stop = rules(steps=1000)
+    assert not stop.met({"A": SimpleNamespace(training=True, step=999), "B": SimpleNamespace(step=10)})
+    assert stop.met(
+        {"A": SimpleNamespace(training=True, step=20), "B": SimpleNamespace(training=True, step=1004)}
+    )
+    assert stop.reason == "steps, 1,000, are reached at step 1,004"

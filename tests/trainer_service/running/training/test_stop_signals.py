@@ -1,0 +1,399 @@
+"""Runs that are interrupted or killed, and simulators that are."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from processes import wait_until
+
+from trainer_service.running.runs.checkpoint import read_content
+from trainer_service.running.training import stop_signals as stopping
+from trainer_service.running.training.stop_signals import StopSignals
+
+fcntl = pytest.importorskip("fcntl")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
+
+needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others")
+
+needs_scheduler_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has none")
+
+FOR_EVER = 10**9
+CHECKPOINT = Path("results/ppo/Treadmill/checkpoint.safetensors")
+
+
+@pytest.fixture
+def endless(start, configure, program):
+    """Starts a run on the treadmill that ends only when it is told to, and waits until it learns."""
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=360)
+    treadmill = program("treadmill")
+
+    def begin(*flags: str):
+        run = start("learn", "config.yaml", f"--env={treadmill}", "--seed=1", *flags)
+        run.until("Step: ")
+        return run
+
+    return begin
+
+
+@pytest.fixture
+def resume(mlagents_style, configure, program):
+    """Goes on with that run for another few steps."""
+
+    def run():
+        steps = saved_step() + 36
+        configure("Treadmill", max_steps=steps)
+        said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--resume", "--seed=1")
+        assert said.code == 0, said.err
+        assert saved_step() >= steps
+        return said
+
+    return run
+
+
+def saved_step() -> int:
+    step: int = read_content(CHECKPOINT)["step"]
+    return step
+
+
+def simulator_process() -> int:
+    """The id of the simulator that was started last."""
+    lines = Path("results/ppo/run_logs/Player-0.log").read_text().splitlines()
+    return int([line for line in lines if line.isdecimal()][-1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_can_be_resumed(endless, resume, number: signal.Signals) -> None:
+    run = endless()
+    run.signal(number)
+    assert run.end() == 0, run.output
+    assert "Traceback" not in run.output
+    assert "Interrupted. Everything is in results/ppo" in run.output
+    assert "the same command with --resume" in run.output
+    assert saved_step() >= 180
+    with pytest.raises(ProcessLookupError):
+        os.kill(simulator_process(), 0)
+    assert "Resuming 'Treadmill' from step" in resume().out
+
+
+@needs_scheduler_signals
+def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> None:
+    run = endless()
+    simulator = simulator_process()
+    run.signal(signal.SIGUSR1)
+    run.until("Saved, as SIGUSR1 asked. The run goes on.")
+    step = saved_step()
+    assert step >= 180
+    os.kill(simulator, signal.SIGUSR1)  # a scheduler sends it to every process of a job
+    run.until("Step: ")
+    run.signal(signal.SIGUSR2)
+    assert run.end() == 0, run.output
+    assert "was killed" not in run.output
+    assert saved_step() > step
+    resume()
+
+
+def test_an_interruption_before_any_simulator_came(start, configure, free_port: int) -> None:
+    configure("Treadmill")
+    run = start("learn", "config.yaml", f"--port={free_port}")
+    run.until("Listening on port")
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.output
+    assert "Traceback" not in run.output
+
+
+@needs_pidfd
+def test_a_killed_run_ends_its_simulators_and_can_be_resumed(endless, resume) -> None:
+    run = endless()
+    run.until("Treadmill-360.safetensors")
+    simulator = os.pidfd_open(simulator_process())
+    run.signal(signal.SIGKILL)
+    assert run.end() == -signal.SIGKILL
+    ended, _, _ = select.select([simulator], [], [], 60.0)
+    os.close(simulator)
+    assert ended
+    step = saved_step()
+    assert step % 360 == 0
+    assert f"Resuming 'Treadmill' from step {step}." in resume().out
+
+
+def test_a_killed_simulator_is_started_again(endless) -> None:
+    run = endless()
+    killed = simulator_process()
+    os.kill(killed, signal.SIGKILL)
+    reason = run.until("was killed by SIGKILL; starting it again")
+    assert f"pid {killed}" in reason
+    run.until("Connected to ")
+    run.until("Step: ")
+    assert simulator_process() != killed
+    run.signal(signal.SIGINT)
+    assert run.end() == 0, run.output
+
+
+def test_a_simulator_without_restarts_left_ends_a_saved_run(endless) -> None:
+    run = endless("--max-lifetime-restarts=0")
+    killed = simulator_process()
+    os.kill(killed, signal.SIGKILL)
+    assert run.end() == 1
+    assert "Traceback" not in run.output
+    (message,) = [line for line in run.output.splitlines() if "error: " in line]
+    assert f"pid {killed}): was killed by SIGKILL; it was already started again 0 of at most 0" in message
+    assert saved_step() >= 180
+
+
+def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, configure, program) -> None:
+    treadmill = program("treadmill")
+    configure("Treadmill", max_steps=18)
+    assert mlagents_style("learn", "config.yaml", f"--env={treadmill}").code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
+    run = start("learn", "config.yaml", f"--env={treadmill}", "--resume", "--inference")
+    run.until("Resuming 'Treadmill' from step 18.")
+    assert run.until("Step: ").rstrip().endswith("Not Training.")
+    run.signal(signal.SIGTERM)
+    assert run.end() == 0, run.output
+    assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
+
+
+def test_a_terminal_that_closes_saves_and_ends_the_run(configure, program, resume) -> None:
+    import pty  # Windows has none
+
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=10**6)
+    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(sys.executable, line)
+    shown = b""
+    while b"Step: " not in shown:
+        shown += os.read(terminal, 65_536)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert saved_step() >= 180
+    resume()
+
+
+def test_a_run_whose_output_nobody_reads_trains_saves_and_ends(
+    processes, workplace: Path, configure, program
+) -> None:
+    configure("Treadmill", max_steps=FOR_EVER, summary_freq=18, checkpoint_interval=10**6)
+    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
+    metrics = Path("results/ppo/metrics.jsonl")
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        assert run.stdout is not None
+        held = fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096) if hasattr(fcntl, "F_SETPIPE_SZ") else 65_536
+        lines = held // 80  # a summary's line on the console is longer
+        try:
+            wait_until(
+                lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3 * lines, "summaries"
+            )
+            run.send_signal(signal.SIGTERM)
+            assert run.wait(60) == 0
+        finally:
+            run.kill()
+    assert saved_step() >= 18 * 3 * lines
+
+
+BUSY = """
+import hashlib, logging
+from pathlib import Path
+from trainer_service.running.training.stop_signals import StopSignals
+from unity_bridge.programs.executables import Command
+from unity_bridge.programs.program import Program
+
+logging.basicConfig(level=logging.INFO)
+with StopSignals() as stop:
+    program = "exec 9> fifo; sleep 1000 & sleep 1000"
+    sleepers = Command(env="test", executable=("/bin/sh", "-c", program), is_unity_build=False)
+    Program(sleepers, worker=0, port=6000, log_folder=Path("."), on_exit=lambda: None)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.process
+def test_a_second_signal_ends_a_busy_process_and_its_simulators(
+    workplace: Path, number: signal.Signals, code: int
+) -> None:
+    os.mkfifo("fifo")
+    with (
+        subprocess.Popen([sys.executable, "-c", BUSY], stderr=subprocess.PIPE, text=True) as busy,
+        Path("fifo").open() as held_by_simulators,
+    ):
+        # A terminal that closes says so twice: it, and the shell in it.
+        for first in (signal.SIGHUP, signal.SIGHUP):
+            busy.send_signal(first)
+        assert busy.stderr is not None
+        assert "Asked to stop" in busy.stderr.readline()
+        assert ended_by(busy, number) == code
+        said = busy.stderr.read()
+        assert held_by_simulators.read() == ""
+    assert "Ended at once." in said
+    assert "Traceback" not in said
+
+
+def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
+    """Repeats a signal until a process ends: what comes too soon after another one does not count."""
+    while True:
+        process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(0.1)
+
+
+@pytest.mark.process
+def test_a_second_signal_ends_a_process_whose_wakeup_a_library_took() -> None:
+    source = """
+import hashlib, os, signal
+from trainer_service.running.training.stop_signals import StopSignals
+
+with StopSignals():
+    signal.set_wakeup_fd(-1)  # as an event loop does that ended
+    os.kill(os.getpid(), signal.SIGTERM)
+    print("asked", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
+"""
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as busy:
+        assert busy.stdout is not None
+        assert busy.stdout.readline() == "asked\n"
+        assert ended_by(busy, signal.SIGTERM) == 143
+
+
+@pytest.mark.process
+def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
+    source = """
+import os, signal
+from trainer_service.running.training.stop_signals import StopSignals
+
+with StopSignals() as stop:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGINT, signal.SIGHUP):
+        os.kill(os.getpid(), number)
+    print(stop.requested)
+"""
+    done = subprocess.run([sys.executable, "-c", source], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n")
+
+
+def test_a_long_update_is_interrupted_and_its_steps_are_saved(
+    mlagents_style, configure, program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuning = {"batch_size": 32, "buffer_size": 128, "num_epoch": 10**6}
+    configure("Treadmill", hyperparameters=tuning)
+    look, looks = StopSignals.raise_if_overdue, []
+
+    def interrupted(self: StopSignals) -> None:
+        looks.append(self)
+        if len(looks) == 3:  # after some gradient steps
+            os.kill(os.getpid(), signal.SIGINT)
+        look(self)
+
+    monkeypatch.setattr(StopSignals, "raise_if_overdue", interrupted)
+    monkeypatch.setattr(stopping, "_UPDATE_GRACE_S", 0.05)
+    said = mlagents_style("learn", "config.yaml", f"--env={program('treadmill')}", "--seed=1")
+    assert said.code == 0
+    assert "An update that takes longer was broken off" in said.out
+    assert "Waiting for 1 simulator to leave." in said.out
+    before, after = (
+        read_content(path)["algorithm"]["network"]
+        for path in (CHECKPOINT.with_name("Treadmill-102.safetensors"), CHECKPOINT)
+    )
+    assert any(not torch.equal(after[name], weights) for name, weights in before.items())
+
+
+def test_the_first_signal_only_asks() -> None:
+    with StopSignals() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+
+
+def test_who_wants_no_end_with_the_terminal_gets_none() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopSignals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert not stop.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@needs_scheduler_signals
+@pytest.mark.parametrize("name", ["SIGUSR2", "SIGXCPU", "SIGALRM"])
+def test_a_schedulers_signal_asks_a_process_of_ours_again_and_again(name: str) -> None:
+    number = signal.Signals[name]
+    before = signal.signal(number, signal.SIG_DFL)  # pytest's limit of time is a SIGALRM
+    try:
+        with StopSignals(owns_process=True) as stop:
+            os.kill(os.getpid(), number)
+            assert stop.requested
+            assert stop.first_signal == name
+            threading.Event().wait(2 * stopping._SAME_REQUEST_S)  # what comes later is another request
+            os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+
+
+@needs_scheduler_signals
+def test_sigusr1_asks_for_one_save_and_no_end() -> None:
+    with StopSignals(owns_process=True) as stop:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert not stop.requested
+        assert (stop.take_save_request(), stop.take_save_request()) == (True, False)
+
+
+@needs_scheduler_signals
+@pytest.mark.parametrize("owns_process", [False, True])
+def test_signals_that_a_caller_handles_are_left_to_it(owns_process: bool) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        with StopSignals(owns_process=owns_process) as stop:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert not stop.take_save_request()
+            if not owns_process:
+                assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert heard == [signal.SIGUSR1]
+
+
+def test_signals_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGTERM) != before[1]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_outside_the_main_thread_nothing_ever_asks() -> None:
+    outcome = []
+
+    def elsewhere() -> None:
+        with StopSignals() as stop:
+            outcome.append(stop.requested)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert outcome == [False]
+
+
+def test_where_a_person_works_the_second_signal_is_an_exception() -> None:
+    with StopSignals(ends_process=False) as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        signal.raise_signal(signal.SIGINT)  # a copy of the same request
+        with pytest.raises(KeyboardInterrupt):
+            _signal_until_raised()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _signal_until_raised() -> None:
+    while True:
+        signal.raise_signal(signal.SIGINT)

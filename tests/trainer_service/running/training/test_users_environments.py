@@ -1,0 +1,125 @@
+"""Environments that users wrote, in their own folder: every command finds them, and says where they broke."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer_service.running.policy import load_policy
+
+pytest.importorskip("gymnasium")
+
+SOURCE = """
+import gymnasium, numpy
+
+class Treadmill(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    left = 20
+
+    def __init__(self, stuck=False):
+        if stuck:
+            raise RuntimeError("it does not start")
+
+    def reset(self, *, seed=None, options=None):
+        return numpy.zeros(1, numpy.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        speed = {"slow": 1.0}["slow" if self.left else "fast"]
+        return numpy.zeros(1, numpy.float32), speed, False, False, {}
+
+gymnasium.register("Treadmill-v0", Treadmill)
+"""
+
+
+@pytest.fixture
+def treadmill(workplace: Path) -> str:
+    """A module in the current folder, which as for a console script is not where Python looks."""
+    (workplace / "users_treadmill.py").write_text(SOURCE)
+    return "gym:users_treadmill:Treadmill-v0"
+
+
+def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, configure, treadmill: str) -> None:
+    configure("Treadmill-v0")
+    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--isolate")
+    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", *limits)
+    assert said.code == 1
+    for text in (said.err, Path("results/t/run_logs/Player-0.log").read_text()):
+        assert 'users_treadmill.py", line 18, in step' in text
+        assert text.rstrip().endswith("step() raised KeyError: 'fast'")
+    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=here")
+    assert said.code == 1
+    for text in (said.err, Path("results/here/run_logs/trainer.log").read_text()):
+        assert 'users_treadmill.py", line 18, in step' in text
+        assert "step() raised KeyError: 'fast'; its traceback:" in text
+
+
+def test_a_bug_that_comes_again_has_its_traceback_told_once(
+    mlagents_style, configure, treadmill: str
+) -> None:
+    configure("Treadmill-v0")
+    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--isolate")
+    assert said.code == 1
+    whole = said.out + said.err
+    assert "starting it again" in whole
+    assert whole.count("Traceback (most recent call last):") == 1
+    assert said.err.rstrip().endswith("step() raised KeyError: 'fast'")
+
+
+def test_a_simulator_finds_modules_in_the_current_folder(
+    mlagents_style, treadmill: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    said = mlagents_style("simulate", treadmill, "--env-kwargs", '{"stuck": true}')
+    assert said.code == 2
+    assert 'users_treadmill.py", line 11, in __init__' in said.err
+    assert said.err.endswith("make() raised RuntimeError: it does not start\n")
+
+
+def test_the_line_where_an_environment_hangs_is_on_the_screen(
+    mlagents_style, configure, workplace: Path
+) -> None:
+    hanging = SOURCE.replace("self.left -= 1", "import threading; threading.Event().wait()")
+    (workplace / "users_swamp.py").write_text(hanging.replace("Treadmill", "Swamp"))
+    configure("Swamp-v0")
+    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--timeout-wait=3", "--isolate")
+    said = mlagents_style("learn", "config.yaml", "--env=gym:users_swamp:Swamp-v0", *limits)
+    assert said.code == 1
+    assert "silent for 3 s (timeout_wait); it owes its next step" in said.err
+    assert 'users_swamp.py", line 17 in step' in said.err
+    assert "runpy" not in said.err  # how it came there is in its log
+    assert "runpy" in Path("results/t/run_logs/Player-0.log").read_text()
+
+
+def test_a_member_called_like_the_state_is_an_ordinary_sensor(
+    mlagents_style, configure, workplace: Path
+) -> None:
+    space = "gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)"
+    several = SOURCE.replace(space, f"gymnasium.spaces.Dict(global_state={space}, eyes={space})").replace(
+        "numpy.zeros(1, numpy.float32)", "self.observation_space.sample()"
+    )
+    (workplace / "users_park.py").write_text(several.replace("Treadmill", "Park"))
+    configure("Park-v0", max_steps=15)
+    said = mlagents_style("learn", "config.yaml", "--env=gym:users_park:Park-v0", "--run-id=t")
+    assert said.code == 0, said
+    assert "not shown" not in said.out
+    policy = load_policy("results/t")
+    assert [sensor.name for sensor in policy.spec.observation_specs] == ["eyes", "observation.global_state"]
+
+
+def test_a_state_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
+    """The program is the example of a scene, whose agents without a group get a state beside their number."""
+    source = (Path(__file__).parents[3] / "docs/examples/sign_scene.py").read_text()
+    source = source.replace(
+        'vector_sensor("number", 1),)', 'vector_sensor("global_state", 1), vector_sensor("number", 1))'
+    ).replace("[self._numbers],", "[self._numbers, self._numbers],")
+    program = workplace / "sign.py"
+    program.write_text(source.replace("/usr/bin/env python3", sys.executable))
+    program.chmod(0o755)
+    configure("Sign", max_steps=50)
+    said = mlagents_style("learn", "config.yaml", f"--env={program}", "--run-id=t")
+    assert said.code == 0, said
+    assert said.out.count("'Sign': the sensor 'global_state' is not shown to the policy") == 1

@@ -1,1 +1,0 @@
-"""The functions that a program calls and the command line, too: train, evaluate, record, export, metrics."""

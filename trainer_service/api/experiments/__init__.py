@@ -1,1 +1,0 @@
-"""The functions behind commands that make several runs."""

@@ -1,1 +1,0 @@
-"""Commands of which one end is on another machine."""

@@ -1,0 +1,1 @@
+"""Parts that several commands share: configurations, environments, settings, trained runs and output."""

@@ -1,0 +1,52 @@
+"""The options and policies of a trained run that is to be scored or recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer_service.config import RunOptions, load_run_options
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.layout import RESULTS
+from unity_bridge.process_guard import plain_torch
+
+if TYPE_CHECKING:
+    from trainer_service.running.policy import Policy
+
+EVALUATION_SEED = 20_000
+"""The seed of the simulator and of drawn actions, unless another one is given: not one that was learned on."""
+
+# Torch takes seconds: it is imported where it is needed.
+
+
+def folder_of(run: str | os.PathLike[str]) -> RunFolder:
+    """The folder of a run, to be read; see ``run_path``. Raises UserError where there is no run."""
+    return RunFolder.read(RESULTS, run)
+
+
+def options_of(folder: RunFolder, settings: Mapping[str, Any] | None = None) -> RunOptions:
+    """The options that the run was trained with. settings: override some of them, nested as in a file."""
+    return load_run_options(folder.configuration, settings or {}).options
+
+
+def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:
+    """A policy of every behavior of a run, by name. checkpoint: see ``chosen_checkpoints``."""
+    from trainer_service.running.policy import Policy, chosen_checkpoints
+    from trainer_service.running.training.compute import choose_device
+
+    at_hand = str(choose_device(device))
+    chosen = chosen_checkpoints(folder, checkpoint)
+    return {name: Policy.load(path, device=at_hand, seed=seed) for name, path in chosen.items()}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A context in which torch computes on one core: for a few agents a forward pass is faster there than on two."""
+    import torch
+
+    with plain_torch(torch):
+        torch.set_num_threads(1)
+        yield

@@ -1,0 +1,187 @@
+"""The commands ``record-demo``, ``demo-info``, ``demo-convert`` and ``clone``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer_service.commands.common.output import note, say_result
+from trainer_service.commands.watch.person import KEYBOARD, record_person
+from trainer_service.errors import UserError
+
+if TYPE_CHECKING:
+    from trainer_service.commands.demos.record import Recorded
+    from trainer_service.running.evaluation.evaluate import PolicyActors
+    from trainer_service.running.evaluation.loop import Simulators
+
+HEURISTIC = "heuristic"
+"""The name of the scene's own expert as the policy of ``record-demo``."""
+
+# What is heavy is imported where it is needed: torch takes seconds.
+
+
+class Interrupted(UserError):
+    """Raised on Ctrl-C before there was anything to keep."""
+
+    exit_code = 130
+
+
+def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]) -> int:
+    """Runs ``mlagents-style record-demo``. Returns the exit code.
+
+    Raises:
+        UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
+        BridgeError: a simulator failed, or the file cannot be written.
+    """
+    from trainer_service.commands.demos.record import Recording, RecordingStopped, check_target, record
+    from trainer_service.running.evaluation.loop import EpisodeLoop, require_limit
+    from trainer_service.running.metrics.console import Console
+    from trainer_service.running.training.stop_signals import StopSignals
+
+    check_target(parsed.output, force=parsed.force)
+    require_limit(parsed.max_episode_steps)
+    play = record_person if parsed.policy == KEYBOARD else _play_program
+    recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
+    with StopSignals() as signals, Console(tty=False, stream=sys.stderr), recording:
+
+        def check_stop() -> None:
+            if signals.requested:
+                raise RecordingStopped
+
+        def record_on(simulators: Simulators, actors: PolicyActors) -> None:
+            limit = parsed.max_episode_steps
+            loop = EpisodeLoop(simulators, limit, progress=progress, check_stop=check_stop)
+            record(loop, actors, recording)
+
+        play(parsed, record_on)
+    recorded = recording.recorded
+    if not recorded.returns:
+        raise Interrupted("interrupted before any episode was complete; nothing was written")
+    if not recording.complete:
+        note("Interrupted: the episodes that were complete are kept.")
+    if recorded.cut:
+        note(f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.")
+    outcome = {
+        "file": str(parsed.output),
+        "behavior": recorded.behavior,
+        "episodes": len(recorded.returns),
+        "steps": recorded.steps,
+        "returns": [float(each) for each in recorded.returns],
+        "cut_episodes": recorded.cut,
+        "complete": recording.complete,
+    }
+    say_result(parsed, outcome, [f"{_summary(recorded)} in {parsed.output}"])
+    return 0
+
+
+def demo_info(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
+    from trainer_service.commands.demos.info import read_contents, to_json, to_text
+    from unity_bridge.demonstrations import open_demonstrations
+
+    found = [read_contents(file) for path in parsed.paths for file in open_demonstrations(path)]
+    say_result(parsed, {"files": [to_json(contents) for contents in found]}, map(to_text, found))
+    return 0
+
+
+def demo_convert(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style demo-convert``. Returns the exit code.
+
+    Raises:
+        UserError: not one of the two is a data set, it cannot be converted, or Minari is missing.
+        DemonstrationError: a recording cannot be read or written.
+    """
+    from trainer_service.commands.demos.cloning import demonstrated_behavior
+    from trainer_service.commands.demos.record import check_target
+    from trainer_service.running.interop.minari_datasets import (
+        PREFIX,
+        dataset_to_recording,
+        recordings_to_dataset,
+    )
+    from unity_bridge.demonstrations import open_demonstrations
+
+    source, target = parsed.source, parsed.target
+    if source.startswith(PREFIX) == target.startswith(PREFIX):
+        raise UserError(f"expected one of FROM and TO to be {PREFIX}NAME, got '{source}' and '{target}'")
+    if parsed.behavior and not source.startswith(PREFIX):
+        raise UserError("--behavior: of no use, as recordings name their behavior")
+    if source.startswith(PREFIX):
+        check_target(Path(target), force=parsed.force)
+        name, episodes, steps = dataset_to_recording(
+            source.removeprefix(PREFIX), Path(target), parsed.behavior
+        )
+    else:
+        name, _ = demonstrated_behavior(Path(source))
+        files = open_demonstrations(Path(source))
+        episodes, steps = recordings_to_dataset(files, target.removeprefix(PREFIX))
+    outcome = {"target": target, "behavior": name, "episodes": episodes, "steps": steps}
+    say_result(parsed, outcome, [f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}"])
+    return 0
+
+
+def clone_demo(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style clone``. Returns the exit code.
+
+    Raises:
+        UserError: something in the flags, the configuration or the run's folder cannot be used.
+        DemonstrationError: a recording cannot be read.
+    """
+    from trainer_service.commands.demos.clone import clone
+
+    given = {key: value for key, value in vars(parsed).items() if key not in ("command", "parser", "json")}
+    with redirect_stdout(sys.stderr) if parsed.json else nullcontext():  # the log, which is no result
+        outcome = clone(**given)
+    run_id, results_dir = outcome.folder.name, outcome.folder.parent
+    location = "" if str(results_dir) == "results" else f" --results-dir={shlex.quote(str(results_dir))}"
+    run = f"{shlex.quote(run_id)}{location}"
+    lines = [
+        f"Everything is in {outcome.folder}",
+        f"  score:  mlagents-style evaluate {run} --env ENV",
+        f"  learn:  mlagents-style learn --initialize-from {run} --env ENV --run-id NEW",
+    ]
+    result = {"folder": str(outcome.folder), "steps": outcome.steps, "interrupted": outcome.interrupted}
+    say_result(parsed, result, lines)
+    return 0
+
+
+def _play_program(parsed: argparse.Namespace, record_on: Callable[[Simulators, PolicyActors], None]) -> None:
+    """Records the policies of a run, or the scene's own expert, in a simulator of their own."""
+    from trainer_service.commands.common.trained_run import load_policies, one_thread, options_of
+    from trainer_service.config import load_run_options
+    from trainer_service.running.collection.launching import program_for
+    from trainer_service.running.evaluation.evaluate import PolicyActors
+    from trainer_service.running.evaluation.players import ExpertActors, with_expert
+    from trainer_service.running.evaluation.simulator import EvaluationSimulator
+    from trainer_service.running.policy import by_behavior
+    from trainer_service.running.runs.folder import RunFolder
+    from trainer_service.running.runs.status import read_lessons
+
+    is_expert = parsed.policy == HEURISTIC
+    if is_expert and parsed.stochastic:
+        raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
+    folder = None if is_expert else RunFolder.read(parsed.results_dir, parsed.policy)
+    options = load_run_options(None, {}).options if folder is None else options_of(folder)
+    command = program_for(options, parsed.env, list(parsed.env_args or ()))
+    simulator = EvaluationSimulator(options, with_expert(command) if is_expert else command, parsed.seed)
+    with ExitStack() as stack:
+        bridge = stack.enter_context(simulator.open({} if folder is None else read_lessons(folder.status)))
+        stack.enter_context(one_thread())
+        if folder is None:
+            actors: PolicyActors = ExpertActors()
+        else:
+            policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
+            actors = PolicyActors(by_behavior(policies), deterministic=not parsed.stochastic)
+        record_on(bridge, actors)
+
+
+def _summary(recorded: Recorded) -> str:
+    count = len(recorded.returns)
+    return (
+        f"Recorded {count} episode{'s' if count > 1 else ''} of {recorded.behavior}: {recorded.steps:,} steps, "
+        f"mean return {sum(recorded.returns) / count:.3f},"
+    )

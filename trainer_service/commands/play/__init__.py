@@ -1,0 +1,1 @@
+"""Policies that play: ``evaluate``, ``play``, films, matches and persons at the keyboard."""

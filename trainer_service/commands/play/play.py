@@ -1,0 +1,130 @@
+"""Episodes of an environment without a trainer: of a random policy, a scene's own expert, or a run's policies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from trainer_service.commands.common.environments import Environment, environment_for
+from trainer_service.commands.common.run_arguments import SETTINGS
+from trainer_service.commands.common.settings import nested
+from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of
+from trainer_service.commands.play.evaluate import Playing, evaluate_run, play_episodes
+from trainer_service.commands.play.films import FilmOptions
+from trainer_service.config import PlayerName, load_run_options, parse_player
+from trainer_service.config.players import EXPERT, RANDOM
+from trainer_service.errors import UserError
+from trainer_service.running.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
+
+EPISODES = 5
+"""How many episodes are played, unless a number is given."""
+
+
+def play(
+    env: Any,
+    policy: str | os.PathLike[str] = RANDOM,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    env_args: Sequence[str] | None = None,
+    episodes: int = EPISODES,
+    max_episode_steps: int | None = None,
+    deterministic: bool = True,
+    checkpoint: str = "last",
+    seed: int = EVALUATION_SEED,
+    device: str = "cpu",
+    time_scale: float | None = None,
+    no_graphics: bool | None = None,
+    record: str | os.PathLike[str] | None = None,
+    on_episode: Callable[[str, EndedEpisode], None] | None = None,
+) -> dict[str, Score]:
+    """Plays episodes of an environment without a trainer, as ``mlagents-style play`` does. Nothing is written.
+
+    Args:
+        env, env_kwargs, env_args: as for ``train``.
+        policy: ``"random"``, ``"expert"`` (of a bundled scene), or a run as for ``evaluate``.
+        episodes, max_episode_steps, deterministic, checkpoint, seed, device: as for ``evaluate``.
+        time_scale, no_graphics: of a Unity build; None for the default, or for the values of the run's training.
+        record: the path of a film: a .gif file, or an .mp4 file with the extra ``video``. It is of bundled
+            environments only, and at most 30 s long.
+        on_episode: called with the behavior's name and each counted episode when it ends.
+
+    Returns:
+        The scores by behavior name.
+
+    Raises:
+        UserError: no such run, no expert in that environment, or an environment that the policies do not fit.
+        BridgeError: the simulator could not be started, or failed.
+    """
+    film = None if record is None else FilmOptions(Path(record))
+    with nullcontext() if film is None else film.required():
+        return play_player(
+            parse_player(policy)
+            if isinstance(policy, str) and policy in (RANDOM, EXPERT)
+            else folder_of(policy),
+            environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
+            deterministic=deterministic,
+            checkpoint=checkpoint,
+            seed=seed,
+            device=device,
+            settings=nested({"time_scale": time_scale, "no_graphics": no_graphics}, SETTINGS),
+            episodes=episodes,
+            max_episode_steps=max_episode_steps,
+            film=film,
+            on_episode=on_episode,
+        )
+
+
+def play_player(
+    player: RunFolder | PlayerName,
+    environment: Environment,
+    *,
+    deterministic: bool,
+    checkpoint: str = "last",
+    seed: int = EVALUATION_SEED,
+    device: str = "cpu",
+    settings: Mapping[str, Any],
+    **playing: Unpack[Playing],
+) -> dict[str, Score]:
+    """The scores of a player, by behavior name; see ``play``.
+
+    Args:
+        player: the folder of a run, or another player's name.
+        environment: where to play.
+        deterministic, checkpoint, seed, device: as for ``evaluate``.
+        settings: of the simulator, nested as in a file.
+        playing: as for ``play_episodes``.
+    """
+    from trainer_service.running.evaluation.players import actors_of, load_player, with_expert
+    from trainer_service.running.training.compute import choose_device
+
+    if environment.env_path is None:
+        raise UserError("env: expected an environment to play, got none")
+    if isinstance(player, RunFolder):
+        _, scores = evaluate_run(
+            player,
+            environment,
+            deterministic=deterministic,
+            checkpoint=checkpoint,
+            seed=seed,
+            device=device,
+            settings=settings,
+            **playing,
+        )
+        return scores
+    if checkpoint != "last":
+        raise UserError(f"checkpoint: of no use for the player '{player.text}'; only runs have checkpoints")
+    options = load_run_options(None, settings).options
+    command = environment.program(options, player.text)
+    if player.is_expert:
+        command = with_expert(command)
+    choose_device(device)
+    loaded = load_player(player, "", device=device, seed=seed)
+    actors = partial(actors_of, loaded, deterministic=deterministic)
+    return play_episodes(options, {}, command, actors, seed=seed, **playing)

@@ -1,0 +1,70 @@
+"""The command ``relay``: simulators on this machine, for a trainer on another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trainer_service.commands.common.output import note, say
+from trainer_service.commands.common.run_arguments import SETTINGS
+from trainer_service.commands.common.settings import nested
+from trainer_service.errors import UserError
+
+if TYPE_CHECKING:
+    from unity_bridge.remote.dialing import PlainConnection
+
+
+def relay_simulators(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style relay``. Returns the exit code.
+
+    Raises:
+        UserError: the flags name no trainer.
+        ConfigError: a setting has no valid value.
+        LaunchError: there is no such program, or it never came to its first step.
+        BridgeError: the trainer or a simulator is lost.
+    """
+    from trainer_service.config import load_run_options
+    from trainer_service.running.collection.launching import bridge_settings, command_of
+    from trainer_service.running.metrics.console import Console
+    from unity_bridge.relay.relay import Relay
+    from unity_bridge.remote.join_code import JOIN_VARIABLE
+    from unity_bridge.simulators.client import terminate_like_ctrl_c
+
+    given = vars(parsed)
+    options = load_run_options(None, nested(given, SETTINGS)).options
+    trainer, connect = _trainer(parsed.join, parsed.address)
+    os.environ.pop(JOIN_VARIABLE, None)  # a secret, which no simulator needs
+    command = command_of(options)
+    # What the trainer tells its simulators is the trainer's: only how they are started and watched is decided here.
+    settings = bridge_settings(options, parsed.run_logs, lambda simulator: ())
+    # The trainer hears a goodbye.
+    with Console(tty=False, stream=sys.stderr), terminate_like_ctrl_c(), Relay(settings, connect) as relay:
+        if command is not None:
+            relay.launch(command, options.env_settings.num_envs)
+            say(f"Relaying {options.env_settings.num_envs} x {command.env} to {trainer}")
+        else:
+            port = relay.listen(given.get("port", 5004))
+            say(f"Relaying what attaches to port {port} to {trainer}. Press Play in the Unity Editor.")
+        relay.run()
+    note("The trainer ended all conversations.")
+    return 0
+
+
+def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], PlainConnection]]:
+    """Returns the trainer's name in messages, and the function that makes a connection to it."""
+    from unity_bridge.remote.dialing import PlainConnection, TrainerConnection
+    from unity_bridge.remote.join_code import JoinCode, split_address
+    from unity_bridge.transport.endpoint import is_loopback
+
+    if join is not None or address is None:
+        code = JoinCode.given(join or "")
+        return address or ", ".join(code.addresses), lambda: TrainerConnection(code, address)
+    if not is_loopback(split_address(address)[0]):
+        raise UserError(
+            f"--address {address}: expected --join beside an address of another machine; without a code nothing is "
+            "encrypted, which is for this machine and tunnels of ssh"
+        )
+    return address, lambda: PlainConnection(address)

@@ -1,0 +1,1 @@
+"""A page on one run: ``report``."""

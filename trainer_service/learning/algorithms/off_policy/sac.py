@@ -1,0 +1,198 @@
+"""Soft actor-critic, Haarnoja et al. 2018 (arXiv:1812.05905), with ML-Agents' settings.
+
+In the order of the paper's algorithm 1: act, store steps, and for every few steps make one gradient step of the
+critics, the policy, the temperatures and the critics' targets. For continuous, discrete and hybrid actions. B rows, S
+reward signals. The parts of an action are its branches, then all continuous actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.learning.algorithms.common import reward_models
+from trainer_service.learning.algorithms.common.checks import require_settings
+from trainer_service.learning.algorithms.common.cloning import action_loss, make_cloning
+from trainer_service.learning.algorithms.common.learner import Compute, Metrics
+from trainer_service.learning.algorithms.common.off_policy.replay_learner import (
+    ReplayLearner,
+    ReplayUpdate,
+    bounded_actor,
+)
+from trainer_service.learning.algorithms.common.off_policy.transition_minibatch import (
+    TransitionMinibatch,
+    transition_parts,
+)
+from trainer_service.learning.algorithms.common.policy_network import SquashedPolicyNetwork
+from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
+from trainer_service.learning.networks.flat import FlatOptimizer, TargetNetwork
+from trainer_service.learning.networks.optimizers import make_optimizer
+from trainer_service.learning.networks.policies.deterministic_actor import RememberingActor
+from trainer_service.learning.networks.policies.imitator import Imitator
+from trainer_service.learning.networks.policies.soft_actor import SoftActor, SoftCritics
+from trainer_service.learning.networks.random_streams import random_stream, seeded
+from trainer_service.learning.rewards import RewardSource
+from trainer_service.ops import soft_actor_critic as soft
+from unity_bridge.specs import BehaviorSpec
+
+
+class SAC(ReplayLearner[TransitionMinibatch]):
+    """A learner of a stochastic policy with soft critics, temperatures and a replay buffer."""
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
+        hyper = require_settings(settings, SACSettings)
+        device, network_settings = compute.device, settings.network_settings
+        self._hyper = hyper
+        self._branches = spec.action_spec.discrete_branches
+        self._continuous_size = spec.action_spec.continuous_size
+        sources = self._build(spec, settings, compute)
+        policy, critics = self._policy, self._critics
+        normalizer = ObservationNormalizer(spec.observation_specs, normalize=network_settings.normalize)
+        acting = RememberingActor(policy, critics) if critics.memory_size else policy
+        normalizer.to(device)
+        imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
+        parameters = self._policy_optimizer.parameters
+        self._drawing = random_stream(compute.seed + 2)
+        super().__init__(
+            settings,
+            compute,
+            actor=bounded_actor(acting, normalizer, compute, SquashedPolicyNetwork, exported=policy),
+            parts=transition_parts(
+                spec,
+                settings,
+                compute,
+                sources,
+                normalizer,
+                acting.memory_size,
+                value_heads=True,
+            ),
+            cloning=make_cloning(
+                spec, settings, compute, policy, lambda: [imitator], loss, parameters, normalizer.forward
+            ),
+            networks={
+                "actor": policy,
+                "critics": critics,
+                "target_critics": self._target_critics.network,
+            },
+            optimizers={
+                "actor_optimizer": self._policy_optimizer,
+                "critic_optimizer": self._critic_optimizer,
+                "alpha_optimizer": self._alpha_optimizer,
+            },
+            streams={"learning": self._drawing},
+        )
+
+    def _build(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> list[RewardSource]:
+        """Makes reward sources, then networks with a value for each, targets and optimizers. Returns the sources."""
+        device, shard, hyper = compute.device, compute.shard, self._hyper
+        with seeded(compute.seed):
+            sources = reward_models.make_reward_sources(spec, settings, device, shard)
+            heads = len(sources)
+            self._policy = SoftActor(spec, settings.network_settings).to(device)
+            self._critics = SoftCritics(spec, settings.network_settings, value_heads=heads).to(device)
+        self._discounts = torch.tensor([source.gamma for source in sources], device=device)
+        self._ends_count = torch.tensor([float(not source.ignores_end) for source in sources], device=device)
+        """1 for signals whose value is 0 after the end of an episode, 0 for signals that ignore the end. [S]"""
+        self._target_critics = TargetNetwork(self._critics)
+        parts = len(self._branches) + (self._continuous_size > 0)
+        self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
+        self._policy_optimizer = make_optimizer(self._policy.parameters(), hyper, shard)
+        self._critic_optimizer = make_optimizer(self._critics.parameters(), hyper, shard)
+        self._alpha_optimizer = FlatOptimizer([self._log_alpha], shard=shard)
+        return sources
+
+    def update(self, step: int) -> Metrics:
+        """Makes the gradient steps that are due, of the critics, the policy, the temperatures and the targets."""
+        updates = self.begin_update(step)
+        for batch in updates.minibatches():
+            noise = partial(updates.normal, generator=self._drawing)
+            alpha = self._log_alpha.detach().exp()
+            # The critics move towards the soft targets.
+            targets = self.targets(batch, updates)
+            q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
+            taken = batch.discrete_actions + self._policy.actions.offsets
+            errors = soft.taken_values(q, taken) - targets
+            losses = soft.critic_loss(errors, batch.weights)
+            updates.minimize(self._critic_optimizer, losses.sum())
+            # The policy moves towards larger soft values.
+            parameters = self._policy.policy_from(batch.inputs)
+            drawn = self._policy.actions.draw(parameters, batch.allowed_or_none, noise)
+            with self._critic_optimizer.held_still():
+                q = self._critics.forward(batch.inputs, drawn.continuous)
+            values = soft.soft_values(q, drawn, alpha, self._branches)
+            policy_loss = -values.sum(dim=1).mean()
+            updates.minimize(self._policy_optimizer, policy_loss)
+            with torch.no_grad():
+                entropy = soft.entropies(drawn, self._branches)
+                wanted = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
+                gradient = soft.temperature_gradient(entropy, wanted)
+                self._alpha_optimizer.apply_gradient(gradient, updates.rate, updates.share)
+            means = {
+                "Losses/Critic {} Loss": losses,
+                "Losses/Policy Loss": policy_loss,
+                "Policy/Entropy": entropy.sum(dim=1).mean(),
+                "Policy/Entropy Coeff {}": alpha,
+                "Policy/Signal {} Value": values.mean(dim=0),
+                "Policy/Signal {} Reward": batch.rewards.mean(dim=0),
+            }
+            updates.report(means, errors.detach().abs().mean(dim=(0, 2)))
+            self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
+        return updates.metrics(self._named(updates.means()))
+
+    @torch.no_grad()
+    def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:
+        """Targets r + γ V'(o') of each signal. V' is the soft value of the policy's next action. [B, S]"""
+        noise = partial(updates.normal, generator=self._drawing)
+        parameters = self._policy.policy_from(batch.next_inputs)
+        drawn = self._policy.actions.draw(parameters, batch.next_allowed_or_none, noise)
+        target = self._target_critics.network
+        q = target.values(target.encode(batch.next_inputs), drawn.continuous)
+        values = soft.soft_values(q, drawn, self._log_alpha.exp(), self._branches)
+        continues = 1.0 - batch.terminated.unsqueeze(-1) * self._ends_count
+        return soft.soft_targets(batch.rewards, continues, values, self._discounts)
+
+    def _named(self, means: Metrics) -> Metrics:
+        """Metrics by the tags of ML-Agents. means: reported by updates; empty without updates."""
+        if not means:
+            return {}
+        first, second = (means[f"Losses/Critic {number} Loss"] for number in range(2))
+        branches = len(self._branches)
+        alpha = [means[f"Policy/Entropy Coeff {part}"] for part in range(len(self._log_alpha))]
+        named = {
+            "Losses/Policy Loss": means["Losses/Policy Loss"],
+            "Losses/Value Loss": (first + second) / 2.0,
+            "Losses/Q1 Loss": first,
+            "Losses/Q2 Loss": second,
+            "Policy/Entropy": means["Policy/Entropy"],
+        }
+        if branches:
+            named["Policy/Discrete Entropy Coeff"] = sum(alpha[:branches]) / branches
+        if self._continuous_size:
+            named["Policy/Continuous Entropy Coeff"] = alpha[-1]
+        for number, name in enumerate(reward_models.names(self.rewards.sources)):
+            for what in ("Value", "Reward"):
+                named[f"Policy/{name.capitalize()} {what}"] = means[f"Policy/Signal {number} {what}"]
+        return named
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole state except the replay buffer, see ``replay_state``."""
+        return {**super().state_dict(), "log_alpha": self._log_alpha.detach()}
+
+    def load_weights(self, state: Mapping[str, Any]) -> None:
+        """Loads reward signals by name. A signal that is not in the state starts anew."""
+        known = state["signals"]
+        names = reward_models.names(self.rewards.sources)
+        heads = [known.index(name) if name in known else None for name in names]
+        critics = {
+            key: {**state[key], **own.heads_from(state[key], heads, len(known))}
+            for key, own in (("critics", self._critics), ("target_critics", self._target_critics.network))
+        }
+        super().load_weights({**state, **critics})
+        with torch.no_grad():
+            self._log_alpha.copy_(state["log_alpha"])

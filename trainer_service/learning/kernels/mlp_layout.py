@@ -1,0 +1,187 @@
+"""Offsets of an MLP policy's layers in the vector of its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainer_service.learning.networks.encoders.encoder import ObservationEncoder, Trunk
+from trainer_service.learning.networks.encoders.layers import LinearBody
+from trainer_service.learning.networks.encoders.memory import LSTM, Memory
+from trainer_service.learning.networks.flat import FlatParameters
+from trainer_service.learning.networks.policies.action_heads import ActionHeads
+from trainer_service.learning.networks.policies.actor_critic import ActorCritic
+from trainer_service.learning.networks.products import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLayer:
+    """A linear layer y = W x + b, as offsets of its numbers in the vector."""
+
+    weight: int
+    """Offset of W, row by row: [outputs, inputs]."""
+
+    bias: int
+    """Offset of b: [outputs]."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True)
+class LSTMLayer:
+    """An LSTM with H memory and H output numbers; ``networks.encoders.memory`` has its equations."""
+
+    from_features: LinearLayer
+    """W x + b, the gates i, f, g, o concatenated, 4 H numbers."""
+
+    from_memory: LinearLayer
+    """U h + b', the same gates."""
+
+
+@dataclass(frozen=True, slots=True)
+class MlpLayout:
+    """An MLP policy as offsets into ``FlatParameters.vector``, float32: vectors in, MLP bodies, linear heads.
+
+    Observations x, [B, inputs], are the concatenated, normalized sensors. A body is x ← silu(W x + b), layer after
+    layer; with memory an LSTM follows. The inputs of the action heads are the actor's features. The inputs of the
+    value heads are the critic's features, or the actor's with a shared critic.
+    """
+
+    size: int
+    """Number of parameters in the vector. The layers cover all of them, each once."""
+
+    sensors: tuple[int, ...]
+    """Size of each sensor, in the order of the observations."""
+
+    actor: tuple[LinearLayer, ...]
+    """Layers of the actor's body, at least one."""
+
+    critic: tuple[LinearLayer, ...] | None
+    """Layers of the critic's body; None with a shared critic."""
+
+    lstms: tuple[LSTMLayer, ...]
+    """The LSTM of the actor's body, then that of the critic's body if there is one; empty without memory."""
+
+    mean: LinearLayer | None
+    """Means of the C continuous actions; None without continuous actions."""
+
+    log_sigma: int | None
+    """Offset of ln σ of the continuous actions, [C], which no observation affects. None without continuous actions."""
+
+    logits: LinearLayer | None
+    """Logits of the K choices before masking, branches concatenated; None without branches."""
+
+    branches: tuple[int, ...]
+    """Choices of each branch; their sum is K. Empty without branches."""
+
+    value: LinearLayer
+    """Values of all reward signals."""
+
+    @property
+    def inputs(self) -> int:
+        """Number of an agent's observations."""
+        return sum(self.sensors)
+
+    @property
+    def widest(self) -> int:
+        """Outputs of the widest layer."""
+        return max(layer.outputs for layer in self.layers)
+
+    @property
+    def layers(self) -> tuple[LinearLayer, ...]:
+        """All linear layers, including those of memory."""
+        heads = [head for head in (self.mean, self.logits, self.value) if head is not None]
+        memory = [part for lstm in self.lstms for part in (lstm.from_features, lstm.from_memory)]
+        return (*self.actor, *(self.critic or ()), *memory, *heads)
+
+
+def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | None:
+    """Returns the layout of an MLP policy; None for any other network.
+
+    An MLP policy is an ``ActorCritic`` with vector sensors, bodies of linear layers and Swish, optional LSTMs, and
+    heads for actions and values. Pictures, entities, GRUs, goals that generate weights, layer normalization, other
+    activations and subclasses have no layout. The same holds for parameters that are frozen, not float32, or not in
+    the vector.
+
+    parameters: exactly this network's.
+    """
+    if type(network) is not ActorCritic or type(network.actions) is not ActionHeads:
+        return None
+    vector, heads = _Vector(parameters.vector), network.actions
+    try:
+        layout = MlpLayout(
+            size=parameters.vector.numel(),
+            sensors=network.actor.encoder.vector_sizes,
+            actor=_body(network.actor, vector),
+            critic=None if network.critic is None else _body(network.critic, vector),
+            lstms=tuple(
+                _lstm(trunk.memory, vector)
+                for trunk in (network.actor, network.critic)
+                if trunk is not None and trunk.memory is not None
+            ),
+            mean=None if heads.mean is None else vector.linear(heads.mean),
+            log_sigma=None if heads.log_sigma is None else vector.offset(heads.log_sigma),
+            logits=None if heads.logits is None else vector.linear(heads.logits),
+            branches=tuple(heads.branches),
+            value=vector.linear(network.value),
+        )
+    except _NoLayoutError:
+        return None
+    return layout if vector.covered == layout.size else None
+
+
+class _NoLayoutError(Exception):
+    """The network has a part that no layout describes."""
+
+
+class _Vector:
+    """The vector of all parameters, and the number of them found in layers."""
+
+    def __init__(self, vector: Tensor) -> None:
+        self._vector = vector
+        self.covered = 0
+
+    def offset(self, parameter: Tensor) -> int:
+        """Returns a parameter's offset in the vector."""
+        there = parameter.untyped_storage().data_ptr() == self._vector.untyped_storage().data_ptr()
+        learned = parameter.requires_grad and parameter.dtype == torch.float32
+        if not (there and learned and parameter.is_contiguous()):
+            raise _NoLayoutError
+        self.covered += parameter.numel()
+        return int(parameter.storage_offset())
+
+    def linear(self, layer: nn.Module) -> LinearLayer:
+        """Returns a layer's offsets in the vector."""
+        if type(layer) is not Linear or layer.bias is None:
+            raise _NoLayoutError
+        return LinearLayer(
+            self.offset(layer.weight), self.offset(layer.bias), layer.in_features, layer.out_features
+        )
+
+
+def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
+    """Returns the layers of a trunk's body, if the trunk has no other parts except memory."""
+    if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
+        raise _NoLayoutError
+    if (
+        type(trunk.body) is not LinearBody
+        or trunk.body.activation != "swish"
+        or not trunk.encoder.vector_sizes
+    ):
+        raise _NoLayoutError
+    return tuple(vector.linear(layer) for layer in trunk.body.layers)
+
+
+def _lstm(memory: Memory, vector: _Vector) -> LSTMLayer:
+    """Returns an LSTM's offsets in the vector."""
+    if type(memory) is not LSTM or type(memory.lstm) is not nn.LSTM:
+        raise _NoLayoutError
+    from_features, from_memory, bias, second_bias = map(vector.offset, memory.lstm.all_weights[0])
+    inputs, size = memory.lstm.input_size, memory.output_size
+    return LSTMLayer(
+        LinearLayer(from_features, bias, inputs, 4 * size),
+        LinearLayer(from_memory, second_bias, size, 4 * size),
+    )

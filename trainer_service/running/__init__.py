@@ -1,0 +1,1 @@
+"""Runs: experience from simulators, behaviors that learn from it, and the files that a run leaves."""
