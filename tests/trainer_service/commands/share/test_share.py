@@ -29,7 +29,7 @@ from trainer_service.running.runs.checkpoint import load_checkpoint, plain_check
 from trainer_service.running.runs.tensor_file import write_values
 
 pytest.importorskip("huggingface_hub")
-MLAGENTS_RUNS = Path(__file__).parents[1] / "mlagents_runs"
+MLAGENTS_RUNS = Path(__file__).parents[2] / "mlagents_runs"
 HOST, USER = "grace-workstation-7", "grace.hopper"
 SHARED = {
     "README.md", "configuration.yaml", "config.json", "results.json", "metrics.jsonl", "run_logs/training_status.json",

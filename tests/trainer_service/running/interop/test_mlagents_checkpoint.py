@@ -26,7 +26,7 @@ from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
-RUNS = Path(__file__).parents[1] / "mlagents_runs"
+RUNS = Path(__file__).parents[2] / "mlagents_runs"
 NONE, MOVES = DimensionProperty.NONE, DimensionProperty.TRANSLATIONAL_EQUIVARIANCE
 SPECS: Mapping[str, BehaviorSpec] = {
     "Hybrid": BehaviorSpec(

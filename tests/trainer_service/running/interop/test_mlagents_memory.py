@@ -21,7 +21,7 @@ from trainer_service.running.policy import Policy, load_policy
 from trainer_service.running.runs.checkpoint import Checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-FOLDER = Path(__file__).parents[1] / "mlagents_runs" / "hallway"
+FOLDER = Path(__file__).parents[2] / "mlagents_runs" / "hallway"
 SPEC = BehaviorSpec((ObservationSpec("rays", (30,)),), ActionSpec(0, (5,)))
 MEMORY_SIZE = 12
 

@@ -22,7 +22,7 @@ from trainer_service.running.policy import load_policy
 from trainer_service.running.runs.checkpoint import load_checkpoint, read_content
 from unity_bridge.specs import ActionSpec, DimensionProperty, ObservationType
 
-RUNS = Path(__file__).parents[1] / "mlagents_runs"
+RUNS = Path(__file__).parents[2] / "mlagents_runs"
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from trainer_service.running.interop.mlagents_checkpoint import (
 from trainer_service.running.interop.mlagents_results import import_results, spec_of
 from trainer_service.running.policy import Policy, load_policy
 
-RUNS = Path(__file__).parents[1] / "mlagents_runs"
+RUNS = Path(__file__).parents[2] / "mlagents_runs"
 BEHAVIORS: Mapping[str, str] = {"soft": "Hybrid", "soft_memory": "Hybrid", "groups": "PushBlockCollab"}
 every_run = pytest.mark.parametrize("run", BEHAVIORS)
 

@@ -20,7 +20,7 @@ from trainer_service.running.policy import Policy
 from trainer_service.running.runs.archive import ArchiveError, read_tensors
 from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, plain_checkpoint
 
-MLAGENTS = Path(__file__).parents[1] / "mlagents_runs" / "hybrid" / "Hybrid" / "checkpoint.pt"
+MLAGENTS = Path(__file__).parents[2] / "mlagents_runs" / "hybrid" / "Hybrid" / "checkpoint.pt"
 START, END = b"\x80\x02", b"."
 
 

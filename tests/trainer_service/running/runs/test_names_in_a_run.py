@@ -16,7 +16,7 @@ from trainer_service.running.runs.files import temporary_path
 from trainer_service.running.runs.layout import RunLayout
 from unity_bridge.names import LONGEST_NAME, name_problem, same_folder
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 RUN = RunLayout(Path("results/run"))
 OF_A_RUN = {
     "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "trainer_log",

@@ -112,7 +112,7 @@ def test_a_member_called_like_the_state_is_an_ordinary_sensor(
 
 def test_a_state_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
     """The program is the example of a scene, whose agents without a group get a state beside their number."""
-    source = (Path(__file__).parents[3] / "docs/examples/sign_scene.py").read_text()
+    source = (Path(__file__).parents[4] / "docs/examples/sign_scene.py").read_text()
     source = source.replace(
         'vector_sensor("number", 1),)', 'vector_sensor("global_state", 1), vector_sensor("number", 1))'
     ).replace("[self._numbers],", "[self._numbers, self._numbers],")
