@@ -17,9 +17,8 @@ import sys
 import threading
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, NoReturn, TextIO, TypeVar, cast
 
@@ -61,9 +60,7 @@ class ProcessGuard:
         context = contextvars.copy_context()  # NumPy's error state is a variable there
         context.run(_is_hosted.set, True)
         self._run = context.run
-        _process.open()
-        self.close = weakref.finalize(self, _process.close)
-        """Ends the hosting."""
+        gc.set_threshold(*(_process.thresholds or gc.get_threshold()))
         self._home = self._folder = _folder()
         self._mask = os.umask(0o077)
         os.umask(self._mask)
@@ -77,6 +74,7 @@ class ProcessGuard:
             HostedExit: it raised SystemExit or called ``os._exit``.
         """
         process, filters = _process, cast("Any", warnings.filters)
+        process.begin()
         forks, ours, our_filters = process.forks, process.read(), filters[:]
         try:
             if self._own or self._folder != self._home:
@@ -100,6 +98,7 @@ class ProcessGuard:
                 process.look_for_torch()
             if (theirs := process.read()) != ours or self._own:
                 self._own = _put_back(ours, theirs)
+            process.end()
 
     def around(self, target: object, *methods: str) -> None:
         """Has methods of an object called behind this guard from now on."""
@@ -109,13 +108,12 @@ class ProcessGuard:
 
 def call_guarded(function: Callable[..., _T], *arguments: Any) -> _T:
     """Calls hosted code that is called once, such as the import of a module. Raises HostedExit, as its guard does."""
-    with closing(ProcessGuard()) as guard:
-        return guard.call(function, *arguments)
+    return ProcessGuard().call(function, *arguments)
 
 
 def collect_garbage_seldom() -> None:
     """Has Python look for garbage seldom until it hosts code: a tenth of the time that the trainer's modules take."""
-    _process.thresholds = gc.get_threshold()
+    _process.thresholds = _process.thresholds or gc.get_threshold()
     gc.set_threshold(50_000, *_process.thresholds[1:])
 
 
@@ -144,7 +142,7 @@ def plain_torch(torch: Any) -> Iterator[None]:
 
 
 class _Process:
-    """This process while it hosts code, of one guard or of several in several threads."""
+    """This process while it hosts code, in one call or in several of several threads."""
 
     def __init__(self) -> None:
         self.forks = 0
@@ -152,19 +150,18 @@ class _Process:
         """Those of Python's garbage collector, where they are to come back."""
         self.of_program: Mapping[int, Any] = {}
         """Settings of the program that differ from the trainer's, by their place in ``_WRITERS``."""
-        self._guards = 0
-        self._lock = threading.RLock()  # the collector may close a guard while another one opens
+        self._calls = 0
+        self._lock = threading.RLock()
         self.has_torch, self.read = False, _reader(None)
         """Reads the settings in the order of ``_WRITERS``."""
 
-    def open(self) -> None:
-        """Begins to host code of one more guard."""
+    def begin(self) -> None:
+        """Begins a call of hosted code, in any thread."""
         with self._lock:
-            self._guards += 1
+            self._calls += 1
             os._exit = _exit
             if not isinstance(sys.stdout, _Stdout):
                 sys.stdout = cast("Any", _Stdout(sys.stdout))
-            gc.set_threshold(*(self.thresholds or gc.get_threshold()))
 
     def look_for_torch(self) -> None:
         """Reads torch's settings, too, from when something has loaded it."""
@@ -173,11 +170,11 @@ class _Process:
         if self.has_torch:
             self.read = _reader(torch)
 
-    def close(self) -> None:
-        """Ends the hosting of one guard."""
+    def end(self) -> None:
+        """Ends a call. After the last one standard output and ``os._exit`` are the program's."""
         with self._lock:
-            self._guards -= 1
-            if not self._guards:
+            self._calls -= 1
+            if not self._calls:
                 sys.stdout, os._exit = getattr(sys.stdout, "of_trainer", sys.stdout), _os_exit
 
     def after_fork(self) -> None:

@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +55,8 @@ def process_of_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterat
 
 
 @pytest.fixture
-def guard() -> Iterator[ProcessGuard]:
-    with closing(ProcessGuard()) as guard:
-        yield guard
+def guard() -> ProcessGuard:
+    return ProcessGuard()
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -141,10 +140,10 @@ def test_an_alarm_of_hosted_code_finds_its_handler(guard: ProcessGuard) -> None:
 
 
 def test_two_environments_have_folders_of_their_own(tmp_path: Path) -> None:
-    with closing(ProcessGuard()) as one, closing(ProcessGuard()) as other:
-        one.call(os.chdir, "/")
-        assert other.call(os.getcwd) == str(tmp_path)
-        assert one.call(os.getcwd) == "/"
+    one, other = ProcessGuard(), ProcessGuard()
+    one.call(os.chdir, "/")
+    assert other.call(os.getcwd) == str(tmp_path)
+    assert one.call(os.getcwd) == "/"
 
 
 def test_a_folder_that_is_gone_does_not_matter(guard: ProcessGuard, tmp_path: Path) -> None:
@@ -167,12 +166,12 @@ def test_prints_of_hosted_code_alone_go_to_standard_error(capfd: pytest.CaptureF
         other.start()
         other.join()
 
-    with closing(ProcessGuard()) as guard:
-        print("trainer")
-        guard.call(print, "environment")
-        guard.call(lambda: sys.stdout.write("and so\n"))
-        guard.call(meanwhile)
-        print("trainer again", flush=True)
+    guard = ProcessGuard()
+    print("trainer")
+    guard.call(print, "environment")
+    guard.call(lambda: sys.stdout.write("and so\n"))
+    guard.call(meanwhile)
+    print("trainer again", flush=True)
     said = capfd.readouterr()
     assert said.out == "trainer\na thread of the trainer\ntrainer again\n"
     assert said.err == "environment\nand so\n"
@@ -182,10 +181,12 @@ def test_standard_output_is_as_before_when_threads_have_crossed() -> None:
     before, both, turns = sys.stdout, threading.Barrier(2, timeout=60), threading.Barrier(2, timeout=60)
 
     def host(is_first: bool) -> None:
-        with closing(ProcessGuard()) as guard:
-            guard.call(both.wait)  # both have begun: one ends before the other
+        def meanwhile() -> None:
+            both.wait()  # both have begun: one ends before the other
             if not is_first:
                 turns.wait()
+
+        ProcessGuard().call(meanwhile)
         if is_first:
             turns.wait()
 
@@ -200,19 +201,19 @@ def test_standard_output_is_as_before_when_threads_have_crossed() -> None:
 def test_changes_of_another_thread_s_environment_are_not_taken_for_the_trainers(tmp_path: Path) -> None:
     """One call begins and ends within another one, which has changed the folder."""
     filters = warnings.filters
-    with closing(ProcessGuard()) as one, closing(ProcessGuard()) as other:
+    one, other = ProcessGuard(), ProcessGuard()
 
-        def within() -> None:
-            os.chdir("/")
-            warnings.resetwarnings()
-            thread = threading.Thread(target=other.call, args=(lambda: None,))
-            thread.start()
-            thread.join()
+    def within() -> None:
+        os.chdir("/")
+        warnings.resetwarnings()
+        thread = threading.Thread(target=other.call, args=(lambda: None,))
+        thread.start()
+        thread.join()
 
-        one.call(within)
-        other.call(lambda: None)
-        assert os.getcwd() == str(tmp_path)
-        assert warnings.filters is filters
+    one.call(within)
+    other.call(lambda: None)
+    assert os.getcwd() == str(tmp_path)
+    assert warnings.filters is filters
 
 
 @pytest.mark.parametrize(
@@ -232,8 +233,8 @@ def test_an_exit_is_an_error_in_words(guard: ProcessGuard, leave: Callable[[], N
 
 def test_os_exit_is_pythons_own_afterwards() -> None:
     before = os._exit
-    with closing(ProcessGuard()) as guard:
-        guard.call(lambda: None)
+    guard = ProcessGuard()
+    guard.call(lambda: None)
     assert os._exit is before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from unity_bridge.process_guard import HostedExit, ProcessGuard
@@ -20,16 +19,12 @@ def open_goal_environment(command: Command) -> GoalEnvironment:
     Raises:
         SceneError: it is no goal environment of Gymnasium, or cannot be made.
     """
-    with ExitStack() as stack:
-        guard = stack.enter_context(closing(ProcessGuard(command.env)))
-        try:
-            task = guard.call(_open, command)
-        except HostedExit as error:
-            raise SceneError(str(error)) from error
-        stack.callback(guard.call, task.close)
-        opened = stack.pop_all()
+    guard = ProcessGuard(command.env)
+    try:
+        task = guard.call(_open, command)
+    except HostedExit as error:
+        raise SceneError(str(error)) from error
     guard.around(task, *(name for name in vars(type(task)) if not name.startswith("_")))
-    task.close = opened.close  # type: ignore[method-assign]
     return task
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Generator
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -79,6 +79,7 @@ class HostedSimulator:
         self.peer = name
         self.has_stepped = False
         self._inbox = inbox
+        self._guard = ProcessGuard()
         self._messages: Messages | None = _messages_of(command)
         self._may_respond = False
         self._thread = 0
@@ -88,10 +89,6 @@ class HostedSimulator:
             # A crash in C code is reported with its line.
             faulthandler.enable(sys.__stderr__, all_threads=False)
         inbox.when_handled(partial(self._run, None))
-
-    @cached_property
-    def _guard(self) -> ProcessGuard:
-        return ProcessGuard()
 
     def close(self) -> None:
         """Closes the environment, unless the conversation has ended."""
@@ -103,7 +100,6 @@ class HostedSimulator:
             self._guard.call(messages.close)
         except Exception as error:
             LOGGER.warning("%s: closing it raised %s: %s", self.peer, type(error).__name__, error)
-        self._guard.close()
 
     def _respond(self, response: bytes | Actions | str | None) -> None:
         """Goes on with an answer when the reader comes for the next message. Anything else ends the conversation."""

@@ -454,7 +454,7 @@ def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, host
 def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, hosted, full_disk) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=36)
     newest = Path("results/w/Treadmill/checkpoint.safetensors")
-    full_disk(lambda path: path == newest and path.exists())
+    full_disk(lambda path: path == newest.absolute() and path.exists())
     message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
     assert f"cannot write '{newest}': No space left on device" in message
     assert read_content(newest)["step"] == 36

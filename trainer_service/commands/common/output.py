@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.running.runs.files import with_short_paths
 from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ _PROGRESS_INTERVAL_S = 30.0
 
 def say(text: object) -> None:
     """Prints a result. Text of files, simulators and other machines cannot move the cursor or forge a line of ours."""
-    print(harmless(str(text)), flush=True)
+    print(with_short_paths(harmless(str(text))), flush=True)
 
 
 def note(text: object) -> None:
     """Prints text besides the result, as ``say`` does."""
-    print(harmless(str(text)), file=sys.stderr, flush=True)
+    print(with_short_paths(harmless(str(text))), file=sys.stderr, flush=True)
 
 
 def say_json(value: object, *, indent: int | None = None) -> None:

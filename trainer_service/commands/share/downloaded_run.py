@@ -85,7 +85,7 @@ def make_run(downloaded: Path, snapshot: Snapshot, run_id: str, *, results_dir: 
             target = folder.path / name
             target.parent.mkdir(exist_ok=True)
             os.replace(downloaded / name, target)
-    return LoadedRun(folder.path, snapshot.commit, tuple(name for name in left if name not in models))
+    return LoadedRun(folder.given, snapshot.commit, tuple(name for name in left if name not in models))
 
 
 def _is_model_of(behavior: str, name: str) -> bool:

@@ -132,14 +132,14 @@ def opened_scene(
         yield None
         return
     opener: Callable[..., Scene] = open_scene if command.environment is None else command.environment.open
-    with closing(ProcessGuard(command.env)) as guard:
-        try:
-            arguments = simulator.parse([command.env, *command.arguments])
-            academy = simulator.academy_for(arguments)
-            academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
-            scene = guard.call(partial(simulator.open_for, arguments, academy, opener, rendered=True))
-        except (SceneError, HostedExit) as error:
-            raise UserError(str(error)) from None
-        guard.around(scene, "reset", "step", "render", "close")
-        with closing(scene):
-            yield scene
+    guard = ProcessGuard(command.env)
+    try:
+        arguments = simulator.parse([command.env, *command.arguments])
+        academy = simulator.academy_for(arguments)
+        academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
+        scene = guard.call(partial(simulator.open_for, arguments, academy, opener, rendered=True))
+    except (SceneError, HostedExit) as error:
+        raise UserError(str(error)) from None
+    guard.around(scene, "reset", "step", "render", "close")
+    with closing(scene):
+        yield scene

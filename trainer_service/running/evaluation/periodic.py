@@ -144,7 +144,7 @@ class PeriodicEvaluator:
                 for each, policy in Policy.load(self.folder.best(name)).parts().items():
                     path = self.folder.best(each).with_suffix(".onnx")
                     self.export_model(policy.network(), policy.inputs, path)
-                    _logger.info("Exported %s", self.folder.shown(path))
+                    _logger.info("Exported %s", path)
             except UserError as error:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
 

@@ -100,7 +100,7 @@ def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:
         ours = CheckpointSettings(run_id=run_id, results_dir=str(results_dir))
         folder.write_configuration(dump_run_options(options.model_copy(update={"checkpoint_settings": ours})))
         _write(folder, source, [conversion.checkpoint for conversion in conversions.values()])
-    return Imported(folder.path, conversions)
+    return Imported(folder.given, conversions)
 
 
 def spec_of(model: Path, source: MLAgentsCheckpoint, settings: TrainerSettings) -> BehaviorSpec:

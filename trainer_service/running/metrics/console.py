@@ -17,6 +17,7 @@ from trainer_service.running.metrics.jsonl import finite_or_none
 from trainer_service.running.metrics.log_records import JsonFormatter, record_of_end
 from trainer_service.running.metrics.notebook import NotebookTable
 from trainer_service.running.metrics.writers import SUMMARY_OF_RECORD
+from trainer_service.running.runs.files import with_short_paths
 from trainer_service.running.runs.status import COMPATIBLE_MLAGENTS_VERSION
 from unity_bridge.unblocked_output import drain, open_standard_streams, unblocked
 from unity_bridge.untrusted_text import harmless, printable
@@ -357,10 +358,10 @@ def _print_above(terminal: RichConsole, text: str) -> None:
 
 
 class HarmlessFormatter(logging.Formatter):
-    """A formatter that escapes control characters and cuts overlong lines, which simulators may have sent."""
+    """A formatter of lines for people: without control characters, which simulators may have sent, and not too long."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return harmless(super().format(record))
+        return with_short_paths(harmless(super().format(record)))
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):

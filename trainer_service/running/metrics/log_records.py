@@ -10,6 +10,7 @@ from typing import Any
 from trainer_service.errors import UserError
 from trainer_service.running.metrics.jsonl import to_json
 from trainer_service.running.metrics.writers import SUMMARY_OF_RECORD
+from trainer_service.running.runs.files import with_short_paths
 from unity_bridge.errors import BridgeError
 from unity_bridge.untrusted_text import harmless
 
@@ -26,7 +27,7 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": harmless(record.getMessage()),
+            "message": with_short_paths(harmless(record.getMessage())),
         }
         if (summary := getattr(record, SUMMARY_OF_RECORD, None)) is not None:
             metrics = to_json(summary)

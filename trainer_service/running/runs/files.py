@@ -26,6 +26,16 @@ class SaveError(UserError):
         super().__init__(f"cannot write '{path}': {self.reason}")
 
 
+def with_short_paths(text: str) -> str:
+    """Returns a message whose paths below the working folder begin there, as users type them.
+
+    The paths of a run are absolute, because an environment in this process may change the working folder.
+    """
+    with contextlib.suppress(OSError):  # the folder was removed
+        return re.sub(rf"(?<![^\s'\"(=]){re.escape(os.path.join(os.getcwd(), ''))}(?=[^\s'\"])", "", text)
+    return text
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Replaces ``path`` by ``data`` as one step that survives a crash or a power cut at any moment.
 

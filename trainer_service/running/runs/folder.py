@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable
@@ -94,17 +95,14 @@ class RunFolder(RunLayout):
         """Whether this process may change the folder; it alone may then."""
         return self._lock is not None
 
-    def shown(self, path: Path) -> Path:
-        """Returns the path of one of the run's files for messages: it begins as the user gave the folder."""
-        return self.given / path.relative_to(self.path)
-
     def write_configuration(self, text: str) -> None:
         """Replaces configuration.yaml. Raises SaveError."""
         self._write(self.configuration, text)
 
     def write_status(self, status: TrainingStatus) -> None:
-        """Replaces training_status.json. Raises SaveError."""
-        self._write(self.status, status.to_json())
+        """Replaces training_status.json, whose paths begin as the user gave the folder. Raises SaveError."""
+        path, given = (json.dumps(f"{each.as_posix()}/")[:-1] for each in (self.path, self.given))
+        self._write(self.status, status.to_json().replace(path, given))
 
     def write_timers(self, text: str) -> None:
         """Replaces timers.json. Raises SaveError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,9 +111,7 @@ class Recorder:
         interval = behavior.settings.checkpoint_interval
         self._next_save[behavior.name] = (behavior.step // interval + 1) * interval
         for name in _names_of(behavior):
-            found = self._folder.numbered_files(name)
-            shown = {step: [*map(self._folder.shown, paths)] for step, paths in found.items()}
-            listed = self._status.behavior(name).with_files(shown)
+            listed = self._status.behavior(name).with_files(self._folder.numbered_files(name))
             self._status = self._status.with_behavior(name, listed)
         self._autosave_at[behavior.name] = time.monotonic() + self._autosave_s
 
@@ -322,11 +319,11 @@ class Recorder:
         name, step = save.behavior.name, save.checkpoint.step
         for each, reason in written.refused.items():
             _logger.warning("'%s': %s. Its weights are safe; export them later.", each, reason)
-        files = {each: [self._folder.shown(path)] for each, path in written.exported.items()}
-        for path in itertools.chain(*files.values()):
+        for path in written.exported.values():
             _logger.info("Exported %s", path)
         if save.numbered:
-            numbered = self._folder.shown(save.paths[-1])
+            numbered = save.paths[-1]
+            files = {each: [path] for each, path in written.exported.items()}
             files.setdefault(name, []).append(numbered)
             records = {
                 each: _record(step, paths, save.mean_returns.get(each)) for each, paths in files.items()
@@ -369,13 +366,12 @@ class Recorder:
                 continue
             newest = status.checkpoints[-1]
             model = self._folder.numbered(name, newest.steps, ".onnx")
+            home = self._folder.final_model(name)
             file_path = newest.file_path
             if model.name in newest.file_names and model.is_file():
-                home = self._folder.final_model(name)
                 write_atomic(home, model.read_bytes())
-                shown = self._folder.shown(home)
-                _logger.info("Copied %s to %s.", self._folder.shown(model), shown)
-                file_path = shown.as_posix()
+                _logger.info("Copied %s to %s.", model, home)
+                file_path = home.as_posix()
             final = replace(status, final_checkpoint=replace(newest, file_path=file_path))
             self._status = self._status.with_behavior(name, final)
         self._write_status(self._status.behavior(behavior.name), self._progress_of(behavior))

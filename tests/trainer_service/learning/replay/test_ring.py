@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from trainer_service.learning.replay import lent_rows
 from trainer_service.learning.replay.lent_rows import Loan
 from trainer_service.learning.replay.ring import Ring
-from trainer_service.running.runs import lent_rows
 
 
 def ring(capacity: int) -> Ring:

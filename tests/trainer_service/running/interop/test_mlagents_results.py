@@ -81,7 +81,7 @@ def test_sensors_and_actions_are_those_of_the_model(original: Path) -> None:
 
 def test_a_behavior_with_a_space_and_a_camera(workplace: Path) -> None:
     imported = import_results(RUNS / "camera", "my car", results_dir=Path("my results"))
-    assert imported.folder == workplace / "my results" / "my car"
+    assert imported.folder == Path("my results/my car")
     policy = load_policy(imported.folder)
     assert (policy.behavior, policy.step) == ("Camera Car", 144)
     camera, _ = policy.spec.observation_specs

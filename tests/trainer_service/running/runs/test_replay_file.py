@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from replay_files import save_replay_file
 
 from trainer_service.errors import UserError
+from trainer_service.learning.replay import lent_rows
 from trainer_service.learning.replay.ring import Ring
-from trainer_service.running.runs import lent_rows
 from trainer_service.running.runs.files import Replacement, SaveError, remove_leftovers
 from trainer_service.running.runs.replay_file import ReplayFile, ReplayStamp, _checked
 

@@ -23,10 +23,10 @@ from trainer_service.config.hyperparameters.off_policy import (
     VDNSettings,
 )
 from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.replay import lent_rows
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import load_replay, restore
 from trainer_service.running.policy import load_policy
-from trainer_service.running.runs import lent_rows
 from trainer_service.running.runs.checkpoint import load_checkpoint
 from trainer_service.running.runs.replay_file import ReplayFile
 

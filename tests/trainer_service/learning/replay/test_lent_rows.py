@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from trainer_service.learning.replay import lent_rows
 from trainer_service.learning.replay.lent_rows import Block, LentRows, Loan
-from trainer_service.running.runs import lent_rows
 
 Columns = dict[str, NDArray[Any]]
 
