@@ -151,6 +151,7 @@ class _Process:
         self.of_program: Mapping[int, Any] = {}
         """Settings of the program that differ from the trainer's, by their place in ``_WRITERS``."""
         self._calls = 0
+        self._stdout: Any = _Stdout(sys.stdout)
         self._lock = threading.RLock()
         self.has_torch, self.read = False, _reader(None)
         """Reads the settings in the order of ``_WRITERS``."""
@@ -159,9 +160,10 @@ class _Process:
         """Begins a call of hosted code, in any thread."""
         with self._lock:
             self._calls += 1
-            os._exit = _exit
-            if not isinstance(sys.stdout, _Stdout):
-                sys.stdout = cast("Any", _Stdout(sys.stdout))
+            if self._calls == 1:
+                os._exit = _exit
+                self._stdout.of_trainer = sys.stdout
+                sys.stdout = self._stdout
 
     def look_for_torch(self) -> None:
         """Reads torch's settings, too, from when something has loaded it."""
@@ -175,7 +177,8 @@ class _Process:
         with self._lock:
             self._calls -= 1
             if not self._calls:
-                sys.stdout, os._exit = getattr(sys.stdout, "of_trainer", sys.stdout), _os_exit
+                os._exit = _os_exit
+                sys.stdout = getattr(sys.stdout, "of_trainer", sys.stdout)
 
     def after_fork(self) -> None:
         """Makes this the process of a child, in which no other thread goes on."""

@@ -299,7 +299,7 @@ def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure, 
     (shown,) = board.Images("Videos_Test")
     assert shown.encoded_image_string == film.read_bytes()
     assert film.name == f"film-{shown.step}.gif"
-    assert ("film", shown.step, film) in Noting.calls
+    assert ("film", shown.step, film.absolute()) in Noting.calls
     assert ("evaluation", shown.step, True) in Noting.calls
     assert ("summary", 200) in Noting.calls
     assert Noting.calls[-1] == ("close", "finished")

@@ -128,8 +128,7 @@ def test_an_error_is_not_hidden_by_a_full_disk(
     monkeypatch.setattr(Behavior, "update", update)
     with pytest.raises(ZeroDivisionError, match="unexpected"):
         learn()
-    checkpoint = Path("results/ppo/Treadmill/checkpoint.safetensors").absolute()
-    assert f"cannot write '{checkpoint}'" in capfd.readouterr().out
+    assert "cannot write 'results/ppo/Treadmill/checkpoint.safetensors'" in capfd.readouterr().out
 
 
 def test_the_autosave_interval_is_a_setting_and_logged(learn) -> None:

@@ -175,6 +175,7 @@ def test_changes_of_the_process_reach_neither_the_run_nor_what_follows(
     (workplace / "elsewhere").mkdir()
     kind = Environment if door == "environment" else own_scene()
     configuration = {"default_settings": SETTINGS, "evaluation": {"every_steps": 150, "episodes": 2}}
+    gc.set_threshold(700, 10, 10)  # a command that ran in this process before has set others
     before, found = read_settings(), []
     for run_id, name in (("plain", ""), ("changed", moment)):
         made = type(kind.__name__, (kind,), {"moment": name, "folder": str(workplace / "elsewhere")})
