@@ -143,7 +143,9 @@ def wrong_lives(record: Path) -> dict[int, list[int]]:
     return {life: numbers for life, numbers in lives(record).items() if numbers != list(range(len(numbers)))}
 
 
-@pytest.mark.parametrize("victim", ["relay", "build", "trainer"])
+@pytest.mark.parametrize(
+    "victim", ["relay", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("build", "trainer"))]
+)
 @fault_counts(1, 50, minutes=60)
 def test_kills(scene, note, victim: str, count: int) -> None:
     """At random moments: each exchange counts once, and the run ends at the step of an undisturbed one."""

@@ -123,7 +123,7 @@ def test_updates_on_another_device_give_the_numbers_of_the_cpu(
 
 
 @pytest.mark.probe
-@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize("memory", [None, pytest.param("gru", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac", "dqn", "poca"])
 def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str, memory: str | None) -> None:
     assert_same_numbers(settings_for(trainer_type, memory, False), SENSORS)
@@ -148,7 +148,7 @@ def waits_of_an_update(settings: TrainerSettings) -> int:
 
 
 @pytest.mark.probe
-@pytest.mark.parametrize("memory", [None, "lstm", "gru"])
+@pytest.mark.parametrize("memory", [None, "lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("trainer_type", "key", "few", "many"),
     [("ppo", "batch_size", 24, 12), ("sac", "steps_per_update", 8, 4), ("dqn", "steps_per_update", 8, 4)],

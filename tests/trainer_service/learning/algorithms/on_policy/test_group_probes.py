@@ -391,7 +391,7 @@ def test_a_reward_of_a_group_in_turn_counts_once(make_behavior, live, learner: s
 @pytest.mark.parametrize(
     "learner",
     [
-        pytest.param(learner, marks=() if learner in {"mappo-team", "poca"} else pytest.mark.thorough)
+        pytest.param(learner, marks=() if learner == "mappo-team" else pytest.mark.thorough)
         for learner in LEARNERS
     ],
 )
