@@ -19,9 +19,7 @@ from trainer_service.commands.common.output import (
     note,
     print_error,
     print_results,
-    print_scores,
     print_warning,
-    progress_printer,
     result_lines,
     say,
     say_json,
@@ -218,58 +216,6 @@ def _check(parsed: argparse.Namespace) -> int:
     return 0 if ok else 2
 
 
-def _evaluate(parsed: argparse.Namespace) -> int:
-    from trainer_service.commands.common.environments import environment_for
-    from trainer_service.commands.play.evaluate import evaluate_run
-    from trainer_service.commands.play.film_flag import film_of
-    from trainer_service.running.metrics.console import Console
-    from trainer_service.running.runs.folder import RunFolder
-
-    _require_episodes(parsed.episodes)
-    if parsed.against is not None:
-        from trainer_service.commands.play.matches import play_matches
-
-        return play_matches(parsed)
-    _choose_checkpoint(parsed)
-    folder = RunFolder.read(parsed.results_dir, parsed.run_id)
-    with film_of(parsed) as film:
-        # Everything on the way goes to standard error: standard output is for the result.
-        with Console(tty=False, stream=sys.stderr):
-            policies, scores = evaluate_run(
-                folder,
-                environment_for(parsed.env, env_args=parsed.env_args),
-                episodes=parsed.episodes,
-                max_episode_steps=parsed.max_episode_steps,
-                deterministic=not parsed.stochastic,
-                checkpoint=parsed.checkpoint,
-                seed=parsed.seed,
-                device=parsed.torch_device,
-                film=film,
-                progress=progress_printer(),
-            )
-        print_scores(parsed, policies, scores)
-    return 0
-
-
-def _choose_checkpoint(parsed: argparse.Namespace) -> None:
-    """Sets run_id and checkpoint from ``RUN_ID@WHICH``. Raises UserError where there is no run to evaluate alone."""
-    from trainer_service.config import parse_player
-
-    name = parse_player(parsed.run_id)
-    for flag, given in (("--side", parsed.side is not None), ("--cross-play", parsed.cross_play)):
-        if given:
-            raise UserError(f"{flag}: of no use without --against")
-    if name.run_id is None:
-        raise UserError(
-            f"'{name.text}' is evaluated in games only: say --against, give the run id, or use play"
-        )
-    if name.run_id == name.text:
-        return
-    if parsed.checkpoint != "last":
-        raise UserError(f"--checkpoint: '{name.text}' says already which")
-    parsed.run_id, parsed.checkpoint = name.run_id, name.which
-
-
 def _report(parsed: argparse.Namespace) -> int:
     from trainer_service.commands.common.run_record import find_run
     from trainer_service.commands.report.command import report_on
@@ -280,18 +226,6 @@ def _report(parsed: argparse.Namespace) -> int:
         output = report_on(path, parsed.to)
     say_result(parsed, {"run": str(path), "file": str(output)}, [f"Report on '{path}' in {output}"])
     return 0
-
-
-def _record_demo(parsed: argparse.Namespace) -> int:
-    from trainer_service.commands.demos.command import record_demo
-
-    _require_episodes(parsed.episodes)
-    return record_demo(parsed, progress_printer())
-
-
-def _require_episodes(episodes: int) -> None:
-    if episodes < 1:
-        raise UserError(f"--episodes: expected at least 1, got {episodes}")
 
 
 def _simulate(parsed: argparse.Namespace) -> int:
@@ -412,14 +346,14 @@ _COMMANDS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "suggest": _elsewhere("suggest.configs:print_suggestion"),
     "check": _check,
     "configs": _elsewhere("suggest.configs:list_or_copy"),
-    "evaluate": _evaluate,
+    "evaluate": _elsewhere("play.command:evaluate"),
     "compare": _elsewhere("compare.command:compare_runs"),
     "report": _report,
     "status": _elsewhere("status.command:print_status"),
     "play": _elsewhere("play.command:play"),
     "watch": _elsewhere("watch.command:watch"),
     "demo": _elsewhere("watch.command:demo"),
-    "record-demo": _record_demo,
+    "record-demo": _elsewhere("demos.command:record_demo"),
     "relay": _elsewhere("relay:relay_simulators"),
     "demo-info": _elsewhere("demos.command:demo_info"),
     "demo-convert": _elsewhere("demos.command:demo_convert"),

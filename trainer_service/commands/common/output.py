@@ -18,8 +18,6 @@ from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
     from trainer_service.config import RunOptions
-    from trainer_service.learning.rollout.episode_scores import Score
-    from trainer_service.running.policy import Policy
 
 # Everything heavy is imported where it is needed, so that each command answers at once.
 
@@ -66,22 +64,6 @@ def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:
             note(f"{done} of {wanted} {what}")
 
     return print_progress
-
-
-def print_scores(
-    parsed: argparse.Namespace, policies: Mapping[str, Policy], scores: Mapping[str, Score]
-) -> None:
-    results = {name: score.to_json() for name, score in scores.items()}
-    step = max((policies[name].step for name in scores), default=0)
-    say_result(
-        parsed,
-        {"run_id": parsed.run_id, "step": step, "behaviors": results},
-        (
-            line
-            for name, result in results.items()
-            for line in score_lines(f"{name} (step {policies[name].step})", result)
-        ),
-    )
 
 
 def score_lines(label: str, result: Mapping[str, Any]) -> Iterator[str]:

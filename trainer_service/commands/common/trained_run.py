@@ -1,4 +1,4 @@
-"""The options and policies of a trained run that is to be scored or recorded."""
+"""The options, policies and simulator of a trained run that is to be scored, recorded or shown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.commands.common.environments import Environment
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.layout import RESULTS
 from unity_bridge.process_guard import plain_torch
 
 if TYPE_CHECKING:
+    from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from trainer_service.running.policy import Policy
 
 EVALUATION_SEED = 20_000
@@ -27,9 +29,35 @@ def folder_of(run: str | os.PathLike[str]) -> RunFolder:
     return RunFolder.read(RESULTS, run)
 
 
-def options_of(folder: RunFolder, settings: Mapping[str, Any] | None = None) -> RunOptions:
-    """The options that the run was trained with. settings: override some of them, nested as in a file."""
-    return load_run_options(folder.configuration, settings or {}).options
+def options_of(folder: RunFolder | None, settings: Mapping[str, Any] | None = None) -> RunOptions:
+    """The options that the run was trained with; the defaults without a run.
+
+    settings: override some of them, nested as in a file.
+    """
+    return load_run_options(None if folder is None else folder.configuration, settings or {}).options
+
+
+def simulator_for(
+    environment: Environment,
+    folder: RunFolder | None,
+    *,
+    seed: int,
+    settings: Mapping[str, Any] | None = None,
+) -> EvaluationSimulator:
+    """The simulator of an environment, with the options and the lessons of a run, if there is one.
+
+    settings: as for ``options_of``.
+
+    Raises:
+        UserError: it is not known where to play.
+        LaunchError: there is no such program.
+    """
+    from trainer_service.running.evaluation.simulator import EvaluationSimulator
+    from trainer_service.running.runs.status import read_lessons
+
+    options = options_of(folder, settings)
+    command = environment.program(options, "" if folder is None else folder.path.name)
+    return EvaluationSimulator(options, command, seed, {} if folder is None else read_lessons(folder.status))
 
 
 def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:

@@ -6,18 +6,24 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trainer_service.commands.common.output import note, say_result
-from trainer_service.commands.watch.person import KEYBOARD, record_person
+from trainer_service.commands.common.output import note, progress_printer, say_result
+from trainer_service.commands.play.flags import playing_of
+from trainer_service.commands.play.person import KEYBOARD, record_person
+from trainer_service.config import PlayerName
+from trainer_service.config.players import EXPERT
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from trainer_service.commands.demos.record import Recorded
+    from trainer_service.commands.play.playing import Playing
     from trainer_service.running.evaluation.evaluate import PolicyActors
-    from trainer_service.running.evaluation.loop import Simulators
+    from trainer_service.running.evaluation.loop import EpisodeLoop
 
 HEURISTIC = "heuristic"
 """The name of the scene's own expert as the policy of ``record-demo``."""
@@ -31,7 +37,7 @@ class Interrupted(UserError):
     exit_code = 130
 
 
-def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]) -> int:
+def record_demo(parsed: argparse.Namespace) -> int:
     """Runs ``mlagents-style record-demo``. Returns the exit code.
 
     Raises:
@@ -39,26 +45,24 @@ def record_demo(parsed: argparse.Namespace, progress: Callable[[int, int], None]
         BridgeError: a simulator failed, or the file cannot be written.
     """
     from trainer_service.commands.demos.record import Recording, RecordingStopped, check_target, record
-    from trainer_service.running.evaluation.loop import EpisodeLoop, require_limit
-    from trainer_service.running.metrics.console import Console
     from trainer_service.running.training.stop_signals import StopSignals
 
     check_target(parsed.output, force=parsed.force)
-    require_limit(parsed.max_episode_steps)
-    play = record_person if parsed.policy == KEYBOARD else _play_program
+    who = _demonstrator(parsed)
     recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
-    with StopSignals() as signals, Console(tty=False, stream=sys.stderr), recording:
+    with StopSignals() as signals:
 
         def check_stop() -> None:
             if signals.requested:
                 raise RecordingStopped
 
-        def record_on(simulators: Simulators, actors: PolicyActors) -> None:
-            limit = parsed.max_episode_steps
-            loop = EpisodeLoop(simulators, limit, progress=progress, check_stop=check_stop)
-            record(loop, actors, recording)
-
-        play(parsed, record_on)
+        progress = progress_printer()
+        with playing_of(parsed, **who, progress=progress, check_stop=check_stop) as playing, recording:
+            record_on = partial(record, recording=recording)
+            if parsed.policy == KEYBOARD:
+                record_person(playing, parsed, record_on)
+            else:
+                _record_program(playing, record_on)
     recorded = recording.recorded
     if not recorded.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
@@ -149,34 +153,33 @@ def clone_demo(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _play_program(parsed: argparse.Namespace, record_on: Callable[[Simulators, PolicyActors], None]) -> None:
-    """Records the policies of a run, or the scene's own expert, in a simulator of their own."""
-    from trainer_service.commands.common.trained_run import load_policies, one_thread, options_of
-    from trainer_service.config import load_run_options
-    from trainer_service.running.collection.launching import program_for
-    from trainer_service.running.evaluation.evaluate import PolicyActors
-    from trainer_service.running.evaluation.players import ExpertActors, with_expert
-    from trainer_service.running.evaluation.simulator import EvaluationSimulator
-    from trainer_service.running.policy import by_behavior
+def _demonstrator(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The fields of ``Playing`` that say who is recorded, and where. Raises UserError where there is no such run."""
+    from trainer_service.commands.common.environments import environment_for
     from trainer_service.running.runs.folder import RunFolder
-    from trainer_service.running.runs.status import read_lessons
 
-    is_expert = parsed.policy == HEURISTIC
-    if is_expert and parsed.stochastic:
-        raise UserError("--stochastic: an expert draws nothing; it is for the policy of a run")
-    folder = None if is_expert else RunFolder.read(parsed.results_dir, parsed.policy)
-    options = load_run_options(None, {}).options if folder is None else options_of(folder)
-    command = program_for(options, parsed.env, list(parsed.env_args or ()))
-    simulator = EvaluationSimulator(options, with_expert(command) if is_expert else command, parsed.seed)
-    with ExitStack() as stack:
-        bridge = stack.enter_context(simulator.open({} if folder is None else read_lessons(folder.status)))
-        stack.enter_context(one_thread())
-        if folder is None:
-            actors: PolicyActors = ExpertActors()
-        else:
-            policies = load_policies(folder.path, device=parsed.torch_device, seed=parsed.seed)
-            actors = PolicyActors(by_behavior(policies), deterministic=not parsed.stochastic)
-        record_on(bridge, actors)
+    # Not those that the run was trained with: a recording is of the environment as the flags say it.
+    environment = environment_for(parsed.env, env_args=parsed.env_args or ())
+    if parsed.policy not in (HEURISTIC, KEYBOARD):
+        return {"environment": environment, "run": RunFolder.read(parsed.results_dir, parsed.policy)}
+    if parsed.stochastic:
+        why = "an expert draws nothing" if parsed.policy == HEURISTIC else "of no use for the keyboard"
+        raise UserError(f"--stochastic: {why}; it is for the policy of a run")
+    return {
+        "environment": environment,
+        "players": (PlayerName(EXPERT),) if parsed.policy == HEURISTIC else (),
+    }
+
+
+def _record_program(playing: Playing, record_on: Callable[[EpisodeLoop, PolicyActors], None]) -> None:
+    """Records the policies of a run, or the scene's own expert, in a simulator of their own."""
+    from trainer_service.running.evaluation.players import actors_of
+    from trainer_service.running.policy import by_behavior
+
+    with playing.loop(playing.simulator()) as loop:
+        (player,) = playing.load()
+        apart = replace(player, policies=by_behavior(player.policies))
+        record_on(loop, actors_of(apart, deterministic=playing.deterministic))
 
 
 def _summary(recorded: Recorded) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_service.errors import UserError
@@ -24,8 +24,8 @@ class FilmOptions:
     seconds: float | None = None
     """In the scene's own time; None leaves it to the simulator."""
 
-    def filmed_by(self, command: Command) -> Command:
-        """Returns the command that records the film. Raises UserError if the simulator cannot record such a film."""
+    def arguments(self, command: Command) -> list[str]:
+        """Returns the arguments that record the film. Raises UserError if the simulator cannot record such a film."""
         from unity_bridge.simulators.rendering.films import recording_problem
 
         limits = {"--record-episodes": (self.episodes, 1), "--record-seconds": (self.seconds, 0)}
@@ -41,16 +41,17 @@ class FilmOptions:
         flags = [
             word for flag, (given, _) in limits.items() if given is not None for word in (flag, str(given))
         ]
-        return replace(command, arguments=(*command.arguments, "--record", str(self.path.absolute()), *flags))
+        return ["--record", str(self.path.absolute()), *flags]
 
-    @contextmanager
-    def required(self) -> Iterator[None]:
-        """A context in which the film is made. Raises UserError at the end where it was not written."""
-        earlier = self._modified_at()
-        yield
-        if self._modified_at() == earlier:
-            raise UserError(f"--record: the simulator ended without writing '{self.path}'")
-
-    def _modified_at(self) -> int | None:
+    def modified_at(self) -> int | None:
         """The time when the file was written, to tell an earlier one from a new one; None where there is none."""
         return self.path.stat().st_mtime_ns if self.path.exists() else None
+
+
+@contextmanager
+def filming(film: FilmOptions | None) -> Iterator[None]:
+    """A context in which a film is made, if one is wanted. Raises UserError at the end where it was not written."""
+    earlier = None if film is None else film.modified_at()
+    yield
+    if film is not None and film.modified_at() == earlier:
+        raise UserError(f"--record: the simulator ended without writing '{film.path}'")

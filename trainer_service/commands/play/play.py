@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from trainer_service.commands.common.environments import Environment, environment_for
+from trainer_service.commands.common.environments import environment_for
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
 from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of
-from trainer_service.commands.play.evaluate import Playing, evaluate_run, play_episodes
-from trainer_service.commands.play.films import FilmOptions
-from trainer_service.config import PlayerName, load_run_options, parse_player
+from trainer_service.commands.play.films import FilmOptions, filming
+from trainer_service.commands.play.playing import Playing, play_episodes
+from trainer_service.config import parse_player
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
-from trainer_service.running.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
@@ -62,69 +59,25 @@ def play(
         UserError: no such run, no expert in that environment, or an environment that the policies do not fit.
         BridgeError: the simulator could not be started, or failed.
     """
-    film = None if record is None else FilmOptions(Path(record))
-    with nullcontext() if film is None else film.required():
-        return play_player(
-            parse_player(policy)
-            if isinstance(policy, str) and policy in (RANDOM, EXPERT)
-            else folder_of(policy),
-            environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
-            deterministic=deterministic,
-            checkpoint=checkpoint,
-            seed=seed,
-            device=device,
-            settings=nested({"time_scale": time_scale, "no_graphics": no_graphics}, SETTINGS),
-            episodes=episodes,
-            max_episode_steps=max_episode_steps,
-            film=film,
-            on_episode=on_episode,
-        )
-
-
-def play_player(
-    player: RunFolder | PlayerName,
-    environment: Environment,
-    *,
-    deterministic: bool,
-    checkpoint: str = "last",
-    seed: int = EVALUATION_SEED,
-    device: str = "cpu",
-    settings: Mapping[str, Any],
-    **playing: Unpack[Playing],
-) -> dict[str, Score]:
-    """The scores of a player, by behavior name; see ``play``.
-
-    Args:
-        player: the folder of a run, or another player's name.
-        environment: where to play.
-        deterministic, checkpoint, seed, device: as for ``evaluate``.
-        settings: of the simulator, nested as in a file.
-        playing: as for ``play_episodes``.
-    """
-    from trainer_service.running.evaluation.players import actors_of, load_player, with_expert
-    from trainer_service.running.training.compute import choose_device
-
+    environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
+    named = (parse_player(policy),) if isinstance(policy, str) and policy in (RANDOM, EXPERT) else ()
+    run = None if named else folder_of(policy)
     if environment.env_path is None:
         raise UserError("env: expected an environment to play, got none")
-    if isinstance(player, RunFolder):
-        _, scores = evaluate_run(
-            player,
-            environment,
-            deterministic=deterministic,
-            checkpoint=checkpoint,
-            seed=seed,
-            device=device,
-            settings=settings,
-            **playing,
-        )
-        return scores
-    if checkpoint != "last":
-        raise UserError(f"checkpoint: of no use for the player '{player.text}'; only runs have checkpoints")
-    options = load_run_options(None, settings).options
-    command = environment.program(options, player.text)
-    if player.is_expert:
-        command = with_expert(command)
-    choose_device(device)
-    loaded = load_player(player, "", device=device, seed=seed)
-    actors = partial(actors_of, loaded, deterministic=deterministic)
-    return play_episodes(options, {}, command, actors, seed=seed, **playing)
+    if named and checkpoint != "last":
+        raise UserError(f"checkpoint: of no use for the player '{policy}'; only runs have checkpoints")
+    playing = Playing(
+        environment=environment,
+        run=run,
+        players=named,
+        episodes=episodes,
+        max_episode_steps=max_episode_steps,
+        deterministic=deterministic,
+        checkpoint=checkpoint,
+        seed=seed,
+        device=device,
+        settings=nested({"time_scale": time_scale, "no_graphics": no_graphics}, SETTINGS),
+        film=None if record is None else FilmOptions(Path(record)),
+    )
+    with filming(playing.film):
+        return play_episodes(playing, on_episode=on_episode)[1]

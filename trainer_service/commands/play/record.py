@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.environments import EnvironmentLike, environment_for
 from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of
-from trainer_service.commands.play.evaluate import evaluate_run
-from trainer_service.commands.play.films import FilmOptions
+from trainer_service.commands.play.films import FilmOptions, filming
+from trainer_service.commands.play.playing import Playing, play_episodes
 
 if TYPE_CHECKING:
     from trainer_service.running.callbacks import SimulatorStep
@@ -49,19 +49,19 @@ def record(
     """
     film = FilmOptions(Path(path), episodes, seconds)
     first = _FirstAgent(episodes)
-    with film.required(), suppress(_Enough):
-        evaluate_run(
-            folder_of(run),
-            environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
-            episodes=_MORE_THAN_ANY,
-            max_episode_steps=max_episode_steps,
-            deterministic=deterministic,
-            checkpoint=checkpoint,
-            seed=seed,
-            device=device,
-            film=film,
-            on_step=first.observe,
-        )
+    playing = Playing(
+        run=folder_of(run),
+        environment=environment_for(env, env_kwargs=env_kwargs, env_args=env_args),
+        episodes=_MORE_THAN_ANY,
+        max_episode_steps=max_episode_steps,
+        deterministic=deterministic,
+        checkpoint=checkpoint,
+        seed=seed,
+        device=device,
+        film=film,
+    )
+    with filming(film), suppress(_Enough):
+        play_episodes(playing, on_step=first.observe)
     return film.path
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of, options_of
-from trainer_service.commands.play.evaluate import Playing, evaluate_run
-from trainer_service.commands.play.films import FilmOptions
+from trainer_service.commands.play.films import FilmOptions, filming
+from trainer_service.commands.play.playing import Playing, play_episodes
 from trainer_service.errors import UserError
 from trainer_service.running.runs.files import write_atomic
 from trainer_service.running.runs.layout import RESULTS
@@ -87,13 +87,19 @@ def push_to_hub(
         target = _empty_folder(to) if to else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         # First, so that a missing login is known before the evaluation.
         address = str(target) if to else create_repository(repo_id, private=private)
-        playing: Playing = {
-            "episodes": episodes,
-            "max_episode_steps": max_episode_steps,
-            "film": FilmOptions(target / "replay.mp4") if film else None,
-            "progress": progress,
-        }
-        results = _evaluated(folder, environment, checkpoint, seed, playing) if episodes else {}
+        results = {}
+        if episodes:
+            playing = Playing(
+                run=folder,
+                environment=environment,
+                checkpoint=checkpoint,
+                seed=seed,
+                episodes=episodes,
+                max_episode_steps=max_episode_steps,
+                film=FilmOptions(target / "replay.mp4") if film else None,
+                progress=progress,
+            )
+            results = _evaluated(playing)
         _write(folder, repo_id, target, results, checkpoint=checkpoint, with_state=with_state)
         names = (path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
         files = tuple(sorted(names))
@@ -147,18 +153,15 @@ def load_from_hub(
         return make_run(Path(temporary), snapshot, name, results_dir=results)
 
 
-def _evaluated(
-    folder: RunFolder, environment: Environment, checkpoint: str, seed: int, playing: Playing
-) -> dict[str, dict[str, Any]]:
+def _evaluated(playing: Playing) -> dict[str, dict[str, Any]]:
     """The entries of results.json by behavior, of the policy's most likely actions."""
-    film = playing.get("film")
-    with nullcontext() if film is None else film.required():
-        _, scores = evaluate_run(
-            folder, environment, deterministic=True, checkpoint=checkpoint, seed=seed, **playing
-        )
+    with filming(playing.film):
+        _, scores = play_episodes(playing)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
-        name: result_of(score, seed=seed, evaluated_at=now) for name, score in scores.items() if score.returns
+        name: result_of(score, seed=playing.seed, evaluated_at=now)
+        for name, score in scores.items()
+        if score.returns
     }
 
 

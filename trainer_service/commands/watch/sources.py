@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer_service.config import PlayerName, RunOptions
+from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.evaluate import PolicyActors
@@ -20,7 +20,6 @@ from trainer_service.running.policy import Policy, by_behavior, chosen_checkpoin
 from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.layout import RunLayout
 from unity_bridge.process_guard import HostedExit, ProcessGuard
-from unity_bridge.programs.executables import Command
 from unity_bridge.side_channels import pack_records
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
 
@@ -112,31 +111,24 @@ def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
 
 
 @contextmanager
-def opened_scene(
-    command: Command | None, options: RunOptions, lessons: Mapping[str, int], seed: int
-) -> Iterator[Scene | None]:
-    """An environment as a scene of this process that can be rendered; None for a program, such as a Unity build.
+def opened_scene(played: EvaluationSimulator | None) -> Iterator[Scene | None]:
+    """A simulator's environment as a scene of this process that can be rendered; None for a program of its own.
 
-    Args:
-        command: starts the environment; None for none.
-        options, lessons: environment parameters, and the number of the lesson that each is in.
-        seed: of the parameters' samplers.
-
-    Raises:
-        UserError: it cannot be opened.
+    Raises UserError where it cannot be opened.
     """
     from unity_bridge.simulators import command as simulator
     from unity_bridge.simulators.registry import open_scene
 
-    if command is None or not command.is_bundled:
+    if played is None or not played.command.is_bundled:
         yield None
         return
+    command = played.command
     opener: Callable[..., Scene] = open_scene if command.environment is None else command.environment.open
     guard = ProcessGuard(command.env)
     try:
         arguments = simulator.parse([command.env, *command.arguments])
         academy = simulator.academy_for(arguments)
-        academy.receive(pack_records(EvaluationSimulator(options, command, seed).parameters(lessons)))
+        academy.receive(pack_records(played.parameters()))
         scene = guard.call(partial(simulator.open_for, arguments, academy, opener, rendered=True))
     except (SceneError, HostedExit) as error:
         raise UserError(str(error)) from None

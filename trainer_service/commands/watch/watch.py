@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_service.commands.common.environments import environment_for
-from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of, one_thread, options_of
-from trainer_service.config import load_run_options, parse_player
+from trainer_service.commands.common.trained_run import (
+    EVALUATION_SEED,
+    folder_of,
+    one_thread,
+    options_of,
+    simulator_for,
+)
+from trainer_service.config import parse_player
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
 
@@ -52,23 +58,18 @@ def watch(
     from trainer_service.commands.watch.shown_scene import ShownScene
     from trainer_service.commands.watch.sources import RunSource, opened_scene, player_source
     from trainer_service.commands.watch.stage import Stage
-    from trainer_service.running.runs.status import read_lessons
 
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    source, run_id, options = None, "watch", load_run_options(None, {}).options
-    lessons: Mapping[str, int] = {}
-    if run is not None:
-        folder = folder_of(run)
-        source = RunSource(folder.path, deterministic=deterministic, seed=seed)
-        options, lessons, run_id = options_of(folder), read_lessons(folder.status), folder.path.name
-    elif policy not in (RANDOM, EXPERT):
+    folder = None if run is None else folder_of(run)
+    source = None if folder is None else RunSource(folder.path, deterministic=deterministic, seed=seed)
+    if run is None and policy not in (RANDOM, EXPERT):
         raise UserError(f"policy: expected random, expert or a run, got '{policy}'")
-    elif environment.env_path is None:
+    if run is None and environment.env_path is None:
         raise UserError("env: expected an environment to watch, got none")
     # A run of simulators that attached names none to open: then its curve is all there is to show.
-    env_path, _ = environment.over(options)
-    command = None if env_path is None else environment.program(options, run_id)
-    with one_thread(), opened_scene(command, options, lessons, seed) as scene:
+    env_path, _ = environment.over(options_of(folder))
+    simulator = None if env_path is None else simulator_for(environment, folder, seed=seed)
+    with one_thread(), opened_scene(simulator) as scene:
         if source is None and scene is None:
             raise UserError(f"'{env_path}' is a program that shows itself: expected a bundled environment")
         stage = Stage(follows=follow and source is not None)

@@ -28,12 +28,6 @@ _POLL_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
-def require_limit(max_episode_steps: int | None) -> None:
-    """Raises UserError for a limit of steps that is none."""
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise UserError(f"--max-episode-steps: expected at least 1, got {max_episode_steps}")
-
-
 class Simulators(Protocol):
     """The simulators of an evaluation: a ``Bridge``, or a scene in this process."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +156,9 @@ class PeriodicEvaluator:
         """
         settings = self.settings
         self._done = (0, settings.episodes)
-        with self.simulator.open(self.curriculum.numbers, film=film) as bridge:
+        words = () if film is None else ("--record", str(film.absolute()), "--record-best")
+        simulator = replace(self.simulator, lessons=self.curriculum.numbers, film=words)
+        with simulator.open() as bridge:
             loop = EpisodeLoop(
                 bridge,
                 limit,

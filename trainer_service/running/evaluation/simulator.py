@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from trainer_service.config import RunOptions
 from trainer_service.running.collection.launching import engine_settings
@@ -31,30 +30,25 @@ class EvaluationSimulator:
     seed: int
     """Seed of the simulator and of the samplers: a policy shall not be scored on the very values it has learned on."""
 
-    shutdown_grace_s: float = 3.0
-    """Seconds that the simulator may take to leave."""
+    lessons: Mapping[str, int] = field(default_factory=dict)
+    """The number of the lesson that each environment parameter is in."""
 
-    def describe(self, lessons: Mapping[str, int]) -> list[str]:
+    film: Sequence[str] = ()
+    """Arguments of a bundled simulator that record a film; empty for none."""
+
+    def describe(self) -> list[str]:
         """A line on each environment parameter and its lesson."""
-        curriculum = self._curriculum(lessons)
+        curriculum = self._curriculum()
         return [curriculum.describe(parameter) for parameter in curriculum.lessons]
 
-    def parameters(self, lessons: Mapping[str, int]) -> list[SideChannelRecord]:
+    def parameters(self) -> list[SideChannelRecord]:
         """The messages that set every environment parameter to its lesson."""
-        return list(parameter_records(self._curriculum(lessons).messages()))
+        return list(parameter_records(self._curriculum().messages()))
 
     @contextmanager
-    def open(self, lessons: Mapping[str, int], *, film: Path | None = None) -> Iterator[Bridge]:
-        """Starts the simulator, for as long as the context lasts.
-
-        Args:
-            lessons: the number of the lesson that each environment parameter is in.
-            film: where a bundled simulator leaves a film of the first agent's best episode; None for none.
-
-        Raises:
-            BridgeError: it could not be started.
-        """
-        records = self.parameters(lessons)
+    def open(self) -> Iterator[Bridge]:
+        """Starts the simulator, for as long as the context lasts. Raises BridgeError if it could not be started."""
+        records = self.parameters()
         settings = BridgeSettings(
             seed=self.seed,
             greeting=lambda simulator: records,
@@ -64,17 +58,13 @@ class EvaluationSimulator:
             timeout_wait_s=self.options.env_settings.timeout_wait,
             engine=engine_settings(self.options),
             max_lifetime_restarts=0,
-            shutdown_grace_s=self.shutdown_grace_s if film is None else RECORDING_GRACE_S,
+            shutdown_grace_s=RECORDING_GRACE_S if self.film else 3.0,
         )
-        command = self.command
-        if film is not None:
-            own = ("--record", str(film.absolute()), "--record-best")
-            command = replace(command, arguments=(*command.arguments, *own))
         with Bridge(settings) as bridge:
-            bridge.launch(command, 1)
+            bridge.launch(replace(self.command, arguments=(*self.command.arguments, *self.film)), 1)
             yield bridge
 
-    def _curriculum(self, lessons: Mapping[str, int]) -> Curriculum:
+    def _curriculum(self) -> Curriculum:
         curriculum = Curriculum(self.options.environment_parameters or {}, self.seed, anew=True)
-        curriculum.resume(lessons, {})
+        curriculum.resume(self.lessons, {})
         return curriculum

@@ -14,8 +14,9 @@ import pytest
 from trainer_service.commands.watch.sources import opened_scene
 from trainer_service.config import load_run_options
 from trainer_service.errors import UserError
+from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from unity_bridge.errors import BridgeError
-from unity_bridge.programs.executables import Command, bundled_command
+from unity_bridge.programs.executables import bundled_command
 from unity_bridge.programs.program_environment import program_environment
 
 OPTIONS = load_run_options(None, {}).options
@@ -55,14 +56,14 @@ class Exiting(Wandering):
         os._exit(0)
 
 
-def command_of(make: Any) -> Command:
+def simulator_of(make: Any) -> EvaluationSimulator:
     given = program_environment(make)
-    return bundled_command(given.env, (), given)
+    return EvaluationSimulator(OPTIONS, bundled_command(given.env, (), given), 1)
 
 
 def test_what_it_changes_in_the_process_stays_with_it(workplace: Path) -> None:
     before = os.getcwd(), np.geterr(), sys.stdout
-    with opened_scene(command_of(Wandering), OPTIONS, {}, 1) as scene:
+    with opened_scene(simulator_of(Wandering)) as scene:
         assert scene is not None
         assert os.getcwd() == before[0]
         steps = scene.reset(1)
@@ -87,7 +88,7 @@ def test_one_that_ends_the_process_is_refused(workplace: Path) -> None:
     before = sys.stdout
     with (
         pytest.raises(UserError, match=r"python:Exiting called os\._exit\(0\)"),
-        opened_scene(command_of(Exiting), OPTIONS, {}, 1),
+        opened_scene(simulator_of(Exiting)),
     ):
         pass
     assert sys.stdout is before

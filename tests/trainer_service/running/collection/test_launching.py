@@ -26,7 +26,7 @@ def refuse(settings: BridgeSettings) -> NoReturn:
 
 
 def evaluate() -> None:
-    with simulator.EvaluationSimulator(OPTIONS, Command(env="sim:basic", executable=("python",)), 1).open({}):
+    with simulator.EvaluationSimulator(OPTIONS, Command(env="sim:basic", executable=("python",)), 1).open():
         pass
 
 

@@ -173,7 +173,7 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from unity_bridge.errors import LaunchError
 
-    def fail(self: EvaluationSimulator, lessons: object, **options: object) -> None:
+    def fail(self: EvaluationSimulator) -> None:
         raise LaunchError("it does not start today")
 
     monkeypatch.setattr(EvaluationSimulator, "open", fail)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainer_service.commands.common.output import note, say
+from trainer_service.commands.common.trained_run import one_thread
+from trainer_service.commands.play.playing import Playing, play_games
 from trainer_service.config.players import PlayerName
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
+    from trainer_service.commands.play.match_results import Match
     from trainer_service.commands.watch.shown_scene import PersonActors, ShownScene
     from trainer_service.commands.watch.stage import Stage
-    from trainer_service.config import RunOptions
-    from trainer_service.running.evaluation.match import Games
-    from trainer_service.running.evaluation.players import Player
-    from trainer_service.running.runs.folder import RunFolder
+    from trainer_service.running.evaluation.evaluate import PolicyActors
+    from trainer_service.running.evaluation.loop import EpisodeLoop
     from unity_bridge.simulators.scene import Scene
 
 HUMAN = "human"
@@ -29,72 +31,48 @@ KEYBOARD = "keyboard"
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
-def play_person(
-    parsed: argparse.Namespace,
-    player: Player,
-    env: str,
-    env_args: Sequence[str],
-    folder: RunFolder | None,
-    options: RunOptions,
-) -> tuple[Player, dict[str, Games]]:
-    """Games of a player against the person at the page.
+def play_person(playing: Playing, parsed: argparse.Namespace) -> Match:
+    """Games of the one player against the person at the page.
 
-    Args:
-        parsed: of ``evaluate``.
-        player: plays the other side.
-        env, env_args: where.
-        folder, options: of the run whose environment it is.
-
-    Returns:
-        The person as a player, and the games by the player's side.
+    parsed: of ``evaluate``.
 
     Raises:
         UserError: no opponent, a program with a window of its own, or a page that was closed before the last game.
     """
     from trainer_service.commands.watch.server import serve
-    from trainer_service.running.evaluation.loop import EpisodeLoop
-    from trainer_service.running.evaluation.match import play_match, sides_of
+    from trainer_service.running.evaluation.match import sides_of
     from trainer_service.running.evaluation.players import Player
-    from trainer_service.running.runs.status import read_lessons
 
     for flag in ("record", "cross_play"):
         if getattr(parsed, flag):
             raise UserError(f"--{flag.replace('_', '-')}: of no use with {HUMAN}")
-    lessons = {} if folder is None else read_lessons(folder.status)
-    played: dict[str, Games] = {}
-    with _stage(env, env_args, options, lessons, parsed.seed) as (stage, shown, scene, person):
-        sides_of(scene.behaviors, parsed.side, options.teams)  # is said before anybody plays
+    (player,) = playing.load()
+    played: list[Match] = []
+    with _stage(playing) as (stage, shown, scene, person):
+        sides_of(scene.behaviors, playing.side, playing.options.teams)  # is said before anybody plays
         human = Player(PlayerName(HUMAN), own_actors=person)
 
         def games() -> None:
-            loop = EpisodeLoop(shown, parsed.max_episode_steps, what="game")
-            played.update(
-                play_match(
-                    loop, player, human, games=parsed.episodes, side=parsed.side, teams=options.teams,
-                    deterministic=not parsed.stochastic,
-                )
-            )  # fmt: skip
+            played.append(play_games(playing, playing.loop_on(shown, "game"), player, human))
 
         stage.show({"policy": f"You against {player.name.text}: press Play to begin"})
         serve(stage, games, port=parsed.port, browser=parsed.browser, say=note)
     if not played:
         raise UserError("closed before the games were over: there is no result")
-    return human, played
+    return played[0]
 
 
-def record_person(parsed: argparse.Namespace, record_on: Callable[[ShownScene, PersonActors], None]) -> None:
+def record_person(
+    playing: Playing, parsed: argparse.Namespace, record_on: Callable[[EpisodeLoop, PolicyActors], None]
+) -> None:
     """Records the person at the page, as ``record-demo --policy keyboard`` does.
 
     Raises:
         UserError: an environment of several agents, or a program that shows itself.
     """
     from trainer_service.commands.watch.server import serve
-    from trainer_service.config import load_run_options
 
-    if parsed.stochastic:
-        raise UserError("--stochastic: of no use for the keyboard; it is for the policy of a run")
-    options = load_run_options(None, {}).options
-    with _stage(parsed.env, parsed.env_args or (), options, {}, parsed.seed) as (stage, shown, scene, person):
+    with _stage(playing) as (stage, shown, scene, person):
         agents = shown.num_waiting
         if agents > 1 or len(scene.behaviors) > 1:
             raise UserError(
@@ -102,10 +80,10 @@ def record_person(parsed: argparse.Namespace, record_on: Callable[[ShownScene, P
                 f"an environment with one agent, got {agents} in {len(scene.behaviors)} behaviors; perhaps "
                 "--env-args --agents 1"
             )
-        stage.show({"policy": f"Recording {parsed.episodes} episodes: press Play to begin"})
+        stage.show({"policy": f"Recording {playing.episodes} episodes: press Play to begin"})
         serve(
             stage,
-            lambda: record_on(shown, person),
+            lambda: record_on(playing.loop_on(shown), person),
             port=parsed.port,
             browser=parsed.browser,
             say=say,
@@ -113,25 +91,22 @@ def record_person(parsed: argparse.Namespace, record_on: Callable[[ShownScene, P
 
 
 @contextmanager
-def _stage(
-    env: str, env_args: Sequence[str], options: RunOptions, lessons: Mapping[str, int], seed: int
-) -> Iterator[tuple[Stage, ShownScene, Scene, PersonActors]]:
+def _stage(playing: Playing) -> Iterator[tuple[Stage, ShownScene, Scene, PersonActors]]:
     """A page on which a person plays in one copy of an environment."""
-    from trainer_service.commands.common.environments import environment_for
-    from trainer_service.commands.common.trained_run import one_thread
     from trainer_service.commands.watch.playing import about
     from trainer_service.commands.watch.shown_scene import IdleActors, PersonActors, ShownScene
     from trainer_service.commands.watch.sources import opened_scene
     from trainer_service.commands.watch.stage import Stage
 
-    environment = environment_for(env, env_args=[*env_args, *_one_copy(env, env_args)])
-    command = environment.program(options, HUMAN)
-    with one_thread(), opened_scene(command, options, lessons, seed) as scene:
+    env, arguments = playing.environment.over(playing.options)
+    assert env is not None
+    alone = replace(playing.environment, env_path=env, env_args=(*arguments, *_one_copy(env, arguments)))
+    with one_thread(), opened_scene(replace(playing, environment=alone).simulator()) as scene:
         if scene is None:
             raise UserError(f"'{env}' is a program of its own: a person plays in bundled environments only")
         stage = Stage(person_plays=True)
         stage.about = about(scene, has_run=False)
-        shown = ShownScene(scene, stage, seed)
+        shown = ShownScene(scene, stage, playing.seed)
         yield stage, shown, scene, PersonActors(IdleActors(), stage.person, shown, takes_side=True)
 
 
