@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.environments import Environment
@@ -16,7 +15,6 @@ from unity_bridge.process_guard import plain_torch
 
 if TYPE_CHECKING:
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
-    from trainer_service.running.policy import Policy
 
 EVALUATION_SEED = 20_000
 """The seed of the simulator and of drawn actions, unless another one is given: not one that was learned on."""
@@ -58,16 +56,6 @@ def simulator_for(
     options = options_of(folder, settings)
     command = environment.program(options, "" if folder is None else folder.path.name)
     return EvaluationSimulator(options, command, seed, {} if folder is None else read_lessons(folder.status))
-
-
-def load_policies(folder: Path, checkpoint: str = "last", *, device: str, seed: int) -> dict[str, Policy]:
-    """A policy of every behavior of a run, by name. checkpoint: see ``chosen_checkpoints``."""
-    from trainer_service.running.policy import Policy, chosen_checkpoints
-    from trainer_service.running.training.compute import choose_device
-
-    at_hand = str(choose_device(device))
-    chosen = chosen_checkpoints(folder, checkpoint)
-    return {name: Policy.load(path, device=at_hand, seed=seed) for name, path in chosen.items()}
 
 
 @contextmanager

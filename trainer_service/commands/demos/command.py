@@ -20,7 +20,7 @@ from trainer_service.config.players import EXPERT
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
-    from trainer_service.commands.demos.record import Recorded
+    from trainer_service.commands.demos.record import Recording
     from trainer_service.commands.play.playing import Playing
     from trainer_service.running.evaluation.evaluate import PolicyActors
     from trainer_service.running.evaluation.loop import EpisodeLoop
@@ -44,7 +44,8 @@ def record_demo(parsed: argparse.Namespace) -> int:
         UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
         BridgeError: a simulator failed, or the file cannot be written.
     """
-    from trainer_service.commands.demos.record import Recording, RecordingStopped, check_target, record
+    from trainer_service.commands.demos.record import Recording, check_target, record
+    from trainer_service.running.evaluation.loop import PlayStopped
     from trainer_service.running.training.stop_signals import StopSignals
 
     check_target(parsed.output, force=parsed.force)
@@ -54,7 +55,7 @@ def record_demo(parsed: argparse.Namespace) -> int:
 
         def check_stop() -> None:
             if signals.requested:
-                raise RecordingStopped
+                raise PlayStopped
 
         progress = progress_printer()
         with playing_of(parsed, **who, progress=progress, check_stop=check_stop) as playing, recording:
@@ -63,23 +64,22 @@ def record_demo(parsed: argparse.Namespace) -> int:
                 record_person(playing, parsed, record_on)
             else:
                 _record_program(playing, record_on)
-    recorded = recording.recorded
-    if not recorded.returns:
+    if not recording.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
         note("Interrupted: the episodes that were complete are kept.")
-    if recorded.cut:
-        note(f"{recorded.cut} of {len(recorded.returns)} episodes were cut at the limit of steps.")
+    if recording.num_cut:
+        note(f"{recording.num_cut} of {len(recording.returns)} episodes were cut at the limit of steps.")
     outcome = {
         "file": str(parsed.output),
-        "behavior": recorded.behavior,
-        "episodes": len(recorded.returns),
-        "steps": recorded.steps,
-        "returns": [float(each) for each in recorded.returns],
-        "cut_episodes": recorded.cut,
+        "behavior": recording.behavior,
+        "episodes": len(recording.returns),
+        "steps": recording.steps,
+        "returns": recording.returns,
+        "cut_episodes": recording.num_cut,
         "complete": recording.complete,
     }
-    say_result(parsed, outcome, [f"{_summary(recorded)} in {parsed.output}"])
+    say_result(parsed, outcome, [f"{_summary(recording)} in {parsed.output}"])
     return 0
 
 
@@ -182,7 +182,7 @@ def _record_program(playing: Playing, record_on: Callable[[EpisodeLoop, PolicyAc
         record_on(loop, actors_of(apart, deterministic=playing.deterministic))
 
 
-def _summary(recorded: Recorded) -> str:
+def _summary(recorded: Recording) -> str:
     count = len(recorded.returns)
     return (
         f"Recorded {count} episode{'s' if count > 1 else ''} of {recorded.behavior}: {recorded.steps:,} steps, "

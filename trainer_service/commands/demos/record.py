@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -15,25 +14,11 @@ from trainer_service.errors import UserError
 from trainer_service.learning.rollout.whole_episodes import WholeEpisodes
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.evaluate import PolicyActors
-from trainer_service.running.evaluation.loop import EpisodeLoop, Play
+from trainer_service.running.evaluation.loop import EpisodeLoop, Play, PlayStopped
 from unity_bridge.demonstrations import SUFFIX, DemonstratedSegment, DemonstrationWriter
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The result of a recording."""
-
-    behavior: str
-    returns: tuple[float, ...]
-    """The raw return of each episode: the sum of the agent's own rewards."""
-
-    steps: int
-
-    cut: int = 0
-    """Episodes that were cut at a limit of steps."""
 
 
 class Recording(WholeEpisodes):
@@ -51,8 +36,9 @@ class Recording(WholeEpisodes):
         self._wanted = behavior
         self._specs: dict[str, BehaviorSpec] = {}
         self._writer: DemonstrationWriter | None = None
-        self._returns: list[float] = []
-        self._steps = 0
+        self.returns: list[float] = []
+        """The raw return of each complete episode: the sum of the agent's own rewards."""
+        self.steps = 0
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +46,7 @@ class Recording(WholeEpisodes):
     def __exit__(self, kind: object, *raised: object) -> None:
         if self._writer is None:
             return
-        if kind is None and self._returns:
+        if kind is None and self.returns:
             self._writer.close()
         else:
             self._writer.abandon()
@@ -69,11 +55,6 @@ class Recording(WholeEpisodes):
     def behavior(self) -> str:
         """The name of the recorded behavior; empty before any is declared."""
         return self._wanted or next(iter(self._specs), "")
-
-    @property
-    def recorded(self) -> Recorded:
-        """The episodes that are there so far."""
-        return Recorded(self.behavior, tuple(self._returns), self._steps, self.num_cut)
 
     def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
         """Takes in new behaviors, by full id, and begins the file.
@@ -101,13 +82,9 @@ class Recording(WholeEpisodes):
         ended = super().observe(simulator, team, batch, cut)
         for episode in ended:
             self._writer.write(episode)
-            self._returns.append(float(episode.rewards.sum(dtype=float)))
-            self._steps += len(episode)
+            self.returns.append(float(episode.rewards.sum(dtype=float)))
+            self.steps += len(episode)
         return ended
-
-
-class RecordingStopped(Exception):
-    """Raised by a loop's ``check_stop`` to end a recording; complete episodes are kept."""
 
 
 def record(loop: EpisodeLoop, actors: PolicyActors, recording: Recording) -> None:
@@ -117,7 +94,7 @@ def record(loop: EpisodeLoop, actors: PolicyActors, recording: Recording) -> Non
         UserError: as from ``Recording.declare``, ``EpisodeLoop.play``, and the actors.
         BridgeError: a simulator or scene failed; or the file cannot be written.
     """
-    with suppress(RecordingStopped):
+    with suppress(PlayStopped):
         loop.play(_RecordedPlay(loop, actors, recording))
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from trainer_service.commands.common.environments import Environment
 from trainer_service.commands.common.trained_run import (
     EVALUATION_SEED,
-    load_policies,
     one_thread,
     options_of,
     simulator_for,
@@ -114,15 +113,18 @@ class Playing:
     def load(self) -> list[Player]:
         """Loads the players. Raises UserError where there is no such run, checkpoint or device."""
         from trainer_service.running.evaluation.players import Player, load_player
+        from trainer_service.running.policy import Policy, chosen_checkpoints
         from trainer_service.running.training.compute import choose_device
 
         device = str(choose_device(self.device))
         if self.run is not None and not self.players:
-            policies = load_policies(self.run.path, self.checkpoint, device=device, seed=self.seed)
-            name = self.run.path.name
-            return [
-                Player(PlayerName(f"{name}@{self.checkpoint}", name, self.checkpoint), policies, self.seed)
-            ]
+            paths = chosen_checkpoints(self.run.path, self.checkpoint)
+            policies = {
+                name: Policy.load(path, device=device, seed=self.seed) for name, path in paths.items()
+            }
+            run_id = self.run.path.name
+            name = PlayerName(f"{run_id}@{self.checkpoint}", run_id, self.checkpoint)
+            return [Player(name, policies, self.seed)]
         return [
             load_player(name, self.results_dir, device=device, seed=self.seed + number)
             for number, name in enumerate(self.players)

@@ -12,6 +12,7 @@ from trainer_service.commands.common.environments import EnvironmentLike, enviro
 from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing, play_episodes
+from trainer_service.running.evaluation.loop import PlayStopped
 
 if TYPE_CHECKING:
     from trainer_service.running.callbacks import SimulatorStep
@@ -60,17 +61,13 @@ def record(
         device=device,
         film=film,
     )
-    with filming(film), suppress(_Enough):
+    with filming(film), suppress(PlayStopped):
         play_episodes(playing, on_step=first.observe)
     return film.path
 
 
 _MORE_THAN_ANY = 100_000
 """Episodes, for playing until the film's are over."""
-
-
-class _Enough(Exception):
-    """Raised where everything that is to be filmed has been played."""
 
 
 class _FirstAgent:
@@ -83,11 +80,11 @@ class _FirstAgent:
         """Behavior, team and id."""
 
     def observe(self, behavior: str, step: SimulatorStep) -> None:
-        """Counts its ends. Raises _Enough at the last one."""
+        """Counts its ends. Raises PlayStopped at the last one."""
         ids, ends = step.batch.agent_ids, step.batch.num_terminal
         if self._agent is None and ends < len(ids):
             self._agent = (behavior, step.team, int(ids[ends]))
         if self._agent is not None and self._agent[:2] == (behavior, step.team):
             self._left -= int((ids[:ends] == self._agent[2]).sum())
         if self._left <= 0:
-            raise _Enough
+            raise PlayStopped

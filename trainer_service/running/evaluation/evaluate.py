@@ -22,34 +22,6 @@ from unity_bridge.steps import ActionBatch
 _logger = logging.getLogger(__name__)
 
 
-def evaluate(
-    loop: EpisodeLoop,
-    policies: Mapping[str, Policy],
-    *,
-    episodes: int,
-    deterministic: bool,
-    on_step: Callable[[str, SimulatorStep], None] | None = None,
-) -> dict[str, Score]:
-    """Scores of frozen policies, each over its number of episodes.
-
-    Args:
-        loop: with its simulators on their way.
-        policies: by behavior name.
-        episodes: of each behavior, counted per agent.
-        deterministic: likeliest actions instead of drawn ones.
-        on_step: called with each behavior's name and step before its answer is sent, as the step counts under the
-            loop's limit; None for nobody.
-
-    Raises:
-        UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``; or as
-            from ``EpisodeLoop.play``.
-        BridgeError: a simulator failed; its evaluation would not be one.
-    """
-    return score(
-        loop, PolicyActors(policies, deterministic=deterministic), episodes=episodes, on_step=on_step
-    )
-
-
 def score(
     loop: EpisodeLoop,
     actors: PolicyActors,
@@ -58,15 +30,20 @@ def score(
     on_step: Callable[[str, SimulatorStep], None] | None = None,
     on_episode: Callable[[str, EndedEpisode], None] | None = None,
 ) -> dict[str, Score]:
-    """Scores of actors, by behavior name.
+    """Scores of actors, each over its number of episodes, by behavior name.
 
     Args:
-        loop, episodes, on_step: as for ``evaluate``.
+        loop: with its simulators on their way.
         actors: act for all behaviors.
+        episodes: of each behavior, counted per agent.
+        on_step: called with each behavior's name and step before its answer is sent, as the step counts under the
+            loop's limit; None for nobody.
         on_episode: called with each behavior's name and counted episode when it ends; None for nobody.
 
     Raises:
-        UserError, BridgeError: as ``evaluate``.
+        UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``; or as
+            from ``EpisodeLoop.play``.
+        BridgeError: a simulator failed; its evaluation would not be one.
     """
     evaluation = _Evaluation(loop, actors, episodes, on_step=on_step, on_episode=on_episode)
     loop.play(evaluation)

@@ -28,6 +28,10 @@ _POLL_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
+class PlayStopped(Exception):
+    """Raised by what the loop calls to end a play before everything is complete."""
+
+
 class Simulators(Protocol):
     """The simulators of an evaluation: a ``Bridge``, or a scene in this process."""
 

@@ -14,7 +14,7 @@ from trainer_service.learning.rollout.games import ALL_TEAMS, DRAW, GameLedger, 
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.loop import EpisodeLoop, Play
-from trainer_service.running.evaluation.players import Player, Seat
+from trainer_service.running.evaluation.players import Player, actors_of
 from trainer_service.running.metrics.jsonl import finite_or_none
 from unity_bridge.server.bridge import Tick
 from unity_bridge.specs import BehaviorSpec
@@ -165,13 +165,19 @@ class _Half(Play):
         self._ids = ids
         self._is_known = False
         """Whether a tick was counted, and so all behaviors are known."""
-        self._seats = {
-            True: Seat(player, deterministic=deterministic), False: Seat(opponent, deterministic=deterministic)
-        }  # fmt: skip
-        """By whether it is the player's."""
-        super().__init__(*self._seats.values())
-        for is_players, seat in self._seats.items():
-            seat.declare({each: spec for each, spec in specs.items() if (each in ids) is is_players})
+        players = {True: player, False: opponent}
+        self._actors_of = {
+            is_players: actors_of(each, deterministic=deterministic) for is_players, each in players.items()
+        }
+        """By whether they are the player's."""
+        super().__init__(*self._actors_of.values())
+        for is_players, actors in self._actors_of.items():
+            own = {each: spec for each, spec in specs.items() if (each in ids) is is_players}
+            try:
+                actors.declare(Tick(0, own, {}))
+            except UserError as error:
+                name = players[is_players].name.text
+                raise UserError(f"player '{name}' as {', '.join(own)}: {error}") from None
         self._own, self._others = GameLedger(wanted), GameLedger(wanted)
         self.tallies = [
             loop.tally(_names(sorted(ids)), self._own),
@@ -191,7 +197,7 @@ class _Half(Play):
                 tally.observe(tick.simulator, ALL_TEAMS, side_batch(batches))
         if self.complete:
             return {}
-        return {each: self._seats[each in self._ids].act(tick, each) for each in tick.steps}
+        return {each: self._actors_of[each in self._ids].act_as(tick, each) for each in tick.steps}
 
     def games(self) -> Games:
         """The games that have ended."""

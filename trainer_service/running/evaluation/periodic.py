@@ -18,8 +18,8 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.callbacks import CallbackError, SimulatorStep
 from trainer_service.running.curriculum import Curriculum
-from trainer_service.running.evaluation.evaluate import evaluate
-from trainer_service.running.evaluation.loop import EpisodeLoop
+from trainer_service.running.evaluation.evaluate import PolicyActors, score
+from trainer_service.running.evaluation.loop import EpisodeLoop, PlayStopped
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.metrics import (
     JsonLines,
@@ -55,10 +55,6 @@ def step_limit(behaviors: Iterable[Behavior]) -> int:
     return max(_LEAST_LIMIT, _MARGIN * longest)
 
 
-class EvaluationStopped(Exception):
-    """Raised where a stop is requested in the middle of an evaluation."""
-
-
 @dataclass(eq=False)
 class PeriodicEvaluator:
     """Evaluator of a run's policies, whenever another ``every_steps`` agent steps were made.
@@ -92,7 +88,7 @@ class PeriodicEvaluator:
     """Whether to give up an evaluation that goes on."""
 
     on_step: Callable[[str, SimulatorStep], None] | None = None
-    """As for ``evaluate``."""
+    """As for ``score``."""
 
     def __post_init__(self) -> None:
         self._done = (0, 0)
@@ -122,7 +118,7 @@ class PeriodicEvaluator:
         limit = self.settings.max_episode_steps or step_limit(behaviors.values())
         try:
             scores = self._play(policies, limit, film)
-        except EvaluationStopped:
+        except PlayStopped:
             _logger.info("The evaluation was given up.")
             return []
         except CallbackError:
@@ -149,7 +145,7 @@ class PeriodicEvaluator:
                 _logger.warning("'%s': %s. Its best weights are safe; export them later.", name, error)
 
     def _play(self, policies: Mapping[str, Policy], limit: int, film: Path | None) -> Mapping[str, Score]:
-        """Scores policies on a simulator of their own. Raises EvaluationStopped, UserError or BridgeError.
+        """Scores policies on a simulator of their own. Raises PlayStopped, UserError or BridgeError.
 
         limit: steps at which an episode is cut.
         film: where the simulator leaves a film of the best episode; None for none.
@@ -166,13 +162,8 @@ class PeriodicEvaluator:
                 progress=self._count,
                 check_stop=self._check_stop,
             )
-            return evaluate(
-                loop,
-                policies,
-                episodes=settings.episodes,
-                deterministic=not settings.stochastic,
-                on_step=self.on_step,
-            )
+            actors = PolicyActors(policies, deterministic=not settings.stochastic)
+            return score(loop, actors, episodes=settings.episodes, on_step=self.on_step)
 
     def _tell_of_cuts(self, scores: Mapping[str, Score], limit: int) -> None:
         """Warns, once in a run, that episodes were cut at the default limit."""
@@ -206,7 +197,7 @@ class PeriodicEvaluator:
     def _check_stop(self) -> None:
         self.progress(*self._done)
         if self.stop_requested():
-            raise EvaluationStopped
+            raise PlayStopped
 
     def _register(self, behavior: Behavior) -> None:
         """Reads the earlier scores of a resumed run."""

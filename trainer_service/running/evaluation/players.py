@@ -131,34 +131,3 @@ def with_expert(command: Command) -> Command:
     if command.env not in experts():
         raise UserError(f"expert: {no_expert(command.env)}, or another player: random or the policy of a run")
     return replace(command, arguments=(*command.arguments, "--expert"))
-
-
-class Seat:
-    """A player on one side of a match."""
-
-    def __init__(self, player: Player, *, deterministic: bool) -> None:
-        self._player = player
-        self._actors = actors_of(player, deterministic=deterministic)
-
-    def declare(self, specs: Mapping[str, BehaviorSpec]) -> None:
-        """Takes the player's place as these behavior ids.
-
-        Raises:
-            UserError: the player has no policy for one of them, or one of a different behavior.
-        """
-        try:
-            self._actors.declare(Tick(0, specs, {}))
-        except UserError as error:
-            raise UserError(f"player '{self._player.name.text}' as {', '.join(specs)}: {error}") from None
-
-    def act(self, tick: Tick, behavior_id: str) -> ActionBatch:
-        """The player's actions for all who wait of a behavior id.
-
-        Raises:
-            UserError: the expert shall act, and the simulator did not send the expert's actions.
-        """
-        return self._actors.act_as(tick, behavior_id)
-
-    def drop(self, simulator: int) -> None:
-        """Drops the memory of policies for a simulator that is reset."""
-        self._actors.drop(simulator)

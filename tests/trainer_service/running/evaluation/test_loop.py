@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ import pytest
 from trainer_service.config import parse_player
 from trainer_service.errors import UserError
 from trainer_service.learning.rollout.agents import MAX_SILENT_TICKS
+from trainer_service.learning.rollout.episode_scores import Score
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.callbacks import SimulatorStep
-from trainer_service.running.evaluation.evaluate import evaluate
+from trainer_service.running.evaluation.evaluate import PolicyActors, score
 from trainer_service.running.evaluation.loop import SILENCE_S, EpisodeLoop
 from trainer_service.running.evaluation.match import play_match
 from trainer_service.running.evaluation.players import Player
@@ -75,10 +77,14 @@ def policies() -> dict[str, Policy]:
     return {"Ball": random_policy("Ball", SPEC)}
 
 
+def evaluate(loop: EpisodeLoop, policies: Mapping[str, Policy], **counted: Any) -> dict[str, Score]:
+    return score(loop, PolicyActors(policies, deterministic=True), **counted)
+
+
 def test_an_endless_environment_is_reset_at_every_cut() -> None:
     world, done = World({"Ball?team=0": [NEVER]}), []
     loop = EpisodeLoop(world, 5, progress=lambda *counts: done.append(counts))
-    score = evaluate(loop, policies(), episodes=3, deterministic=True)["Ball"]
+    score = evaluate(loop, policies(), episodes=3)["Ball"]
     assert (score.returns, score.lengths, score.num_cut) == ((5.0,) * 3, (5,) * 3, 3)
     assert world.resets == 2  # none after the last
     assert done == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -87,7 +93,7 @@ def test_an_endless_environment_is_reset_at_every_cut() -> None:
 def test_others_episodes_are_not_broken_off_by_a_cut() -> None:
     # Agent 0 never ends and is cut at 5; agent 1 ends after 4 again and again, and no reset takes that from it.
     world = World({"Ball?team=0": [NEVER, 4]})
-    score = evaluate(EpisodeLoop(world, 5), policies(), episodes=6, deterministic=True)["Ball"]
+    score = evaluate(EpisodeLoop(world, 5), policies(), episodes=6)["Ball"]
     assert score.lengths == (5, 4, 4, 4, 4, 4)
     assert (score.num_cut, world.resets) == (1, 0)
 
@@ -95,7 +101,7 @@ def test_others_episodes_are_not_broken_off_by_a_cut() -> None:
 def test_a_behavior_whose_episodes_are_all_there_stops_no_reset() -> None:
     world = World({"Ball?team=0": [NEVER], "Cube?team=0": [2]})
     both = {**policies(), "Cube": random_policy("Cube", SPEC)}
-    scores = evaluate(EpisodeLoop(world, 5), both, episodes=3, deterministic=True)
+    scores = evaluate(EpisodeLoop(world, 5), both, episodes=3)
     assert scores["Ball"].lengths == (5, 5, 5)
     assert (scores["Cube"].lengths, scores["Cube"].num_cut) == ((2, 2, 2), 0)
 
@@ -110,7 +116,7 @@ def test_a_reset_makes_policies_forget(make_behavior) -> None:
 
     loop = EpisodeLoop(World({"Ball?team=0": [NEVER]}), 4)
     known = {"Ball": Policy(checkpoint_of(behavior))}
-    evaluate(loop, known, episodes=2, deterministic=True, on_step=note)
+    evaluate(loop, known, episodes=2, on_step=note)
     assert drawn[:4] == drawn[4:]
     assert len(set(drawn)) == 4  # what is remembered does change what is done
 
@@ -118,7 +124,7 @@ def test_a_reset_makes_policies_forget(make_behavior) -> None:
 def test_listeners_see_cut_episodes_end() -> None:
     steps: list[SimulatorStep] = []
     loop = EpisodeLoop(World({"Ball?team=0": [NEVER, 3]}), 2)
-    evaluate(loop, policies(), episodes=2, deterministic=True, on_step=lambda name, step: steps.append(step))
+    evaluate(loop, policies(), episodes=2, on_step=lambda name, step: steps.append(step))
     assert steps[-1].batch.truncated.tolist() == [True, True]
     assert len(steps[-1].actions) == 0
 
@@ -156,7 +162,7 @@ def until(ticks: int) -> Callable[[], None]:
 
 def lines_of(caplog: pytest.LogCaptureFixture, loop: EpisodeLoop) -> list[str]:
     with caplog.at_level(logging.WARNING), pytest.raises(Enough):
-        evaluate(loop, policies(), episodes=7, deterministic=True)
+        evaluate(loop, policies(), episodes=7)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -185,7 +191,7 @@ def test_a_simulator_without_agents_is_told_of(caplog: pytest.LogCaptureFixture)
 
 def test_a_policy_whose_agents_never_came_is_named(caplog: pytest.LogCaptureFixture) -> None:
     played = {name: random_policy(name, SPEC, 0) for name in ("Ball", "Ghost", "Spook")}
-    scores = evaluate(EpisodeLoop(World({"Ball?team=0": [3]})), played, episodes=2, deterministic=True)
+    scores = evaluate(EpisodeLoop(World({"Ball?team=0": [3]})), played, episodes=2)
     assert list(scores) == ["Ball"]
     assert caplog.messages == [
         "The evaluation has no score of 'Ghost', 'Spook', of which no agent took part."
@@ -201,5 +207,5 @@ def test_agents_that_are_gone_are_not_waited_for_for_ever(begun: int) -> None:
         world.silent = next(ticks) >= begun
 
     with pytest.raises(UserError, match="no episode has ended for 10,"):
-        evaluate(EpisodeLoop(world, 50, check_stop=vanish), policies(), episodes=7, deterministic=True)
+        evaluate(EpisodeLoop(world, 50, check_stop=vanish), policies(), episodes=7)
     assert next(ticks) < MAX_SILENT_TICKS + 100
