@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from trainer_service.commands.compare.compare import compare, compare_tasks
     from trainer_service.commands.compare.metrics import load_metrics
     from trainer_service.commands.demos.clone import clone
-    from trainer_service.commands.play.evaluate import evaluate
-    from trainer_service.commands.play.play import play
+    from trainer_service.commands.play.play import evaluate, play
     from trainer_service.commands.play.record import record
     from trainer_service.commands.report.command import report
     from trainer_service.commands.search.seeds import train_seeds
@@ -99,7 +98,7 @@ _HOME = {
     "clone": "commands.demos.clone",
     "compare": "commands.compare.compare",
     "compare_tasks": "commands.compare.compare",
-    "evaluate": "commands.play.evaluate",
+    "evaluate": "commands.play.play",
     "export": "commands.share.export",
     "load_from_hub": "commands.share.share",
     "load_metrics": "commands.compare.metrics",

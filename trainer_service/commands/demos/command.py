@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -21,9 +20,6 @@ from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from trainer_service.commands.demos.record import Recording
-    from trainer_service.commands.play.playing import Playing
-    from trainer_service.running.evaluation.evaluate import PolicyActors
-    from trainer_service.running.evaluation.loop import EpisodeLoop
 
 HEURISTIC = "heuristic"
 """The name of the scene's own expert as the policy of ``record-demo``."""
@@ -46,6 +42,8 @@ def record_demo(parsed: argparse.Namespace) -> int:
     """
     from trainer_service.commands.demos.record import Recording, check_target, record
     from trainer_service.running.evaluation.loop import PlayStopped
+    from trainer_service.running.evaluation.players import actors_of
+    from trainer_service.running.policy import by_behavior
     from trainer_service.running.training.stop_signals import StopSignals
 
     check_target(parsed.output, force=parsed.force)
@@ -59,11 +57,13 @@ def record_demo(parsed: argparse.Namespace) -> int:
 
         progress = progress_printer()
         with playing_of(parsed, **who, progress=progress, check_stop=check_stop) as playing, recording:
-            record_on = partial(record, recording=recording)
             if parsed.policy == KEYBOARD:
-                record_person(playing, parsed, record_on)
+                record_person(playing, parsed, partial(record, recording=recording))
             else:
-                _record_program(playing, record_on)
+                with playing.loop(playing.simulator()) as loop:
+                    (player,) = playing.load()
+                    apart = replace(player, policies=by_behavior(player.policies))
+                    record(loop, actors_of(apart, deterministic=playing.deterministic), recording)
     if not recording.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
@@ -169,17 +169,6 @@ def _demonstrator(parsed: argparse.Namespace) -> dict[str, Any]:
         "environment": environment,
         "players": (PlayerName(EXPERT),) if parsed.policy == HEURISTIC else (),
     }
-
-
-def _record_program(playing: Playing, record_on: Callable[[EpisodeLoop, PolicyActors], None]) -> None:
-    """Records the policies of a run, or the scene's own expert, in a simulator of their own."""
-    from trainer_service.running.evaluation.players import actors_of
-    from trainer_service.running.policy import by_behavior
-
-    with playing.loop(playing.simulator()) as loop:
-        (player,) = playing.load()
-        apart = replace(player, policies=by_behavior(player.policies))
-        record_on(loop, actors_of(apart, deterministic=playing.deterministic))
 
 
 def _summary(recorded: Recording) -> str:

@@ -13,7 +13,7 @@ from trainer_service.config import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.evaluate import PolicyActors
-from trainer_service.running.evaluation.players import ExpertActors, actors_of, load_player
+from trainer_service.running.evaluation.players import ExpertActors, RandomActors
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.metrics import read_rows
 from trainer_service.running.policy import Policy, by_behavior, chosen_checkpoints
@@ -107,7 +107,7 @@ def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:
         if not isinstance(scene, Demonstrator):
             raise UserError("--expert: this environment has no expert of its own; try --random")
         return Acting(ExpertActors(scene), {}, "expert")
-    return Acting(actors_of(load_player(name, "", seed=seed), deterministic=False), {}, "random actions")
+    return Acting(RandomActors(seed), {}, "random actions")
 
 
 @contextmanager
