@@ -201,7 +201,7 @@ def test_a_run_of_simulators_that_attached_shows_its_curve_alone(
     mlagents_style, opened: list[Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    flags = ("--set=behaviors.Basic.max_steps=300", "--set=behaviors.Basic.summary_freq=100")
+    flags = ("--seed=2", "--set=behaviors.Basic.max_steps=300", "--set=behaviors.Basic.summary_freq=100")
     assert mlagents_style("learn", "basic", "--env=sim:basic", "--run-id=far", *flags).code == 0
     configuration = tmp_path / "results/far/configuration.yaml"
     text = configuration.read_text(encoding="utf-8")
