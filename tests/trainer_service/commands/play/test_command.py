@@ -109,6 +109,13 @@ def test_a_runs_policy_plays_as_it_is_evaluated(mlagents_style, results: Path) -
     assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
 
 
+def test_the_policy_of_a_file_plays_on_the_best_device(mlagents_style, results: Path) -> None:
+    file = results / "walker" / "Basic" / "checkpoint.safetensors"
+    said = mlagents_style("play", "sim:basic", "--policy", file, "--episodes=1", "--torch-device=auto")
+    assert said.code == 0, said.err
+    assert len(episodes_in(said.out)) == 1
+
+
 def test_a_program_is_launched(mlagents_style, program) -> None:
     said = mlagents_style(
         "play", program("treadmill"), "--episodes=3", "--max-episode-steps=4", "--no-graphics"
