@@ -29,7 +29,7 @@ _logger = logging.getLogger(__name__)
 
 
 class PlayStopped(Exception):
-    """Raised by what the loop calls to end a play before everything is complete."""
+    """Raised by a callback of the loop to end a play before everything is complete."""
 
 
 class Simulators(Protocol):
