@@ -62,6 +62,9 @@ def commands() -> Mapping[str, argparse.ArgumentParser]:
     return action.choices
 
 
+PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))["json"]
+"""The keys of each report."""
+
 ELSEWHERE = {"load"}
 """Commands that need the Hub: their own tests read their reports."""
 
@@ -70,6 +73,13 @@ def test_every_command_reports_in_json_or_has_a_reason() -> None:
     with_flag = {name for name, each in commands().items() if "--json" in each._option_string_actions}
     assert with_flag == set(REPORTS) | ELSEWHERE
     assert commands().keys() - with_flag == set(WITHOUT)
+
+
+def shape(report: Any) -> Any:
+    """The keys of a report at all depths; of a list those of its first object."""
+    if isinstance(report, dict):
+        return {key: shape(value) for key, value in report.items()}
+    return [shape(report[0])] if isinstance(report, list) and report else None
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +117,7 @@ def test_the_report_is_one_object_on_standard_output(
     assert main([command, "--json", *arguments.split()]) == 0
     report = json.loads(capfd.readouterr().out)
     assert keys <= report.keys()
+    assert shape(report) == PUBLISHED[command]
 
 
 @pytest.mark.parametrize(
