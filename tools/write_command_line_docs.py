@@ -1,22 +1,41 @@
-"""Writes docs/command-line.md, the reference of the command line, from the parsers of the commands.
+"""Writes what follows from the functions of the commands: the table of their flags, and docs/command-line.md.
 
-python tools/write_command_line_docs.py            # writes the page
-python tools/write_command_line_docs.py --check    # writes nothing; exit status 1 if the page is stale
+python tools/write_command_line_docs.py            # writes both
+python tools/write_command_line_docs.py --check    # writes nothing; exit status 1 if one is stale
 """
 
 from __future__ import annotations
 
 import argparse
+import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from trainer_service.commands.parser import build_parser
+from trainer_service.commands.common.command import Command, read_command
+from trainer_service.commands.parser import BY_HAND, COMMANDS, build_parser
 from unity_bridge.simulators import command as simulator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/command-line.md")
+TABLE = Path("trainer_service/commands/table.py")
+TABLE_HEAD = """# ruff: noqa: E501
+\"\"\"The flags of the commands, as data: ``--help`` and a mistyped flag load no command.
+
+Written by tools/write_command_line_docs.py from the functions of the commands.
+\"\"\"
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainer_service.commands.common.command import Argument, Command
+from unity_bridge.transport.ports import port_number
+
+# fmt: off
+TABLE: Mapping[str, Command] = {
+"""
 HEAD = """# Command line
 
 <!-- Written by tools/write_command_line_docs.py; run it after a change of a command or a flag. -->
@@ -29,9 +48,40 @@ _PLAIN = {"positional arguments", "options"}
 """Names of argparse's own groups, which say nothing."""
 
 
-def page() -> str:
+def read_commands() -> dict[str, Command]:
+    """The commands, as their functions describe them."""
+    places = {name: f"trainer_service.commands.{place}" for name, (place, _) in COMMANDS.items()}
+    return {
+        name: read_command(pkgutil.resolve_name(place))
+        for name, place in places.items()
+        if name not in BY_HAND
+    }
+
+
+def table(commands: Mapping[str, Command]) -> str:
+    """The text of the table."""
+    lines = [TABLE_HEAD.removesuffix("\n")]
+    for name, command in commands.items():
+        lines.append(f"    {name!r}: Command({command.description!r}, (")
+        lines += [f"        {_literal(each)}," for each in command.arguments]
+        lines.append("    )),")
+    return "\n".join([*lines, "}", ""])
+
+
+def _literal(value: Any) -> str:
+    """The Python text of a value."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_literal(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return f"{type(value).__name__}({', '.join(map(_literal, value))})"
+    if isinstance(value, Path):
+        return f"Path({str(value)!r})"
+    return value.__name__ if callable(value) else repr(value)
+
+
+def page(table: Mapping[str, Command]) -> str:
     """The text of the page."""
-    commands = _commands(build_parser())
+    commands = _commands(build_parser(table))
     rows = [f"| [`{name}`](#{name}) | {_words(purpose)} |" for name, purpose, _ in commands]
     parts = [HEAD, "\n".join(["| command | purpose |", "| --- | --- |", *rows, ""])]
     for name, purpose, parser in commands:
@@ -93,17 +143,22 @@ def _sentence(text: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None, repository: Path = REPOSITORY) -> int:
-    """Writes the page, or compares it. Returns the exit status."""
-    parser = argparse.ArgumentParser(description="Writes the reference of the command line.")
+    """Writes the files, or compares them. Returns the exit status."""
+    parser = argparse.ArgumentParser(description="Writes the flags of the commands, and their reference.")
     parser.add_argument("--check", action="store_true", help="compare only; exit status 1 on a difference")
-    path, text = repository / PAGE, page()
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return 0
-    if parser.parse_args(argv).check:
-        print(f"{PAGE} is stale; run: python tools/write_command_line_docs.py")
+    commands = read_commands()
+    texts = {TABLE: table(commands), PAGE: page(commands)}
+    stale = {
+        name: text
+        for name, text in texts.items()
+        if not (repository / name).is_file() or (repository / name).read_text(encoding="utf-8") != text
+    }
+    if stale and parser.parse_args(argv).check:
+        print(f"{', '.join(map(str, stale))}: stale; run: python tools/write_command_line_docs.py")
         return 1
-    path.write_text(text, encoding="utf-8", newline="\n")
-    print(f"{PAGE} written")
+    for name, text in stale.items():
+        (repository / name).write_text(text, encoding="utf-8", newline="\n")
+        print(f"{name} written")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command ``relay``: simulators on this machine, for a trainer on another."""
+"""The commands ``relay``, simulators on this machine for a trainer on another, and ``simulate``."""
 
 from __future__ import annotations
 
@@ -6,19 +6,48 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from trainer_service.commands.common.command import Flag, Settings
 from trainer_service.commands.common.output import note, say
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
 from trainer_service.errors import UserError
+from unity_bridge.transport.ports import port_number
 
 if TYPE_CHECKING:
     from unity_bridge.remote.dialing import PlainConnection
 
 
-def relay_simulators(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style relay``. Returns the exit code.
+def relay_simulators(
+    *,
+    join: Annotated[
+        str | None,
+        Flag(
+            "the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN", "CODE", nargs="?",
+            const="",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        Flag(
+            "the trainer's address, if not one of the code's; without a code only an address of this machine",
+            "HOST:PORT",
+        ),
+    ] = None,
+    port: Annotated[int, Flag("where the Editor attaches (default 5004)", "PORT", type=port_number)] = 5004,
+    run_logs: Annotated[Path | None, Flag("keep the simulators' output there", "DIR")] = None,
+    **settings: Annotated[
+        Any,
+        Settings(
+            "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts", "restarts_rate_limit_n",
+            "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor", "env_args",
+        ),
+    ],
+) -> None:  # fmt: skip
+    """Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a trainer on
+    another machine (docs/remote.md).
 
     Raises:
         UserError: the flags name no trainer.
@@ -33,24 +62,29 @@ def relay_simulators(parsed: argparse.Namespace) -> int:
     from unity_bridge.remote.join_code import JOIN_VARIABLE
     from unity_bridge.simulators.client import terminate_like_ctrl_c
 
-    given = vars(parsed)
-    options = load_run_options(None, nested(given, SETTINGS)).options
-    trainer, connect = _trainer(parsed.join, parsed.address)
+    options = load_run_options(None, nested(settings, SETTINGS)).options
+    trainer, connect = _trainer(join, address)
     os.environ.pop(JOIN_VARIABLE, None)  # a secret, which no simulator needs
     command = command_of(options)
     # What the trainer tells its simulators is the trainer's: only how they are started and watched is decided here.
-    settings = bridge_settings(options, parsed.run_logs, lambda simulator: ())
+    how = bridge_settings(options, run_logs, lambda simulator: ())
     # The trainer hears a goodbye.
-    with Console(tty=False, stream=sys.stderr), terminate_like_ctrl_c(), Relay(settings, connect) as relay:
+    with Console(tty=False, stream=sys.stderr), terminate_like_ctrl_c(), Relay(how, connect) as relay:
         if command is not None:
             relay.launch(command, options.env_settings.num_envs)
             say(f"Relaying {options.env_settings.num_envs} x {command.env} to {trainer}")
         else:
-            port = relay.listen(given.get("port", 5004))
-            say(f"Relaying what attaches to port {port} to {trainer}. Press Play in the Unity Editor.")
+            attached = relay.listen(port)
+            say(f"Relaying what attaches to port {attached} to {trainer}. Press Play in the Unity Editor.")
         relay.run()
     note("The trainer ended all conversations.")
-    return 0
+
+
+def simulate(parsed: argparse.Namespace) -> int:
+    """Runs ``mlagents-style simulate``. Returns the exit code."""
+    from unity_bridge.simulators.__main__ import main as run_simulator
+
+    return run_simulator(parsed.rest)
 
 
 def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], PlainConnection]]:

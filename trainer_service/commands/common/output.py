@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from trainer_service.running.runs.files import with_short_paths
 from unity_bridge.untrusted_text import harmless
@@ -40,13 +39,30 @@ def say_json(value: object, *, indent: int | None = None) -> None:
     print(json.dumps(value, indent=indent), flush=True)
 
 
-def say_result(parsed: argparse.Namespace, value: object, lines: Iterable[object]) -> None:
-    """Prints a result: with ``--json`` as one JSON object, else as lines for people."""
-    if parsed.json:
-        say_json(value)
-    else:
-        for line in lines:
-            say(line)
+class Result(Protocol):
+    """What a command returns for output. It may have an ``exit_code``, too."""
+
+    def to_json(self) -> object:
+        """The result for programs, which ``--json`` prints."""
+
+    def lines(self) -> Iterable[object]:
+        """The result in words."""
+
+
+class CommandResult(NamedTuple):
+    """The result of a command that has no class of its own."""
+
+    value: object
+    words: Iterable[object]
+    exit_code: int = 0
+
+    def to_json(self) -> object:
+        """The result for programs."""
+        return self.value
+
+    def lines(self) -> Iterable[object]:
+        """The result in words."""
+        return self.words
 
 
 def progress_printer(what: str = "episodes") -> Callable[[int, int], None]:

@@ -53,6 +53,16 @@ def put(overrides: dict[str, Any], path: Sequence[str], value: Any) -> None:
     overrides[key] = value
 
 
+def put_texts(overrides: dict[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """Returns the settings with the texts of ``--set``. Raises ConfigError for a text that cannot be read."""
+    if texts:
+        from trainer_service.config.reading.settings import read_setting
+
+        for text in texts:
+            put(overrides, *read_setting(text))
+    return overrides
+
+
 def named(function: Callable[_Given, _Result], arguments: type) -> Callable[_Given, _Result]:
     """The function, whose signature tells the names in ``**`` that a ``TypedDict`` has: notebooks complete them."""
     signature = inspect.signature(function)

@@ -2,78 +2,110 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from trainer_service.commands.common.output import say, say_json
+from trainer_service.commands.common.command import Flag
+from trainer_service.commands.common.flags import RESULTS, ResultsDir
+from trainer_service.commands.common.output import CommandResult, Result
+from trainer_service.commands.compare.compare import compared, compared_over_tasks
+from trainer_service.commands.compare.grouping import GroupBy
 from trainer_service.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_OF_COMPARISONS = ("plot", "title", "to", "metric", "behavior", "threshold", "until")
 _WIDTH_OF_A_FILE = 200
 """Columns of tables that no terminal shows."""
 
 
-def compare_runs(parsed: argparse.Namespace) -> int:
-    """Prints the comparison of runs, and draws it where ``--plot`` asks for that. Returns the exit code."""
-    from trainer_service.commands.compare.compare import compared
-    from trainer_service.commands.compare.comparison_text import tables, to_json
+def compare_runs(
+    runs: Annotated[Sequence[str], Flag("a run id, or the folder of a run", "RUN")],
+    *,
+    metric: Annotated[
+        str | None,
+        Flag(
+            "a key of metrics.jsonl or a tag of TensorBoard (default mean_group_return where all runs have groups, "
+            "else mean_return; evaluation/mean_return: of the evaluations while training)",
+            "NAME",
+        ),
+    ] = None,
+    behavior: Annotated[str | None, Flag("which (default: all that the runs have in common)", "NAME")] = None,
+    group_by: Annotated[
+        GroupBy,
+        Flag(
+            "config: equal configurations but for the seed; name: equal run ids but for the number at the end; "
+            "run: each alone (default config)"
+        ),
+    ] = "config",
+    threshold: Annotated[float | None, Flag("when did they reach this value?", "X")] = None,
+    until: Annotated[int | None, Flag("count nothing after so many steps", "STEPS")] = None,
+    plot: Annotated[Path | None, Flag("draw the curves: a .png, .svg or .pdf file", "FILE")] = None,
+    title: Annotated[str, Flag("of the picture", "TEXT")] = "",
+    to: Annotated[
+        Path | None,
+        Flag(
+            "write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
+            "FILE",
+        ),
+    ] = None,
+    tasks: Annotated[bool, Flag("compare methods over several tasks, by normalized final scores")] = False,
+    methods: Annotated[
+        Sequence[str],
+        Flag(
+            "with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+            "NAME=PATTERN",
+            names="--method",
+        ),
+    ] = (),
+    bounds: Annotated[
+        Sequence[str],
+        Flag(
+            "with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+            "TASK=LOW,HIGH",
+        ),
+    ] = (),
+    results_dir: ResultsDir = RESULTS,
+) -> Result:
+    """Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in their seed only
+    are one group: its scores are interquartile means with 95 % bootstrap intervals.
+    """
+    from trainer_service.commands.compare.comparison_text import (
+        tables,
+        task_tables,
+        tasks_to_json,
+        to_json,
+    )
     from trainer_service.running.metrics.console import Console
 
-    if parsed.tasks:
-        return _compare_tasks(parsed)
-    for flag, given in (("--method", parsed.methods), ("--bounds", parsed.bounds)):
-        if given:
-            raise UserError(f"{flag}: expected --tasks beside it")
+    if tasks:
+        _refuse("of no use with --tasks", behavior=behavior, threshold=threshold, plot=plot)
+        named = dict(_pair("--method", text, "NAME=PATTERN") for text in methods)
+        ends = {
+            task: _bounds(text)
+            for task, text in (_pair("--bounds", each, "TASK=LOW,HIGH") for each in bounds)
+        }
+        with Console(tty=False, stream=sys.stderr):
+            over_tasks = compared_over_tasks(
+                runs, results_dir, to=to, methods=named or None, bounds=ends, metric=metric, until=until
+            )
+        return CommandResult(tasks_to_json(over_tasks), _lines(task_tables(over_tasks), {"\nWritten to": to}))
+    _refuse("expected --tasks beside it", method=methods or None, bounds=bounds or None)
     with Console(tty=False, stream=sys.stderr):
-        how = {name: getattr(parsed, name) for name in _OF_COMPARISONS}
-        comparison = compared(parsed.runs, parsed.results_dir, parsed.group_by, **how)
-    if parsed.json:
-        say_json(to_json(comparison))
-    else:
-        _print([*tables(comparison, parsed.group_by)])
-        if parsed.plot is not None:
-            say(f"\nCurves in {parsed.plot}")
-        if parsed.to is not None:
-            say(f"\nTable in {parsed.to}")
-    return 0
+        comparison = compared(
+            runs, results_dir, group_by, plot=plot, title=title, to=to, metric=metric, behavior=behavior,
+            threshold=threshold, until=until,
+        )  # fmt: skip
+    files = {"\nCurves in": plot, "\nTable in": to}
+    return CommandResult(to_json(comparison), _lines(tables(comparison, group_by), files))
 
 
-def _compare_tasks(parsed: argparse.Namespace) -> int:
-    from trainer_service.commands.compare.compare import compared_over_tasks
-    from trainer_service.commands.compare.comparison_text import task_tables, tasks_to_json
-    from trainer_service.running.metrics.console import Console
-
-    unused = {"--behavior": parsed.behavior, "--threshold": parsed.threshold, "--plot": parsed.plot}
-    for flag, given in unused.items():
+def _refuse(why: str, **flags: object) -> None:
+    for name, given in flags.items():
         if given is not None:
-            raise UserError(f"{flag}: of no use with --tasks")
-    methods = dict(_pair("--method", text, "NAME=PATTERN") for text in parsed.methods)
-    bounds = {
-        task: _bounds(text)
-        for task, text in (_pair("--bounds", each, "TASK=LOW,HIGH") for each in parsed.bounds)
-    }
-    with Console(tty=False, stream=sys.stderr):
-        comparison = compared_over_tasks(
-            parsed.runs,
-            parsed.results_dir,
-            to=parsed.to,
-            methods=methods or None,
-            bounds=bounds,
-            metric=parsed.metric,
-            until=parsed.until,
-        )
-    if parsed.json:
-        say_json(tasks_to_json(comparison))
-    else:
-        _print([*task_tables(comparison)])
-        if parsed.to is not None:
-            say(f"\nWritten to {parsed.to}")
-    return 0
+            raise UserError(f"--{name}: {why}")
 
 
 def _pair(flag: str, text: str, form: str) -> tuple[str, str]:
@@ -91,9 +123,11 @@ def _bounds(text: str) -> tuple[float, float]:
     return low, high
 
 
-def _print(parts: Sequence[RenderableType]) -> None:
+def _lines(parts: Iterable[RenderableType], files: Mapping[str, Path | None]) -> Iterator[str]:
+    """Prints tables, and yields lines on the files that were written."""
     from rich.console import Console
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
     for part in parts:
         console.print(part)
+    yield from (f"{what} {path}" for what, path in files.items() if path is not None)

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
-import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trainer_service.commands.common.output import note, progress_printer, say_result
+from trainer_service.commands.common.command import Flag, InGroup, Settings
+from trainer_service.commands.common.flags import (
+    RESULTS,
+    Browser,
+    Config,
+    Deterministic,
+    Device,
+    EnvArgs,
+    MaxEpisodeSteps,
+    PagePort,
+    ResultsDir,
+    Seed,
+)
+from trainer_service.commands.common.output import CommandResult, note, progress_printer
 from trainer_service.commands.play.flags import playing_of
 from trainer_service.commands.play.person import KEYBOARD, record_person
 from trainer_service.config import PlayerName
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
 HEURISTIC = "heuristic"
 """The name of the scene's own expert as the policy of ``record-demo``."""
 
+_PAGE = InGroup("the page of --policy keyboard")
+
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
@@ -33,8 +46,29 @@ class Interrupted(UserError):
     exit_code = 130
 
 
-def record_demo(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style record-demo``. Returns the exit code.
+def record_demo(
+    env: Annotated[str, Flag("where to play: an executable, sim:NAME, gym:ID", "ENV")],
+    *,
+    policy: Annotated[
+        str,
+        Flag(
+            "the demonstrator: a run, the scene's own expert, or you on a local page", "RUN_ID|heuristic|keyboard"
+        ),
+    ],
+    port: Annotated[PagePort, _PAGE] = 0,
+    browser: Annotated[Browser, _PAGE] = True,
+    episodes: Annotated[int, Flag("the first N that start (default 10)", "N", at_least=1)] = 10,
+    max_episode_steps: MaxEpisodeSteps = None,
+    output: Annotated[Path, Flag("what to write", "FILE.demo", names="-o --output")],
+    behavior: Annotated[str | None, Flag("which, if there are several", "NAME")] = None,
+    seed: Seed = 0,
+    deterministic: Deterministic = True,
+    force: Annotated[bool, Flag("replace a file that exists")] = False,
+    results_dir: ResultsDir = RESULTS,
+    torch_device: Device = "cpu",
+    env_args: EnvArgs = None,
+) -> CommandResult:  # fmt: skip
+    """Records whole episodes of an expert or a trained policy in a .demo file.
 
     Raises:
         UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
@@ -46,24 +80,29 @@ def record_demo(parsed: argparse.Namespace) -> int:
     from trainer_service.running.policy import by_behavior
     from trainer_service.running.training.stop_signals import StopSignals
 
-    check_target(parsed.output, force=parsed.force)
-    who = _demonstrator(parsed)
-    recording = Recording(parsed.output, episodes=parsed.episodes, behavior=parsed.behavior)
+    check_target(output, force=force)
+    who = _demonstrator(policy, results_dir, deterministic=deterministic)
+    recording = Recording(output, episodes=episodes, behavior=behavior)
     with StopSignals() as signals:
 
         def check_stop() -> None:
             if signals.requested:
                 raise PlayStopped
 
-        progress = progress_printer()
-        with playing_of(parsed, **who, progress=progress, check_stop=check_stop) as playing, recording:
-            if parsed.policy == KEYBOARD:
-                record_person(playing, parsed, partial(record, recording=recording))
+        play = playing_of(
+            # Not those that the run was trained with: a recording is of the environment as the flags say it.
+            env, env_args=env_args or (), episodes=episodes, max_episode_steps=max_episode_steps, seed=seed,
+            deterministic=deterministic, results_dir=results_dir, torch_device=torch_device,
+            progress=progress_printer(), check_stop=check_stop, **who,
+        )  # fmt: skip
+        with play as playing, recording:
+            if policy == KEYBOARD:
+                record_person(playing, partial(record, recording=recording), port=port, browser=browser)
             else:
                 with playing.loop(playing.simulator()) as loop:
                     (player,) = playing.load()
                     apart = replace(player, policies=by_behavior(player.policies))
-                    record(loop, actors_of(apart, deterministic=playing.deterministic), recording)
+                    record(loop, actors_of(apart, deterministic=deterministic), recording)
     if not recording.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
@@ -71,7 +110,7 @@ def record_demo(parsed: argparse.Namespace) -> int:
     if recording.num_cut:
         note(f"{recording.num_cut} of {len(recording.returns)} episodes were cut at the limit of steps.")
     outcome = {
-        "file": str(parsed.output),
+        "file": str(output),
         "behavior": recording.behavior,
         "episodes": len(recording.returns),
         "steps": recording.steps,
@@ -79,22 +118,37 @@ def record_demo(parsed: argparse.Namespace) -> int:
         "cut_episodes": recording.num_cut,
         "complete": recording.complete,
     }
-    say_result(parsed, outcome, [f"{_summary(recording)} in {parsed.output}"])
-    return 0
+    return CommandResult(outcome, [f"{_summary(recording)} in {output}"])
 
 
-def demo_info(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style demo-info``. Returns the exit code. Raises DemonstrationError: a file cannot be read."""
+def demo_info(
+    paths: Annotated[Sequence[Path], Flag("a recording, or a folder of them", "FILE.demo")],
+) -> CommandResult:
+    """Prints what is inside recorded demonstrations.
+
+    Raises DemonstrationError: a file cannot be read.
+    """
     from trainer_service.commands.demos.info import read_contents, to_json, to_text
     from unity_bridge.demonstrations import open_demonstrations
 
-    found = [read_contents(file) for path in parsed.paths for file in open_demonstrations(path)]
-    say_result(parsed, {"files": [to_json(contents) for contents in found]}, map(to_text, found))
-    return 0
+    found = [read_contents(file) for path in paths for file in open_demonstrations(path)]
+    return CommandResult({"files": [to_json(contents) for contents in found]}, map(to_text, found))
 
 
-def demo_convert(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style demo-convert``. Returns the exit code.
+def demo_convert(
+    source: Annotated[str, Flag("minari:NAME, or a .demo file or a folder of them", "FROM")],
+    target: Annotated[str, Flag("the other one: FILE.demo, or minari:NAME", "TO")],
+    *,
+    behavior: Annotated[
+        str | None,
+        Flag(
+            "the behavior of the recording (default: the id of the data set's environment, or the data set's name)",
+            "NAME",
+        ),
+    ] = None,
+    force: Annotated[bool, Flag("replace a recording that exists")] = False,
+) -> CommandResult:
+    """Converts between recordings (.demo) and data sets of Minari on this machine.
 
     Raises:
         UserError: not one of the two is a data set, it cannot be converted, or Minari is missing.
@@ -109,27 +163,35 @@ def demo_convert(parsed: argparse.Namespace) -> int:
     )
     from unity_bridge.demonstrations import open_demonstrations
 
-    source, target = parsed.source, parsed.target
     if source.startswith(PREFIX) == target.startswith(PREFIX):
         raise UserError(f"expected one of FROM and TO to be {PREFIX}NAME, got '{source}' and '{target}'")
-    if parsed.behavior and not source.startswith(PREFIX):
+    if behavior and not source.startswith(PREFIX):
         raise UserError("--behavior: of no use, as recordings name their behavior")
     if source.startswith(PREFIX):
-        check_target(Path(target), force=parsed.force)
-        name, episodes, steps = dataset_to_recording(
-            source.removeprefix(PREFIX), Path(target), parsed.behavior
-        )
+        check_target(Path(target), force=force)
+        name, episodes, steps = dataset_to_recording(source.removeprefix(PREFIX), Path(target), behavior)
     else:
         name, _ = demonstrated_behavior(Path(source))
         files = open_demonstrations(Path(source))
         episodes, steps = recordings_to_dataset(files, target.removeprefix(PREFIX))
     outcome = {"target": target, "behavior": name, "episodes": episodes, "steps": steps}
-    say_result(parsed, outcome, [f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}"])
-    return 0
+    return CommandResult(outcome, [f"Converted {episodes} episodes of {name}: {steps:,} steps, in {target}"])
 
 
-def clone_demo(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style clone``. Returns the exit code.
+def clone_demo(
+    config: Config = None,
+    *,
+    demo: Annotated[str, Flag("a recording (.demo), or a folder of them", "PATH")],
+    epochs: Annotated[
+        int | None, Flag("passes over the demonstrations (default 100)", "N", either="length")
+    ] = None,
+    max_steps: Annotated[
+        int | None, Flag("demonstrated steps to learn from, in whole passes", "N", either="length")
+    ] = None,
+    **settings: Annotated[Any, Settings("run_id", "force", "results_dir", "seed", "device")],
+) -> CommandResult:
+    """Makes a run by behavioral cloning of demonstrations. Networks and trainer type are those of the behavior in the
+    configuration; without one, those of PPO's built-in settings.
 
     Raises:
         UserError: something in the flags, the configuration or the run's folder cannot be used.
@@ -137,9 +199,7 @@ def clone_demo(parsed: argparse.Namespace) -> int:
     """
     from trainer_service.commands.demos.clone import clone
 
-    given = {key: value for key, value in vars(parsed).items() if key not in ("command", "parser", "json")}
-    with redirect_stdout(sys.stderr) if parsed.json else nullcontext():  # the log, which is no result
-        outcome = clone(**given)
+    outcome = clone(demo, config, epochs=epochs, max_steps=max_steps, **settings)
     run_id, results_dir = outcome.folder.name, outcome.folder.parent
     location = "" if str(results_dir) == "results" else f" --results-dir={shlex.quote(str(results_dir))}"
     run = f"{shlex.quote(run_id)}{location}"
@@ -149,26 +209,19 @@ def clone_demo(parsed: argparse.Namespace) -> int:
         f"  learn:  mlagents-style learn --initialize-from {run} --env ENV --run-id NEW",
     ]
     result = {"folder": str(outcome.folder), "steps": outcome.steps, "interrupted": outcome.interrupted}
-    say_result(parsed, result, lines)
-    return 0
+    return CommandResult(result, lines)
 
 
-def _demonstrator(parsed: argparse.Namespace) -> dict[str, Any]:
-    """The fields of ``Playing`` that say who is recorded, and where. Raises UserError where there is no such run."""
-    from trainer_service.commands.common.environments import environment_for
+def _demonstrator(policy: str, results_dir: Path, *, deterministic: bool) -> dict[str, Any]:
+    """The fields of ``Playing`` that say who is recorded. Raises UserError where there is no such run."""
     from trainer_service.running.runs.folder import RunFolder
 
-    # Not those that the run was trained with: a recording is of the environment as the flags say it.
-    environment = environment_for(parsed.env, env_args=parsed.env_args or ())
-    if parsed.policy not in (HEURISTIC, KEYBOARD):
-        return {"environment": environment, "run": RunFolder.read(parsed.results_dir, parsed.policy)}
-    if parsed.stochastic:
-        why = "an expert draws nothing" if parsed.policy == HEURISTIC else "of no use for the keyboard"
+    if policy not in (HEURISTIC, KEYBOARD):
+        return {"run": RunFolder.read(results_dir, policy)}
+    if not deterministic:
+        why = "an expert draws nothing" if policy == HEURISTIC else "of no use for the keyboard"
         raise UserError(f"--stochastic: {why}; it is for the policy of a run")
-    return {
-        "environment": environment,
-        "players": (PlayerName(EXPERT),) if parsed.policy == HEURISTIC else (),
-    }
+    return {"players": (PlayerName(EXPERT),) if policy == HEURISTIC else ()}
 
 
 def _summary(recorded: Recording) -> str:

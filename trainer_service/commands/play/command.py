@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trainer_service.commands.common.output import (
-    progress_printer,
-    say,
-    say_json,
-    say_result,
-    score_lines,
-)
+from trainer_service.commands.common.command import Flag, FlagsOf, InGroup, Settings
+from trainer_service.commands.common.flags import Browser, PagePort
+from trainer_service.commands.common.output import CommandResult, progress_printer, say, score_lines
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
 from trainer_service.commands.play.flags import playing_of
@@ -22,11 +19,32 @@ from trainer_service.errors import UserError
 if TYPE_CHECKING:
     from trainer_service.learning.rollout.episode_scores import EndedEpisode
 
+_PAGE = InGroup("the page of --against human")
+
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
-def evaluate(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style evaluate RUN_ID``. Returns the exit code.
+def evaluate(
+    run_id: Annotated[str, Flag(
+        "a run, by id or folder, RUN_ID@STEP or RUN_ID@best; with --against any player", "RUN_ID")],
+    *,
+    against: Annotated[Sequence[str] | None, Flag(
+        "games against RUN_ID, RUN_ID@STEP, RUN_ID@best, FILE.safetensors, random, expert (the scene's own) or human "
+        "(you, by keyboard or gamepad on a local page)", "PLAYER", nargs="+")] = None,
+    port: Annotated[PagePort, _PAGE] = 0,
+    browser: Annotated[Browser, _PAGE] = True,
+    side: Annotated[str | None, Flag(
+        "with --against: play this team or behavior only (default: all sides in turn)", "SIDE")] = None,
+    cross_play: Annotated[bool, Flag("with --against: everyone plays against everyone else")] = False,
+    env: Annotated[str | None, Flag(
+        "where to play (default: what the run was trained on, which keeps its --env-args, too)", "ENV")] = None,
+    checkpoint: Annotated[str, Flag(
+        "last, best (of the run's evaluations), a step, or a file (default last)", "WHICH")] = "last",
+    episodes: Annotated[int, Flag(
+        "of agents, per behavior; with --against games of each pair (default 100)", "N", at_least=1)] = 100,
+    **how: Annotated[Any, FlagsOf(playing_of)],
+) -> CommandResult:  # fmt: skip
+    """Plays a frozen policy and reports its returns.
 
     Raises:
         UserError: something in the flags cannot be done.
@@ -35,82 +53,94 @@ def evaluate(parsed: argparse.Namespace) -> int:
     """
     from trainer_service.running.runs.folder import RunFolder
 
-    if parsed.against is not None:
+    how |= {"env": env, "episodes": episodes}
+    if against is not None:
         from trainer_service.commands.play.matches import play_matches
 
-        return play_matches(parsed)
-    run_id, checkpoint = _run_alone(parsed)
-    run = RunFolder.read(parsed.results_dir, run_id)
-    with playing_of(parsed, run=run, checkpoint=checkpoint, progress=progress_printer()) as playing:
-        player, scores = play_episodes(playing)
-        steps = {name: player.policies[name].step for name in scores}
-        results = {name: score.to_json() for name, score in scores.items()}
-        lines = (
-            line
-            for name, result in results.items()
-            for line in score_lines(f"{name} (step {steps[name]})", result)
+        page = {"port": port, "browser": browser}
+        return play_matches(
+            run_id, against, checkpoint=checkpoint, side=side, cross_play=cross_play, page=page, **how
         )
-        step = max(steps.values(), default=0)
-        say_result(parsed, {"run_id": run_id, "step": step, "behaviors": results}, lines)
-    return 0
+    run_id, checkpoint = _run_alone(run_id, checkpoint, side=side is not None, cross_play=cross_play)
+    run = RunFolder.read(how["results_dir"], run_id)
+    with playing_of(**how, run=run, checkpoint=checkpoint, progress=progress_printer()) as playing:
+        player, scores = play_episodes(playing)
+    steps = {name: player.policies[name].step for name in scores}
+    results = {name: score.to_json() for name, score in scores.items()}
+    lines = (
+        line
+        for name, result in results.items()
+        for line in score_lines(f"{name} (step {steps[name]})", result)
+    )
+    step = max(steps.values(), default=0)
+    return CommandResult({"run_id": run_id, "step": step, "behaviors": results}, lines)
 
 
-def play(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style play ENV``. Returns the exit code.
+def play(
+    env: Annotated[str, Flag(
+        "where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …", "ENV")],
+    *,
+    policy: Annotated[str, Flag(
+        "random, expert (the scene's own), a run, RUN_ID@STEP, RUN_ID@best or FILE.safetensors (default random)",
+        "PLAYER")] = "random",
+    episodes: Annotated[int, Flag("of agents, per behavior (default 5)", "N", at_least=1)] = 5,
+    json: bool = False,
+    **how: Annotated[Any, FlagsOf(playing_of), Settings("time_scale", "no_graphics")],
+) -> CommandResult:  # fmt: skip
+    """Plays episodes of an environment with random actions, with the scene's own expert or with a run's policies.
+    Prints a line for each episode and the scores; nothing is written but a film that you ask for.
 
     Raises:
         UserError: something in the flags cannot be done.
         LaunchError: there is no such environment.
         BridgeError: the simulator failed.
     """
-    settings = nested(vars(parsed), {name: SETTINGS[name] for name in ("time_scale", "no_graphics")})
+    settings = {name: SETTINGS[name] for name in ("time_scale", "no_graphics")}
+    own = nested({name: how.pop(name) for name in settings if name in how}, settings)
+    player = _player(policy, how["results_dir"], deterministic=how["deterministic"])
     played: dict[str, list[dict[str, Any]]] = {}
 
     def show(behavior: str, episode: EndedEpisode) -> None:
         played.setdefault(behavior, []).append(episode.to_json())
-        if not parsed.json:
+        if not json:
             say(_episode_text(behavior, episode))
 
-    with playing_of(parsed, settings=settings, **_player(parsed)) as playing:
+    with playing_of(env, episodes=episodes, settings=own, **player, **how) as playing:
         _, scores = play_episodes(playing, on_episode=show)
     results = {name: score.to_json() for name, score in scores.items()}
-    if parsed.json:
-        of_all = {name: {**result, "played": played.get(name, [])} for name, result in results.items()}
-        say_json({"env": parsed.env, "policy": parsed.policy, "behaviors": of_all})
-        return 0
-    for name, result in results.items():
-        say("\n".join(score_lines(name, result)))
-    return 0
+    of_all = {name: {**result, "played": played.get(name, [])} for name, result in results.items()}
+    lines = (line for name, result in results.items() for line in score_lines(name, result))
+    return CommandResult({"env": env, "policy": policy, "behaviors": of_all}, lines)
 
 
-def _run_alone(parsed: argparse.Namespace) -> tuple[str, str]:
+def _run_alone(run_id: str, checkpoint: str, **of_games: bool) -> tuple[str, str]:
     """The run id and checkpoint of ``RUN_ID@WHICH``. Raises UserError where there is no run to evaluate alone."""
-    name = parse_player(parsed.run_id)
-    for flag, given in (("--side", parsed.side is not None), ("--cross-play", parsed.cross_play)):
+    name = parse_player(run_id)
+    for flag, given in of_games.items():
         if given:
-            raise UserError(f"{flag}: of no use without --against")
+            raise UserError(f"--{flag.replace('_', '-')}: of no use without --against")
     if name.run_id is None:
         raise UserError(
             f"'{name.text}' is evaluated in games only: say --against, give the run id, or use play"
         )
     if name.run_id == name.text:
-        return name.run_id, parsed.checkpoint
-    if parsed.checkpoint != "last":
+        return name.run_id, checkpoint
+    if checkpoint != "last":
         raise UserError(f"--checkpoint: '{name.text}' says already which")
     return name.run_id, name.which
 
 
-def _player(parsed: argparse.Namespace) -> dict[str, Any]:
+def _player(policy: str, results_dir: Path, *, deterministic: bool) -> dict[str, Any]:
     """The fields of ``Playing`` that say who plays. Raises UserError where there is no such run."""
     from trainer_service.running.runs.folder import RunFolder
 
-    name = parse_player(parsed.policy)
+    name = parse_player(policy)
     if name.run_id is not None:
         try:
-            return {"run": RunFolder.read(parsed.results_dir, name.run_id), "checkpoint": name.which}
+            return {"run": RunFolder.read(results_dir, name.run_id), "checkpoint": name.which}
         except UserError as error:
             raise UserError(f"--policy: expected random, expert or a run, but {error}") from None
-    if parsed.stochastic and not name.is_file:
+    if not deterministic and not name.is_file:
         raise UserError(f"--stochastic: of no use for '{name.text}'; it is for the policy of a run")
     return {"players": (name,)}
 

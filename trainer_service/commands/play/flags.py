@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.environments import environment_for
+from trainer_service.commands.common.flags import (
+    RESULTS,
+    Deterministic,
+    Device,
+    EnvArgs,
+    MaxEpisodeSteps,
+    ResultsDir,
+    Seed,
+)
 from trainer_service.commands.common.output import note
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing
 
 
 @contextmanager
-def playing_of(parsed: argparse.Namespace, **more: Any) -> Iterator[Playing]:
+def playing_of(
+    env: str | None,
+    *,
+    max_episode_steps: MaxEpisodeSteps = None,
+    seed: Seed = 20_000,
+    deterministic: Deterministic = True,
+    record: Annotated[Path | None, Flag("record bundled environments: a .gif or an .mp4 file", "FILE")] = None,
+    record_episodes: Annotated[int | None, Flag("record so many of the first agent", "N")] = None,
+    record_seconds: Annotated[float | None, Flag("record so long (default 30)", "S")] = None,
+    results_dir: ResultsDir = RESULTS,
+    torch_device: Device = "cpu",
+    env_args: EnvArgs = None,
+    **more: Any,
+) -> Iterator[Playing]:  # fmt: skip
     """A context for a play: its log goes to standard error, and at its end the film is there.
 
     more: fields of ``Playing`` besides those of the flags, or instead of them.
@@ -24,17 +47,14 @@ def playing_of(parsed: argparse.Namespace, **more: Any) -> Iterator[Playing]:
     """
     from trainer_service.running.metrics.console import Console
 
-    film = None
-    if getattr(parsed, "record", None) is not None:
-        film = FilmOptions(parsed.record, parsed.record_episodes, parsed.record_seconds)
+    film = None if record is None else FilmOptions(record, record_episodes, record_seconds)
     given: dict[str, Any] = {
-        "environment": environment_for(parsed.env, env_args=parsed.env_args),
-        "episodes": parsed.episodes,
-        "max_episode_steps": parsed.max_episode_steps,
-        "deterministic": not parsed.stochastic,
-        "seed": parsed.seed,
-        "device": parsed.torch_device,
-        "results_dir": parsed.results_dir,
+        "environment": environment_for(env, env_args=env_args),
+        "max_episode_steps": max_episode_steps,
+        "deterministic": deterministic,
+        "seed": seed,
+        "device": torch_device,
+        "results_dir": results_dir,
         "film": film,
     }
     # Everything on the way goes to standard error: standard output is for the result.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trainer_service.commands.common.output import print_warning, progress_printer, say_json
+from trainer_service.commands.common.output import CommandResult, print_warning, progress_printer
 from trainer_service.commands.play.flags import playing_of
 from trainer_service.commands.play.match_results import Match, print_matches
 from trainer_service.commands.play.person import HUMAN, play_person
@@ -22,33 +22,50 @@ if TYPE_CHECKING:
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
-def play_matches(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style evaluate A --against B …``. Returns the exit code.
+def play_matches(
+    run_id: str,
+    against: Sequence[str],
+    *,
+    checkpoint: str,
+    side: str | None,
+    cross_play: bool,
+    page: Mapping[str, Any],
+    **how: Any,
+) -> CommandResult:
+    """The games of ``evaluate A --against B …``.
+
+    page: arguments of ``play_person``. how: arguments of ``playing_of``.
 
     Raises:
         UserError: players that do not exist or do not fit, or no opponent.
         BridgeError: a simulator failed.
     """
-    has_person = HUMAN in parsed.against
-    if has_person and parsed.against != [HUMAN]:
-        raise UserError(f"--against: expected {HUMAN} alone, got {' '.join(parsed.against)}")
-    names = _player_names(parsed, [] if has_person else parsed.against)
-    pairs = _pairs(names, cross_play=parsed.cross_play)
-    if parsed.record is not None and len(pairs) > 1:
+    has_person = HUMAN in against
+    if has_person and [*against] != [HUMAN]:
+        raise UserError(f"--against: expected {HUMAN} alone, got {' '.join(against)}")
+    for flag, given in (("--record", how["record"] is not None), ("--cross-play", cross_play)):
+        if has_person and given:
+            raise UserError(f"{flag}: of no use with {HUMAN}")
+    names = _player_names(run_id, checkpoint, [] if has_person else against)
+    pairs = _pairs(names, cross_play=cross_play)
+    if how["record"] is not None and len(pairs) > 1:
         raise UserError(f"--record: films the games of one pair, got {len(pairs)}")
-    run, progress = _home(names, parsed.results_dir), progress_printer("games")
-    with playing_of(parsed, run=run, players=names, side=parsed.side, progress=progress) as playing:
+    run, progress = _home(names, how["results_dir"]), progress_printer("games")
+    with playing_of(**how, run=run, players=names, side=side, progress=progress) as playing:
         env, _ = playing.environment.over(playing.options)
         if env is None:
             raise UserError("it is not known where to play: say --env")
-        matches = [play_person(playing, parsed)] if has_person else _play_pairs(playing, pairs)
-        if not has_person and not parsed.stochastic:
+        matches = [play_person(playing, **page)] if has_person else _play_pairs(playing, pairs)
+        if not has_person and playing.deterministic:
             _warn_of_repetitions(matches)
-        if parsed.json:
-            say_json({"env": env, "matches": [match.to_json() for match in matches]})
-        else:
-            print_matches(env, matches, names if parsed.cross_play else ())
-    return 0
+    value = {"env": env, "matches": [match.to_json() for match in matches]}
+    return CommandResult(value, _shown(env, matches, names if cross_play else ()))
+
+
+def _shown(env: str, matches: Sequence[Match], everyone: Sequence[PlayerName]) -> Iterator[str]:
+    """Prints the results where lines are asked for; there are none besides."""
+    print_matches(env, matches, everyone)
+    yield from ()
 
 
 def _play_pairs(playing: Playing, pairs: Sequence[tuple[PlayerName, PlayerName]]) -> list[Match]:
@@ -62,21 +79,17 @@ def _play_pairs(playing: Playing, pairs: Sequence[tuple[PlayerName, PlayerName]]
     return matches
 
 
-def _player_names(parsed: argparse.Namespace, opponents: Sequence[str]) -> list[PlayerName]:
+def _player_names(run_id: str, checkpoint: str, opponents: Sequence[str]) -> list[PlayerName]:
     """All players, the one that is evaluated first."""
-    texts = [parsed.run_id, *opponents]
-    if parsed.checkpoint != "last":
-        name = parse_player(parsed.run_id)
+    texts = [run_id, *opponents]
+    if checkpoint != "last":
+        name = parse_player(run_id)
         if name.run_id != name.text:
             raise UserError(f"--checkpoint: '{name.text}' says already which")
-        texts[0] = (
-            parsed.checkpoint
-            if parsed.checkpoint.endswith(STATE_SUFFIXES)
-            else f"{name.text}@{parsed.checkpoint}"
-        )
+        texts[0] = checkpoint if checkpoint.endswith(STATE_SUFFIXES) else f"{name.text}@{checkpoint}"
     names = [parse_player(text) for text in texts]
     if len(set(names[1:])) < len(names) - 1:
-        raise UserError(f"--against: expected each player once, got {' '.join(parsed.against)}")
+        raise UserError(f"--against: expected each player once, got {' '.join(opponents)}")
     return names
 
 
@@ -86,7 +99,7 @@ def _pairs(names: Sequence[PlayerName], *, cross_play: bool) -> list[tuple[Playe
     return [(names[0], other) for other in names[1:]]
 
 
-def _home(names: Sequence[PlayerName], results_dir: str) -> RunFolder | None:
+def _home(names: Sequence[PlayerName], results_dir: Path) -> RunFolder | None:
     """The run whose environment and lessons are played in: the first player that is a run."""
     from trainer_service.running.runs.folder import RunFolder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,10 +30,8 @@ KEYBOARD = "keyboard"
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
-def play_person(playing: Playing, parsed: argparse.Namespace) -> Match:
+def play_person(playing: Playing, *, port: int, browser: bool) -> Match:
     """Games of the one player against the person at the page.
-
-    parsed: of ``evaluate``.
 
     Raises:
         UserError: no opponent, a program with a window of its own, or a page that was closed before the last game.
@@ -43,9 +40,6 @@ def play_person(playing: Playing, parsed: argparse.Namespace) -> Match:
     from trainer_service.running.evaluation.match import sides_of
     from trainer_service.running.evaluation.players import Player
 
-    for flag in ("record", "cross_play"):
-        if getattr(parsed, flag):
-            raise UserError(f"--{flag.replace('_', '-')}: of no use with {HUMAN}")
     (player,) = playing.load()
     played: list[Match] = []
     with _stage(playing) as (stage, shown, scene, person):
@@ -56,14 +50,14 @@ def play_person(playing: Playing, parsed: argparse.Namespace) -> Match:
             played.append(play_games(playing, playing.loop_on(shown, "game"), player, human))
 
         stage.show({"policy": f"You against {player.name.text}: press Play to begin"})
-        serve(stage, games, port=parsed.port, browser=parsed.browser, say=note)
+        serve(stage, games, port=port, browser=browser, say=note)
     if not played:
         raise UserError("closed before the games were over: there is no result")
     return played[0]
 
 
 def record_person(
-    playing: Playing, parsed: argparse.Namespace, record_on: Callable[[EpisodeLoop, PolicyActors], None]
+    playing: Playing, record_on: Callable[[EpisodeLoop, PolicyActors], None], *, port: int, browser: bool
 ) -> None:
     """Records the person at the page, as ``record-demo --policy keyboard`` does.
 
@@ -81,13 +75,7 @@ def record_person(
                 "--env-args --agents 1"
             )
         stage.show({"policy": f"Recording {playing.episodes} episodes: press Play to begin"})
-        serve(
-            stage,
-            lambda: record_on(playing.loop_on(shown), person),
-            port=parsed.port,
-            browser=parsed.browser,
-            say=say,
-        )
+        serve(stage, lambda: record_on(playing.loop_on(shown), person), port=port, browser=browser, say=say)
 
 
 @contextmanager

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Annotated
 
-from trainer_service.running.runs.layout import RESULTS, RunLayout
+from trainer_service.commands.common.command import Flag
+from trainer_service.commands.common.flags import RESULTS, ResultsDir, Run
+from trainer_service.commands.common.output import CommandResult
+from trainer_service.running.runs.layout import RunLayout
 
 
 def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None) -> Path:
@@ -24,6 +29,24 @@ def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None
     from trainer_service.commands.common.run_record import find_run
 
     return report_on(find_run(os.fspath(run), RESULTS), to)
+
+
+def report_run(
+    run: Run,
+    *,
+    to: Annotated[Path | None, Flag("where (default report.html in the run's folder)", "FILE")] = None,
+    results_dir: ResultsDir = RESULTS,
+) -> CommandResult:
+    """Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, film,
+    configuration, timers and how it ended. It needs nothing beside it.
+    """
+    from trainer_service.commands.common.run_record import find_run
+    from trainer_service.running.metrics.console import Console
+
+    path = find_run(run, results_dir)
+    with Console(tty=False, stream=sys.stderr):
+        output = report_on(path, to)
+    return CommandResult({"run": str(path), "file": str(output)}, [f"Report on '{path}' in {output}"])
 
 
 def report_on(path: Path, to: str | os.PathLike[str] | None = None) -> Path:

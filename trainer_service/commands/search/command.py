@@ -2,44 +2,91 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from trainer_service.commands.common.output import say_result
+from trainer_service.commands.common.command import Flag, Settings
+from trainer_service.commands.common.output import CommandResult
+from trainer_service.commands.common.run_arguments import SETTINGS
+from trainer_service.commands.common.settings import nested, put_texts
 from trainer_service.errors import suggested_command
 
 if TYPE_CHECKING:
     from trainer_service.commands.search.trials import SweepResult
 
 _SHOWN_TRIALS = 10
-_FLAGS = {
-    "trials", "jobs", "seeds", "seed", "objective", "behavior", "direction", "sampler", "pruner", "total_steps",
-    "wall_clock", "dry_run", "run_id", "results_dir", "resume", "ray_address", "insecure_ray",
-}  # fmt: skip
-"""Flags that are no settings of the trials."""
 
 
 def search_hyperparameters(
-    parsed: argparse.Namespace, overrides_of: Callable[[Mapping[str, Any]], dict[str, Any]]
-) -> int:
-    """Runs a sweep and prints its result. Returns the exit code.
-
-    overrides_of: returns the flags that are settings of the configuration, nested as in a file.
-    """
+    config: Annotated[
+        Path,
+        Flag("the configuration of all trials: a file, or the name of a bundled configuration", "CONFIG.yaml"),
+    ],
+    *,
+    space: Annotated[Path, Flag("the parameters", "SPACE.yaml")],
+    jobs: Annotated[int | None, Flag("trials at a time (default 1)", "K")] = None,
+    objective: Annotated[
+        str | None,
+        Flag(
+            "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+            "NAME",
+        ),
+    ] = None,
+    run_id: Annotated[str | None, Flag("name of the sweep's folder (default sweep)", "ID")] = None,
+    resume: Annotated[bool, Flag("continue the sweep in that folder")] = False,
+    sets: Annotated[
+        Sequence[str],
+        Flag("any setting of the file, for all trials; can be repeated", "KEY.KEY=VALUE", names="--set"),
+    ] = (),
+    ray_address: Annotated[
+        str | None,
+        Flag(
+            "run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; local "
+            "starts one",
+            "ADDRESS",
+        ),
+    ] = None,
+    insecure_ray: Annotated[bool, Flag("the cluster may accept everyone")] = False,
+    trials: Annotated[int | None, Flag("number of trials (default 20)", "N")] = None,
+    seeds: Annotated[int | None, Flag("runs of each trial, averaged (default 1)", "M")] = None,
+    behavior: Annotated[str | None, Flag("whose score counts (default: the mean of all)", "NAME")] = None,
+    direction: Annotated[Literal["maximize", "minimize"] | None, Flag("(default maximize)")] = None,
+    sampler: Annotated[Literal["tpe", "random"] | None, Flag("how values are drawn (default tpe)")] = None,
+    pruner: Annotated[
+        Literal["median", "hyperband", "none"] | None, Flag("which trials end early (default median)")
+    ] = None,
+    total_steps: Annotated[int | None, Flag("agent steps after which no trial begins", "N")] = None,
+    wall_clock: Annotated[str | None, Flag("save and end after this time: 2h, 90min", "TIME")] = None,
+    dry_run: Annotated[bool, Flag("print the values of the first trials only")] = False,
+    **settings: Annotated[
+        Any,
+        Settings(
+            "env_path", "max_env_steps", "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale",
+            "no_graphics", "timeout_wait", "device", "env_args",
+        ),
+    ],
+) -> CommandResult:  # fmt: skip
+    """Searches hyperparameters with Optuna: trials of sampled values, each a run of its own."""
     from trainer_service.running.training.stop_signals import StopSignals
 
+    given: dict[str, Any] = {
+        "trials": trials, "jobs": jobs, "seeds": seeds, "objective": objective, "behavior": behavior, "run_id": run_id,
+        "direction": direction, "sampler": sampler, "pruner": pruner, "total_steps": total_steps,
+        "wall_clock": wall_clock, "ray_address": ray_address,
+    }  # fmt: skip
+    own = {name: value for name, value in given.items() if value is not None}
+    own |= {name: settings.pop(name) for name in ("seed", "results_dir") if name in settings}
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.commands.common.configuration import configuration_values
         from trainer_service.commands.search.sweep import sweep
 
-        own = {name: value for name, value in vars(parsed).items() if name in _FLAGS}
-        others = {name: value for name, value in vars(parsed).items() if name not in _FLAGS}
-        configuration = configuration_values(parsed.trainer_config_path, overrides_of(others))
-        result = sweep(configuration, parsed.space, stop=stop, **own)
-    say_result(parsed, sweep_as_json(result), _trials(result) if parsed.dry_run else _sweep_lines(result))
-    return 0
+        configuration = configuration_values(config, put_texts(nested(settings, SETTINGS), sets))
+        result = sweep(
+            configuration, space, stop=stop, resume=resume, insecure_ray=insecure_ray, dry_run=dry_run, **own
+        )
+    return CommandResult(sweep_as_json(result), _trials(result) if dry_run else _sweep_lines(result))
 
 
 def sweep_as_json(result: SweepResult) -> dict[str, Any]:

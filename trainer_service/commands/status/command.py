@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.commands.common.output import say, say_json
+from trainer_service.commands.common.flags import RESULTS, ResultsDir, Run
+from trainer_service.commands.common.output import CommandResult
 
 if TYPE_CHECKING:
     from trainer_service.commands.common.run_record import RunRecord
 
 
-def print_status(parsed: argparse.Namespace) -> int:
-    """Prints how a run stands. Returns 0 where it is running or ended well, else 1."""
+def print_status(run: Run, *, results_dir: ResultsDir = RESULTS) -> CommandResult:
+    """Tells from a run's folder what it is doing, or how it ended. Exit code 0: it is running, or it ended well; 1: it
+    failed, was broken off, learned nothing, or is a run of ML-Agents without an end; 2: there is no such run.
+    """
     from trainer_service.commands.common.run_record import find_run, read_run
 
-    status = status_of(read_run(find_run(parsed.run, parsed.results_dir)))
-    if parsed.json:
-        say_json(status)
-    else:
-        for line in _lines(status):
-            say(line)
-    return 0 if status["ok"] else 1
+    status = status_of(read_run(find_run(run, results_dir)))
+    return CommandResult(status, _lines(status), 0 if status["ok"] else 1)
 
 
 def status_of(run: RunRecord) -> dict[str, Any]:

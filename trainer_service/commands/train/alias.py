@@ -7,7 +7,9 @@ import shlex
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Annotated
 
+from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.output import say
 from trainer_service.errors import UserError
 
@@ -16,8 +18,8 @@ _MARK = "written by: mlagents-style alias"
 """The line that distinguishes our script from the program of ML-Agents."""
 
 
-def switch_alias(*, on: bool) -> int:
-    """Runs ``mlagents-style alias [--remove]``. Returns the exit code.
+def switch_alias(*, on: Annotated[bool, Flag("switch it off again", names="--remove")] = True) -> None:
+    """Lets mlagents-learn be another name of learn, for old scripts.
 
     The script stands beside the program ``mlagents-style``, in its environment only.
 
@@ -37,7 +39,6 @@ def switch_alias(*, on: bool) -> int:
     except OSError as error:
         raise UserError(f"{script}: cannot be changed: {error.strerror or error}") from None
     say(f"{ALIAS} is now mlagents-style learn: {script}" if on else f"{ALIAS} is no command of ours any more")
-    return 0
 
 
 def _program() -> Path:

@@ -9,7 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
+from trainer_service.commands.common.command import Flag
+from trainer_service.commands.common.flags import (
+    RESULTS,
+    Browser,
+    Deterministic,
+    EnvArgs,
+    PagePort,
+    ResultsDir,
+)
 from trainer_service.commands.common.output import note, say
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
@@ -27,8 +37,26 @@ _PATIENCE_S = 120.0
 # What is heavy is imported where it is needed: torch takes seconds.
 
 
-def watch(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style watch RUN|ENV``. Returns the exit code.
+def watch(
+    target: Annotated[
+        str, Flag("a run id, the folder of a run, or sim:NAME, gym:ID, pettingzoo:MODULE …", "RUN|ENV")
+    ],
+    *,
+    env: Annotated[str | None, Flag("another environment than the run's own", "ENV")] = None,
+    random: Annotated[bool, Flag("random actions in ENV (the default there)")] = False,
+    expert: Annotated[bool, Flag("the scene's own expert in ENV")] = False,
+    checkpoint: Annotated[str, Flag("of the run: last, best or a step (default last)", "WHICH")] = "last",
+    follow: Annotated[bool, Flag("show every policy that the run saves from now on")] = False,
+    begun_after: Annotated[float, Flag(argparse.SUPPRESS)] = 0.0,
+    deterministic: Deterministic = True,
+    seed: Annotated[int, Flag("of the environment and the draws", "N")] = 20_000,
+    port: PagePort = 0,
+    browser: Browser = True,
+    results_dir: ResultsDir = RESULTS,
+    env_args: EnvArgs = None,
+) -> None:
+    """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
+    pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
 
     Raises:
         UserError: no such run or environment, or flags that do not go together.
@@ -36,63 +64,47 @@ def watch(parsed: argparse.Namespace) -> int:
     """
     from trainer_service.commands.watch.watch import watch as show_page
 
-    target, env, run, policy = parsed.target, parsed.env, None, RANDOM
-    if parsed.random or parsed.expert:
-        if parsed.random and parsed.expert:
+    run, policy = None, RANDOM
+    if random or expert:
+        if random and expert:
             raise UserError("--random and --expert: give one of them")
         if env is not None:
             raise UserError(
-                f"--env: of no use with --{'random' if parsed.random else 'expert'}: the first argument is "
+                f"--env: of no use with --{'random' if random else 'expert'}: the first argument is "
                 "the environment"
             )
-        policy, env = EXPERT if parsed.expert else RANDOM, target
+        policy, env = EXPERT if expert else RANDOM, target
     elif _is_environment(target):
         env = target
     else:
-        results, begun_after = parsed.results_dir, parsed.begun_after
-        run = _begun(results, target, begun_after) if begun_after else _folder(results, target)
+        run = _begun(results_dir, target, begun_after) if begun_after else _folder(results_dir, target)
     show_page(
-        run,
-        env,
-        policy=policy,
-        env_args=parsed.env_args,
-        deterministic=not parsed.stochastic,
-        checkpoint=parsed.checkpoint,
-        follow=parsed.follow,
-        seed=parsed.seed,
-        port=parsed.port,
-        browser=parsed.browser,
-        say=say,
-    )
-    return 0
+        run, env, policy=policy, env_args=env_args, deterministic=deterministic, checkpoint=checkpoint, follow=follow,
+        seed=seed, port=port, browser=browser, say=say,
+    )  # fmt: skip
 
 
-def demo(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style demo``: a small run, and the page that shows it while it learns. Returns the exit code."""
+def demo(*, port: PagePort = 0, browser: Browser = True, results_dir: ResultsDir = RESULTS) -> None:
+    """Trains 3DBall for half a minute or so and shows the policy on a local page while it learns. The run is
+    results/demo; a run demo that exists is overwritten.
+    """
     from trainer_service.commands.common.jobs import Job, JobPool
     from trainer_service.commands.watch.watch import watch as show_page
 
-    results = Path(parsed.results_dir)
     command = (
-        "learn", "3dball", "--env=sim:3dball", f"--run-id={_DEMO_ID}", "--force", f"--results-dir={results}",
+        "learn", "3dball", "--env=sim:3dball", f"--run-id={_DEMO_ID}", "--force", f"--results-dir={results_dir}",
         f"--set=checkpoint_settings.autosave_interval_s={WATCHED_AUTOSAVE_S - 2}",
         f"--set=behaviors.3DBall.max_steps={_DEMO_STEPS}",
     )  # fmt: skip
     say("Training 3DBall: twelve platforms learn to keep a ball from falling. The best return is 100.")
-    log = results / f"{_DEMO_ID}.log"
-    folder, began = results / _DEMO_ID, time.time()
+    log = results_dir / f"{_DEMO_ID}.log"
+    folder, began = results_dir / _DEMO_ID, time.time()
     log.unlink(missing_ok=True)
     with JobPool(1) as pool:
         pool.start(Job(_DEMO_ID, command, log))
-        show_page(
-            _begun(results, _DEMO_ID, began, lambda: not pool.wait(0.0), f"see {log}"),
-            follow=True,
-            port=parsed.port,
-            browser=parsed.browser,
-            say=say,
-        )
-    say(f"The run is in {folder}. Its score: mlagents-style evaluate {_DEMO_ID} --results-dir {results}")
-    return 0
+        begun = _begun(results_dir, _DEMO_ID, began, lambda: not pool.wait(0.0), f"see {log}")
+        show_page(begun, follow=True, port=port, browser=browser, say=say)
+    say(f"The run is in {folder}. Its score: mlagents-style evaluate {_DEMO_ID} --results-dir {results_dir}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from trainer_service.commands.common.run_record import ML_AGENTS, RunRecord, read_run
-from trainer_service.commands.compare import report as report_module
+from trainer_service.commands.report import report as report_module
 from trainer_service.commands.report.report import report
 from trainer_service.commands.status.run_status import Ending, run_status
 from trainer_service.running.runs.lock import FileLock

@@ -1,43 +1,70 @@
-"""The commands ``configs`` and ``suggest``: ready configurations, listed and copied, and one for an environment."""
+"""The commands ``check``, ``configs`` and ``schema``: configurations, validated, listed, copied and described."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from trainer_service.commands.common.output import say, say_result
-from trainer_service.commands.common.run_arguments import SETTINGS
-from trainer_service.commands.common.settings import nested
-from trainer_service.config import BundledConfig, bundled_configs
+from trainer_service.commands.common.command import Flag
+from trainer_service.commands.common.flags import NoPlugins
+from trainer_service.commands.common.output import CommandResult, note, say_json
+from trainer_service.config import BundledConfig, FileCheck, bundled_configs, check_files, json_schema
 from trainer_service.errors import UserError, suggested_command
 from unity_bridge.names import nearest_choice
 
 
-def list_or_copy(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style configs [NAME …]``. Returns the exit code.
+def check(
+    files: Annotated[Sequence[Path], Flag("what to validate", "CONFIG.yaml")],
+    *,
+    no_plugins: NoPlugins = False,  # is obeyed before plugins are looked for
+) -> CommandResult:
+    """Validates configurations without running them."""
+    checks = check_files(files)
+    ok = all(each.ok for each in checks)
+    value = {"ok": ok, "files": [each.to_json() for each in checks]}
+    return CommandResult(value, _check_lines(checks), 0 if ok else 2)
+
+
+def _check_lines(checks: Sequence[FileCheck]) -> Iterator[FileCheck]:
+    """Yields one line per file, so that they can be counted; details go to standard error."""
+    for each in checks:
+        yield each
+        for detail in each.details:
+            note(f"  {detail}")
+
+
+def list_or_copy(
+    names: Annotated[Sequence[str], Flag("which to copy, to change them", "NAME")] = (),
+    *,
+    to: Annotated[Path | None, Flag("where to (default: the current folder)", "DIR")] = None,
+    force: Annotated[bool, Flag("overwrite files that exist")] = False,
+) -> CommandResult:
+    """Lists the configurations that come along, with the --env that each is made for; or copies some.
 
     Raises:
         UserError: a name that there is not, a folder without one, or a file that is there already.
     """
-    if parsed.names:
-        copied = _copy(parsed.names, parsed.to or Path(), overwrite=parsed.force)
+    if names:
+        copied = _copy(names, to or Path(), overwrite=force)
         rows = [
             {"name": config.name, "env": config.env, "file": str(target)} for config, target in copied.items()
         ]
-        say_result(parsed, {"copied": rows}, _copied_lines(copied))
-    elif parsed.to is not None or parsed.force:
+        return CommandResult({"copied": rows}, _copied_lines(copied))
+    if to is not None or force:
         raise UserError(
             "expected the names of configurations to copy, got none (without names they are listed)"
         )
-    else:
-        rows = [
-            {"name": config.name, "env": config.env, "description": config.description}
-            for config in bundled_configs().values()
-        ]
-        say_result(parsed, {"configs": rows}, _list_lines(rows))
-    return 0
+    rows = [
+        {"name": config.name, "env": config.env, "description": config.description}
+        for config in bundled_configs().values()
+    ]
+    return CommandResult({"configs": rows}, _list_lines(rows))
+
+
+def print_schema() -> None:
+    """Prints the JSON Schema of the configuration, for editors."""
+    say_json(json_schema(plugins=True), indent=2)
 
 
 def _list_lines(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
@@ -82,26 +109,3 @@ def _named(name: str) -> BundledConfig:
     near = nearest_choice(stem, known)
     hint = f"did you mean '{near}'?" if near else "mlagents-style configs lists them"
     raise UserError(f"'{name}' is no bundled configuration; {hint}")
-
-
-def print_suggestion(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style suggest``. Returns the exit code.
-
-    Raises:
-        UserError: the environment has no agents.
-        LaunchError: there is no such environment.
-        BridgeError: the simulator failed.
-    """
-    from trainer_service.commands.suggest.start import look_at
-    from trainer_service.config import load_run_options
-    from trainer_service.running.collection.attach_port import AttachPort
-    from trainer_service.running.metrics.console import Console
-
-    given = vars(parsed)
-    options = load_run_options(None, nested(given, SETTINGS)).options
-    # Everything on the way goes to standard error: standard output is for the result.
-    with Console(tty=False, stream=sys.stderr):
-        port = {name: given[name] for name in ("host", "port") if name in given}
-        suggestion = look_at(options, None, AttachPort(**port))
-    say(suggestion.to_yaml().rstrip("\n"))
-    return 0

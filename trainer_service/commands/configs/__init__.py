@@ -1,0 +1,1 @@
+"""Configurations in files: validated, listed, copied."""
