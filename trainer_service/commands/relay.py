@@ -22,29 +22,17 @@ if TYPE_CHECKING:
 
 def relay_simulators(
     *,
-    join: Annotated[
-        str | None,
-        Flag(
-            "the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN", "CODE", nargs="?",
-            const="",
-        ),
-    ] = None,
-    address: Annotated[
-        str | None,
-        Flag(
-            "the trainer's address, if not one of the code's; without a code only an address of this machine",
-            "HOST:PORT",
-        ),
-    ] = None,
+    join: Annotated[str | None, Flag(
+        "the join code that the trainer prints; without CODE that in TRAINER_SERVICE_JOIN", "CODE", nargs="?", const=""
+        )] = None,
+    address: Annotated[str | None, Flag(
+        "the trainer's address, if not one of the code's; without a code only an address of this machine", "HOST:PORT"
+        )] = None,
     port: Annotated[int, Flag("where the Editor attaches (default 5004)", "PORT", type=port_number)] = 5004,
     run_logs: Annotated[Path | None, Flag("keep the simulators' output there", "DIR")] = None,
-    **settings: Annotated[
-        Any,
-        Settings(
-            "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts", "restarts_rate_limit_n",
-            "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor", "env_args",
-        ),
-    ],
+    **settings: Annotated[Any, Settings(
+        "env_path", "num_envs", "base_port", "timeout_wait", "max_lifetime_restarts", "restarts_rate_limit_n",
+        "restarts_rate_limit_period_s", "no_graphics", "no_graphics_monitor", "env_args")],
 ) -> None:  # fmt: skip
     """Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a trainer on
     another machine (docs/remote.md).

@@ -24,51 +24,29 @@ _WIDTH_OF_A_FILE = 200
 def compare_runs(
     runs: Annotated[Sequence[str], Flag("a run id, or the folder of a run", "RUN")],
     *,
-    metric: Annotated[
-        str | None,
-        Flag(
-            "a key of metrics.jsonl or a tag of TensorBoard (default mean_group_return where all runs have groups, "
-            "else mean_return; evaluation/mean_return: of the evaluations while training)",
-            "NAME",
-        ),
-    ] = None,
+    metric: Annotated[str | None, Flag(
+        "a key of metrics.jsonl or a tag of TensorBoard (default mean_group_return where all runs have groups, else "
+        "mean_return; evaluation/mean_return: of the evaluations while training)", "NAME")] = None,
     behavior: Annotated[str | None, Flag("which (default: all that the runs have in common)", "NAME")] = None,
-    group_by: Annotated[
-        GroupBy,
-        Flag(
-            "config: equal configurations but for the seed; name: equal run ids but for the number at the end; "
-            "run: each alone (default config)"
-        ),
-    ] = "config",
+    group_by: Annotated[GroupBy, Flag(
+        "config: equal configurations but for the seed; name: equal run ids but for the number at the end; run: each "
+        "alone (default config)")] = "config",
     threshold: Annotated[float | None, Flag("when did they reach this value?", "X")] = None,
     until: Annotated[int | None, Flag("count nothing after so many steps", "STEPS")] = None,
     plot: Annotated[Path | None, Flag("draw the curves: a .png, .svg or .pdf file", "FILE")] = None,
     title: Annotated[str, Flag("of the picture", "TEXT")] = "",
-    to: Annotated[
-        Path | None,
-        Flag(
-            "write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable",
-            "FILE",
-        ),
-    ] = None,
+    to: Annotated[Path | None, Flag(
+        "write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable", "FILE"
+        )] = None,
     tasks: Annotated[bool, Flag("compare methods over several tasks, by normalized final scores")] = False,
-    methods: Annotated[
-        Sequence[str],
-        Flag(
-            "with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
-            "NAME=PATTERN",
-            names="--method",
-        ),
-    ] = (),
-    bounds: Annotated[
-        Sequence[str],
-        Flag(
-            "with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
-            "TASK=LOW,HIGH",
-        ),
-    ] = (),
+    methods: Annotated[Sequence[str], Flag(
+        "with --tasks: the run ids of a method; can be repeated (default: each trainer type is a method)",
+        "NAME=PATTERN", names="--method")] = (),
+    bounds: Annotated[Sequence[str], Flag(
+        "with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
+        "TASK=LOW,HIGH")] = (),
     results_dir: ResultsDir = RESULTS,
-) -> Result:
+) -> Result:  # fmt: skip
     """Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in their seed only
     are one group: its scores are interquartile means with 95 % bootstrap intervals.
     """

@@ -17,8 +17,8 @@ from unity_bridge.names import nearest_choice
 def check(
     files: Annotated[Sequence[Path], Flag("what to validate", "CONFIG.yaml")],
     *,
-    no_plugins: NoPlugins = False,  # is obeyed before plugins are looked for
-) -> CommandResult:
+    no_plugins: NoPlugins = False,
+) -> CommandResult:  # fmt: skip
     """Validates configurations without running them."""
     checks = check_files(files)
     ok = all(each.ok for each in checks)
@@ -39,7 +39,7 @@ def list_or_copy(
     *,
     to: Annotated[Path | None, Flag("where to (default: the current folder)", "DIR")] = None,
     force: Annotated[bool, Flag("overwrite files that exist")] = False,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Lists the configurations that come along, with the --env that each is made for; or copies some.
 
     Raises:

@@ -49,12 +49,8 @@ class Interrupted(UserError):
 def record_demo(
     env: Annotated[str, Flag("where to play: an executable, sim:NAME, gym:ID", "ENV")],
     *,
-    policy: Annotated[
-        str,
-        Flag(
-            "the demonstrator: a run, the scene's own expert, or you on a local page", "RUN_ID|heuristic|keyboard"
-        ),
-    ],
+    policy: Annotated[str, Flag(
+        "the demonstrator: a run, the scene's own expert, or you on a local page", "RUN_ID|heuristic|keyboard")],
     port: Annotated[PagePort, _PAGE] = 0,
     browser: Annotated[Browser, _PAGE] = True,
     episodes: Annotated[int, Flag("the first N that start (default 10)", "N", at_least=1)] = 10,
@@ -123,7 +119,7 @@ def record_demo(
 
 def demo_info(
     paths: Annotated[Sequence[Path], Flag("a recording, or a folder of them", "FILE.demo")],
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Prints what is inside recorded demonstrations.
 
     Raises DemonstrationError: a file cannot be read.
@@ -139,15 +135,11 @@ def demo_convert(
     source: Annotated[str, Flag("minari:NAME, or a .demo file or a folder of them", "FROM")],
     target: Annotated[str, Flag("the other one: FILE.demo, or minari:NAME", "TO")],
     *,
-    behavior: Annotated[
-        str | None,
-        Flag(
-            "the behavior of the recording (default: the id of the data set's environment, or the data set's name)",
-            "NAME",
-        ),
-    ] = None,
+    behavior: Annotated[str | None, Flag(
+        "the behavior of the recording (default: the id of the data set's environment, or the data set's name)", "NAME"
+        )] = None,
     force: Annotated[bool, Flag("replace a recording that exists")] = False,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Converts between recordings (.demo) and data sets of Minari on this machine.
 
     Raises:
@@ -182,14 +174,11 @@ def clone_demo(
     config: Config = None,
     *,
     demo: Annotated[str, Flag("a recording (.demo), or a folder of them", "PATH")],
-    epochs: Annotated[
-        int | None, Flag("passes over the demonstrations (default 100)", "N", either="length")
-    ] = None,
-    max_steps: Annotated[
-        int | None, Flag("demonstrated steps to learn from, in whole passes", "N", either="length")
-    ] = None,
+    epochs: Annotated[int | None, Flag("passes over the demonstrations (default 100)", "N", either="length")] = None,
+    max_steps: Annotated[int | None, Flag(
+        "demonstrated steps to learn from, in whole passes", "N", either="length")] = None,
     **settings: Annotated[Any, Settings("run_id", "force", "results_dir", "seed", "device")],
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Makes a run by behavioral cloning of demonstrations. Networks and trainer type are those of the behavior in the
     configuration; without one, those of PPO's built-in settings.
 

@@ -49,28 +49,15 @@ def examine(
     config: Annotated[Path | None, Flag("a configuration to validate", "CONFIG.yaml")] = None,
     *,
     port: Annotated[int, Flag("where simulators would attach (default 5004)", "PORT", type=port_number)] = 5004,
-    ray_address: Annotated[
-        str | None,
-        Flag(
-            "a Ray cluster to look at, and for --env on its nodes: auto, HOST:PORT, ray://HOST:PORT; local starts one",
-            "ADDRESS",
-            names="--ray",
-        ),
-    ] = None,
-    join: Annotated[
-        str | None,
-        Flag(
-            "the join code of a trainer on another machine; without CODE that in TRAINER_SERVICE_JOIN", "CODE",
-            nargs="?", const="",
-        ),
-    ] = None,
-    address: Annotated[
-        str | None, Flag("where that trainer is (default: what its code says)", "HOST:PORT")
-    ] = None,
-    **settings: Annotated[
-        Any,
-        Settings("env_path", "no_graphics", "timeout_wait", "results_dir", "device", "insecure_ray", "env_args"),
-    ],
+    ray_address: Annotated[str | None, Flag(
+        "a Ray cluster to look at, and for --env on its nodes: auto, HOST:PORT, ray://HOST:PORT; local starts one",
+        "ADDRESS", names="--ray")] = None,
+    join: Annotated[str | None, Flag(
+        "the join code of a trainer on another machine; without CODE that in TRAINER_SERVICE_JOIN", "CODE", nargs="?",
+        const="")] = None,
+    address: Annotated[str | None, Flag("where that trainer is (default: what its code says)", "HOST:PORT")] = None,
+    **settings: Annotated[Any, Settings(
+        "env_path", "no_graphics", "timeout_wait", "results_dir", "device", "insecure_ray", "env_args")],
 ) -> Findings:  # fmt: skip
     """Looks at the installation, this machine, and a configuration and a simulator if they are given."""
     options = _options(config, nested({**settings, "ray_address": ray_address}, SETTINGS))

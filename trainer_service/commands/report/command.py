@@ -36,7 +36,7 @@ def report_run(
     *,
     to: Annotated[Path | None, Flag("where (default report.html in the run's folder)", "FILE")] = None,
     results_dir: ResultsDir = RESULTS,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, film,
     configuration, timers and how it ended. It needs nothing beside it.
     """

@@ -20,53 +20,35 @@ _SHOWN_TRIALS = 10
 
 
 def search_hyperparameters(
-    config: Annotated[
-        Path,
-        Flag("the configuration of all trials: a file, or the name of a bundled configuration", "CONFIG.yaml"),
-    ],
+    config: Annotated[Path, Flag(
+        "the configuration of all trials: a file, or the name of a bundled configuration", "CONFIG.yaml")],
     *,
     space: Annotated[Path, Flag("the parameters", "SPACE.yaml")],
     jobs: Annotated[int | None, Flag("trials at a time (default 1)", "K")] = None,
-    objective: Annotated[
-        str | None,
-        Flag(
-            "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
-            "NAME",
-        ),
-    ] = None,
+    objective: Annotated[str | None, Flag(
+        "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
+        "NAME")] = None,
     run_id: Annotated[str | None, Flag("name of the sweep's folder (default sweep)", "ID")] = None,
     resume: Annotated[bool, Flag("continue the sweep in that folder")] = False,
-    sets: Annotated[
-        Sequence[str],
-        Flag("any setting of the file, for all trials; can be repeated", "KEY.KEY=VALUE", names="--set"),
-    ] = (),
-    ray_address: Annotated[
-        str | None,
-        Flag(
-            "run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; local "
-            "starts one",
-            "ADDRESS",
-        ),
-    ] = None,
+    sets: Annotated[Sequence[str], Flag(
+        "any setting of the file, for all trials; can be repeated", "KEY.KEY=VALUE", names="--set")] = (),
+    ray_address: Annotated[str | None, Flag(
+        "run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; local "
+        "starts one", "ADDRESS")] = None,
     insecure_ray: Annotated[bool, Flag("the cluster may accept everyone")] = False,
     trials: Annotated[int | None, Flag("number of trials (default 20)", "N")] = None,
     seeds: Annotated[int | None, Flag("runs of each trial, averaged (default 1)", "M")] = None,
     behavior: Annotated[str | None, Flag("whose score counts (default: the mean of all)", "NAME")] = None,
     direction: Annotated[Literal["maximize", "minimize"] | None, Flag("(default maximize)")] = None,
     sampler: Annotated[Literal["tpe", "random"] | None, Flag("how values are drawn (default tpe)")] = None,
-    pruner: Annotated[
-        Literal["median", "hyperband", "none"] | None, Flag("which trials end early (default median)")
-    ] = None,
+    pruner: Annotated[Literal["median", "hyperband", "none"] | None, Flag(
+        "which trials end early (default median)")] = None,
     total_steps: Annotated[int | None, Flag("agent steps after which no trial begins", "N")] = None,
     wall_clock: Annotated[str | None, Flag("save and end after this time: 2h, 90min", "TIME")] = None,
     dry_run: Annotated[bool, Flag("print the values of the first trials only")] = False,
-    **settings: Annotated[
-        Any,
-        Settings(
-            "env_path", "max_env_steps", "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale",
-            "no_graphics", "timeout_wait", "device", "env_args",
-        ),
-    ],
+    **settings: Annotated[Any, Settings(
+        "env_path", "max_env_steps", "results_dir", "seed", "num_envs", "isolate", "num_areas", "time_scale",
+        "no_graphics", "timeout_wait", "device", "env_args")],
 ) -> CommandResult:  # fmt: skip
     """Searches hyperparameters with Optuna: trials of sampled values, each a run of its own."""
     from trainer_service.running.training.stop_signals import StopSignals

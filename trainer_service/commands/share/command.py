@@ -24,13 +24,11 @@ _MOST_NAMED = 5
 def export_models(
     run_id: Annotated[str, Flag("a run id, or the folder of a run", "RUN_ID")],
     *,
-    step: Annotated[
-        int | None, Flag("the checkpoints of this step, not the newest", "N", either="which")
-    ] = None,
+    step: Annotated[int | None, Flag("the checkpoints of this step, not the newest", "N", either="which")] = None,
     checkpoint: Annotated[Path | None, Flag("this checkpoint", "FILE", either="which")] = None,
     output: Annotated[Path | None, Flag("a file.onnx or a folder (default: the run's)", "PATH")] = None,
     results_dir: ResultsDir = RESULTS,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Writes the ONNX models of a run again, from its checkpoints."""
     from trainer_service.running.interop.onnx_export import export_run
     from trainer_service.running.runs.folder import RunFolder
@@ -50,7 +48,7 @@ def import_checkpoint(
     *,
     run_id: Annotated[str, Flag("the id of the new run", "ID")],
     results_dir: Annotated[Path, Flag("where it goes", "DIR")] = RESULTS,
-) -> Result:
+) -> Result:  # fmt: skip
     """Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume."""
     from trainer_service.running.interop.mlagents_results import import_results
     from trainer_service.running.metrics.console import Console
@@ -62,9 +60,7 @@ def import_checkpoint(
 def push(
     run: Annotated[str | None, Flag("a run id, or the folder of a run", "RUN", either="which!")] = None,
     *,
-    run_id: Annotated[
-        str | None, Flag("the same, as mlagents-push-to-hf has it", "ID", either="which!")
-    ] = None,
+    run_id: Annotated[str | None, Flag("the same, as mlagents-push-to-hf has it", "ID", either="which!")] = None,
     local_dir: Annotated[Path | None, Flag("the folder of the run, with --run-id", "DIR")] = None,
     repo_id: Annotated[str, Flag("made if need be", "USER/NAME", names="--repo --repo-id")],
     private: Annotated[bool, Flag("make a new repository private")] = False,
@@ -72,18 +68,16 @@ def push(
     to: Annotated[Path | None, Flag("write the files there, and upload nothing", "DIR")] = None,
     checkpoint: Annotated[str, Flag("last, best or a step (default last)", "WHICH")] = "last",
     with_state: Annotated[bool, Flag("share optimizers, too, for an exact --resume")] = False,
-    episodes: Annotated[
-        int,
-        Flag("of the evaluation (default 100)", "N", at_least=0),
-        Flag("share no scores", names="--no-evaluation", const=0),
-    ] = 100,
+    episodes: Annotated[int, Flag(
+        "of the evaluation (default 100)", "N", at_least=0), Flag("share no scores", names="--no-evaluation",
+        const=0)] = 100,
     max_episode_steps: MaxEpisodeSteps = None,
     seed: Annotated[int, Flag("of the evaluation", "N")] = 20_000,
     film: Annotated[bool, Flag("record the evaluation: replay.mp4")] = False,
     env: Annotated[str | None, Flag("where to evaluate (default: where it was trained)", "ENV")] = None,
     results_dir: ResultsDir = RESULTS,
     env_args: EnvArgs = None,
-) -> CommandResult:
+) -> CommandResult:  # fmt: skip
     """Evaluates a run and uploads weights, models, configuration, metrics and a card to the Hugging Face Hub: no paths,
     host names or arguments of simulators. Takes the flags of mlagents-push-to-hf, too.
     """
@@ -104,15 +98,13 @@ def push(
 def load(
     repo: Annotated[str | None, Flag("the repository", "USER/NAME", either="which!")] = None,
     *,
-    repo_id: Annotated[
-        str | None, Flag("the same, as mlagents-load-from-hf has it", "USER/NAME", either="which!")
-    ] = None,
+    repo_id: Annotated[str | None, Flag(
+        "the same, as mlagents-load-from-hf has it", "USER/NAME", either="which!")] = None,
     run_id: Annotated[str | None, Flag("of the run that is made (default: NAME)", "ID")] = None,
     revision: Annotated[str | None, Flag("a branch, tag or commit (default: the newest)", "REVISION")] = None,
-    results_dir: Annotated[
-        Path, Flag("where the run goes (default results)", "DIR", names="--results-dir --local-dir")
-    ] = RESULTS,
-) -> CommandResult:
+    results_dir: Annotated[Path, Flag(
+        "where the run goes (default results)", "DIR", names="--results-dir --local-dir")] = RESULTS,
+) -> CommandResult:  # fmt: skip
     """Makes a run of a repository on the Hugging Face Hub, of this trainer or of ML-Agents. Executes nothing of it.
     Takes the flags of mlagents-load-from-hf, too.
     """

@@ -16,13 +16,8 @@ def print_suggestion(
     *,
     host: Annotated[str, Flag("where a simulator attaches (default 127.0.0.1)", "ADDRESS")] = "127.0.0.1",
     port: AttachedPort = 5004,
-    **settings: Annotated[
-        Any,
-        Settings(
-            "env_path", "num_areas", "isolate", "picture_layout", "timeout_wait", "time_scale", "no_graphics",
-            "env_args",
-        ),
-    ],
+    **settings: Annotated[Any, Settings(
+        "env_path", "num_areas", "isolate", "picture_layout", "timeout_wait", "time_scale", "no_graphics", "env_args")],
 ) -> None:  # fmt: skip
     """Plays an environment at random for a moment, and prints a configuration that suits it: the reason for each value
     is a comment. Without --env a simulator may attach.

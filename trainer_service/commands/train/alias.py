@@ -18,7 +18,10 @@ _MARK = "written by: mlagents-style alias"
 """The line that distinguishes our script from the program of ML-Agents."""
 
 
-def switch_alias(*, on: Annotated[bool, Flag("switch it off again", names="--remove")] = True) -> None:
+def switch_alias(
+    *,
+    on: Annotated[bool, Flag("switch it off again", names="--remove")] = True,
+) -> None:  # fmt: skip
     """Lets mlagents-learn be another name of learn, for old scripts.
 
     The script stands beside the program ``mlagents-style``, in its environment only.

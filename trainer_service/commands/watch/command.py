@@ -38,9 +38,7 @@ _PATIENCE_S = 120.0
 
 
 def watch(
-    target: Annotated[
-        str, Flag("a run id, the folder of a run, or sim:NAME, gym:ID, pettingzoo:MODULE …", "RUN|ENV")
-    ],
+    target: Annotated[str, Flag("a run id, the folder of a run, or sim:NAME, gym:ID, pettingzoo:MODULE …", "RUN|ENV")],
     *,
     env: Annotated[str | None, Flag("another environment than the run's own", "ENV")] = None,
     random: Annotated[bool, Flag("random actions in ENV (the default there)")] = False,
@@ -54,7 +52,7 @@ def watch(
     browser: Browser = True,
     results_dir: ResultsDir = RESULTS,
     env_args: EnvArgs = None,
-) -> None:
+) -> None:  # fmt: skip
     """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
     pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
 
