@@ -163,13 +163,14 @@ def learn(parsed: argparse.Namespace) -> int:
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.commands.common.configuration import read_run
         from trainer_service.commands.train.train import train
+        from trainer_service.running.callbacks import load_callback
         from trainer_service.running.metrics.console import Console
 
         for flag in ("torch", "tensorflow"):
             if flag in given:
                 print_warning(f"The command line argument --{flag} was removed.")
         loaded = read_run(given.get("trainer_config_path"), _overrides(given))
-        callbacks = _callbacks(given.get("callbacks", []))
+        callbacks = [load_callback(name) for name in given.get("callbacks", [])]
         options, verbose = loaded.options, 1 if given.get("quiet") else 2
         with (
             _watched(options, given),
@@ -217,14 +218,6 @@ def _without_configuration(
     return without_configuration(
         options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port
     )
-
-
-def _callbacks(names: Sequence[str]) -> list[Callback]:
-    if not names:
-        return []
-    from trainer_service.running.callbacks import load_callback
-
-    return [load_callback(name) for name in names]
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:

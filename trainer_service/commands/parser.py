@@ -37,10 +37,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Imitate": {
         "record-demo": ("demos.command:record_demo", "record demonstrations for imitation"),
         "demo-info": ("demos.command:demo_info", "what is inside recorded demonstrations"),
-        "demo-convert": (
-            "demos.command:demo_convert",
-            "make a recording of a data set of Minari, or the reverse",
-        ),
+        "demo-convert": ("demos.command:demo_convert", "make a recording of a data set of Minari, or the reverse"),
         "clone": ("demos.command:clone_demo", "learn from demonstrations, without a simulator"),
     },
     "Simulators": {
@@ -48,29 +45,17 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "relay": ("relay:relay_simulators", "run simulators here for a trainer on another machine"),
     },
     "Share": {
-        "export": (
-            "share.command:export_models",
-            "write the ONNX models of a run again, from its checkpoints",
-        ),
-        "import-checkpoint": (
-            "share.command:import_checkpoint",
-            "make a run from a results folder of ML-Agents",
-        ),
+        "export": ("share.command:export_models", "write the ONNX models of a run again, from its checkpoints"),
+        "import-checkpoint": ("share.command:import_checkpoint", "make a run from a results folder of ML-Agents"),
         "push": ("share.command:push", "share a run on the Hugging Face Hub"),
         "load": ("share.command:load", "make a run of a repository on the Hugging Face Hub"),
     },
     "Set up": {
         "doctor": ("doctor.command:examine", "what is broken in this installation or set-up"),
-        "schema": (
-            "configs.command:print_schema",
-            "print the JSON Schema of the configuration, for editors",
-        ),
-        "alias": (
-            "train.alias:switch_alias",
-            "let mlagents-learn be another name of learn, for old scripts",
-        ),
+        "schema": ("configs.command:print_schema", "print the JSON Schema of the configuration, for editors"),
+        "alias": ("train.alias:switch_alias", "let mlagents-learn be another name of learn, for old scripts"),
     },
-}
+}  # fmt: skip
 """The place and the purpose of each command. Its flags follow from its function there."""
 
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}

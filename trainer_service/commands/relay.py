@@ -36,12 +36,6 @@ def relay_simulators(
 ) -> None:  # fmt: skip
     """Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a trainer on
     another machine (docs/remote.md).
-
-    Raises:
-        UserError: the flags name no trainer.
-        ConfigError: a setting has no valid value.
-        LaunchError: there is no such program, or it never came to its first step.
-        BridgeError: the trainer or a simulator is lost.
     """
     from trainer_service.config import load_run_options
     from trainer_service.running.collection.launching import bridge_settings, command_of

@@ -3,7 +3,8 @@
 A parameter is annotated once, ``episodes: Annotated[int, Flag("of agents", "N", at_least=1)] = 100``. Parameters before
 ``*`` are positional arguments, the others flags; those without a ``Flag`` are for programs only. ``read_command`` makes
 plain entries of them, which tools/write_command_line_docs.py writes to ``commands/table.py``, so that ``--help`` loads
-no command. A command returns None, an exit code, or a ``Result``, for which it gets the flag ``--json``.
+no command. A command returns None, an exit code, or a result with ``lines()`` and ``to_json()``, such
+as ``CommandResult``, for which it gets the flag ``--json``.
 """
 
 from __future__ import annotations

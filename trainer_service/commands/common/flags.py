@@ -24,5 +24,4 @@ MaxEpisodeSteps = Annotated[
 NoPlugins = Annotated[bool, Flag("as if no plugin were installed")]
 PagePort = Annotated[int, Flag("of the page (default: a free one)", "PORT", type=port_number)]
 Browser = Annotated[bool, Flag("print the page's address without opening it", names="--no-browser")]
-AttachedPort = Annotated[int, Flag("the port for that (default 5004)", "PORT", type=port_number)]
 Config = Annotated[str | None, Flag("a file, or the name of a bundled configuration: 3dball", "CONFIG.yaml")]

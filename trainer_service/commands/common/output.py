@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainer_service.running.runs.files import with_short_paths
 from unity_bridge.untrusted_text import harmless
@@ -39,18 +39,8 @@ def say_json(value: object, *, indent: int | None = None) -> None:
     print(json.dumps(value, indent=indent), flush=True)
 
 
-class Result(Protocol):
-    """What a command returns for output. It may have an ``exit_code``, too."""
-
-    def to_json(self) -> object:
-        """The result for programs, which ``--json`` prints."""
-
-    def lines(self) -> Iterable[object]:
-        """The result in words."""
-
-
 class CommandResult(NamedTuple):
-    """The result of a command that has no class of its own."""
+    """The result of a command, as one object for programs and as lines for people."""
 
     value: object
     words: Iterable[object]

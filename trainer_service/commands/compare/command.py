@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, ResultsDir
-from trainer_service.commands.common.output import CommandResult, Result
+from trainer_service.commands.common.output import CommandResult
 from trainer_service.commands.compare.compare import compared, compared_over_tasks
 from trainer_service.commands.compare.grouping import GroupBy
 from trainer_service.errors import UserError
@@ -46,16 +46,11 @@ def compare_runs(
         "with --tasks: the scores of a task that become 0 and 1; can be repeated (default: lowest and highest)",
         "TASK=LOW,HIGH")] = (),
     results_dir: ResultsDir = RESULTS,
-) -> Result:  # fmt: skip
+) -> CommandResult:  # fmt: skip
     """Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in their seed only
     are one group: its scores are interquartile means with 95 % bootstrap intervals.
     """
-    from trainer_service.commands.compare.comparison_text import (
-        tables,
-        task_tables,
-        tasks_to_json,
-        to_json,
-    )
+    from trainer_service.commands.compare.comparison_text import tables, task_tables, tasks_to_json, to_json
     from trainer_service.running.metrics.console import Console
 
     if tasks:

@@ -40,11 +40,7 @@ def list_or_copy(
     to: Annotated[Path | None, Flag("where to (default: the current folder)", "DIR")] = None,
     force: Annotated[bool, Flag("overwrite files that exist")] = False,
 ) -> CommandResult:  # fmt: skip
-    """Lists the configurations that come along, with the --env that each is made for; or copies some.
-
-    Raises:
-        UserError: a name that there is not, a folder without one, or a file that is there already.
-    """
+    """Lists the configurations that come along, with the --env that each is made for; or copies some."""
     if names:
         copied = _copy(names, to or Path(), overwrite=force)
         rows = [

@@ -64,12 +64,7 @@ def record_demo(
     torch_device: Device = "cpu",
     env_args: EnvArgs = None,
 ) -> CommandResult:  # fmt: skip
-    """Records whole episodes of an expert or a trained policy in a .demo file.
-
-    Raises:
-        UserError: something in the flags cannot be done, or it was interrupted before an episode was complete.
-        BridgeError: a simulator failed, or the file cannot be written.
-    """
+    """Records whole episodes of an expert or a trained policy in a .demo file."""
     from trainer_service.commands.demos.record import Recording, check_target, record
     from trainer_service.running.evaluation.loop import PlayStopped
     from trainer_service.running.evaluation.players import actors_of
@@ -120,10 +115,7 @@ def record_demo(
 def demo_info(
     paths: Annotated[Sequence[Path], Flag("a recording, or a folder of them", "FILE.demo")],
 ) -> CommandResult:  # fmt: skip
-    """Prints what is inside recorded demonstrations.
-
-    Raises DemonstrationError: a file cannot be read.
-    """
+    """Prints what is inside recorded demonstrations."""
     from trainer_service.commands.demos.info import read_contents, to_json, to_text
     from unity_bridge.demonstrations import open_demonstrations
 
@@ -140,12 +132,7 @@ def demo_convert(
         )] = None,
     force: Annotated[bool, Flag("replace a recording that exists")] = False,
 ) -> CommandResult:  # fmt: skip
-    """Converts between recordings (.demo) and data sets of Minari on this machine.
-
-    Raises:
-        UserError: not one of the two is a data set, it cannot be converted, or Minari is missing.
-        DemonstrationError: a recording cannot be read or written.
-    """
+    """Converts between recordings (.demo) and data sets of Minari on this machine."""
     from trainer_service.commands.demos.cloning import demonstrated_behavior
     from trainer_service.commands.demos.record import check_target
     from trainer_service.running.interop.minari_datasets import (
@@ -181,10 +168,6 @@ def clone_demo(
 ) -> CommandResult:  # fmt: skip
     """Makes a run by behavioral cloning of demonstrations. Networks and trainer type are those of the behavior in the
     configuration; without one, those of PPO's built-in settings.
-
-    Raises:
-        UserError: something in the flags, the configuration or the run's folder cannot be used.
-        DemonstrationError: a recording cannot be read.
     """
     from trainer_service.commands.demos.clone import clone
 

@@ -44,13 +44,7 @@ def evaluate(
         "of agents, per behavior; with --against games of each pair (default 100)", "N", at_least=1)] = 100,
     **how: Annotated[Any, FlagsOf(playing_of)],
 ) -> CommandResult:  # fmt: skip
-    """Plays a frozen policy and reports its returns.
-
-    Raises:
-        UserError: something in the flags cannot be done.
-        LaunchError: there is no such environment.
-        BridgeError: the simulator failed.
-    """
+    """Plays a frozen policy and reports its returns."""
     from trainer_service.running.runs.folder import RunFolder
 
     how |= {"env": env, "episodes": episodes}
@@ -77,8 +71,7 @@ def evaluate(
 
 
 def play(
-    env: Annotated[str, Flag(
-        "where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …", "ENV")],
+    env: Annotated[str, Flag("where to play: an executable, sim:NAME, gym:ID, pettingzoo:MODULE …", "ENV")],
     *,
     policy: Annotated[str, Flag(
         "random, expert (the scene's own), a run, RUN_ID@STEP, RUN_ID@best or FILE.safetensors (default random)",
@@ -89,11 +82,6 @@ def play(
 ) -> CommandResult:  # fmt: skip
     """Plays episodes of an environment with random actions, with the scene's own expert or with a run's policies.
     Prints a line for each episode and the scores; nothing is written but a film that you ask for.
-
-    Raises:
-        UserError: something in the flags cannot be done.
-        LaunchError: there is no such environment.
-        BridgeError: the simulator failed.
     """
     settings = {name: SETTINGS[name] for name in ("time_scale", "no_graphics")}
     own = nested({name: how.pop(name) for name in settings if name in how}, settings)

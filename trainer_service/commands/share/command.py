@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, EnvArgs, MaxEpisodeSteps, ResultsDir
-from trainer_service.commands.common.output import CommandResult, Result, note, progress_printer
+from trainer_service.commands.common.output import CommandResult, note, progress_printer
 from trainer_service.errors import suggested_command
 from trainer_service.running.runs.layout import run_path
 from unity_bridge.untrusted_text import quoted
@@ -48,13 +48,14 @@ def import_checkpoint(
     *,
     run_id: Annotated[str, Flag("the id of the new run", "ID")],
     results_dir: Annotated[Path, Flag("where it goes", "DIR")] = RESULTS,
-) -> Result:  # fmt: skip
+) -> CommandResult:  # fmt: skip
     """Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume."""
     from trainer_service.running.interop.mlagents_results import import_results
     from trainer_service.running.metrics.console import Console
 
     with Console(tty=False, stream=sys.stderr):
-        return import_results(results_folder, run_id, results_dir=results_dir)
+        imported = import_results(results_folder, run_id, results_dir=results_dir)
+    return CommandResult(imported.to_json(), imported.lines())
 
 
 def push(

@@ -55,10 +55,6 @@ def watch(
 ) -> None:  # fmt: skip
     """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
     pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
-
-    Raises:
-        UserError: no such run or environment, or flags that do not go together.
-        SceneError: the environment cannot be opened.
     """
     from trainer_service.commands.watch.watch import watch as show_page
 
