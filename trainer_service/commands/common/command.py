@@ -60,10 +60,10 @@ class Settings:
 
 
 class FlagsOf:
-    """The annotation of ``**`` for the flags of another function, but for those that the command has itself."""
+    """The annotation of ``**`` for the flags of another function, without those that the command has itself."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], but: Sequence[str] = ()) -> None:
+        self.function, self.but = function, but
 
 
 class Argument(NamedTuple):
@@ -180,7 +180,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
         for each in parts[1:]:
             if isinstance(each, FlagsOf):
                 others = _parameters(each.function)
-                yield from ((other, found) for other, found in others if other.name not in own)
+                yield from ((other, found) for other, found in others if other.name not in (*own, *each.but))
         if metadata := [each for each in parts[1:] if isinstance(each, Flag | Settings | InGroup)]:
             yield parameter.replace(annotation=parts[0]), metadata
 

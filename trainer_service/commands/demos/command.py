@@ -9,19 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trainer_service.commands.common.command import Flag, InGroup, Settings
-from trainer_service.commands.common.flags import (
-    RESULTS,
-    Browser,
-    Config,
-    Deterministic,
-    Device,
-    EnvArgs,
-    MaxEpisodeSteps,
-    PagePort,
-    ResultsDir,
-    Seed,
-)
+from trainer_service.commands.common import flags
+from trainer_service.commands.common.command import Flag, FlagsOf, InGroup, Settings
 from trainer_service.commands.common.output import CommandResult, note, progress_printer
 from trainer_service.commands.play.flags import playing_of
 from trainer_service.commands.play.person import KEYBOARD, record_person
@@ -51,18 +40,14 @@ def record_demo(
     *,
     policy: Annotated[str, Flag(
         "the demonstrator: a run, the scene's own expert, or you on a local page", "RUN_ID|heuristic|keyboard")],
-    port: Annotated[PagePort, _PAGE] = 0,
-    browser: Annotated[Browser, _PAGE] = True,
+    port: Annotated[flags.PagePort, _PAGE] = 0,
+    browser: Annotated[flags.Browser, _PAGE] = True,
     episodes: Annotated[int, Flag("the first N that start (default 10)", "N", at_least=1)] = 10,
-    max_episode_steps: MaxEpisodeSteps = None,
     output: Annotated[Path, Flag("what to write", "FILE.demo", names="-o --output")],
     behavior: Annotated[str | None, Flag("which, if there are several", "NAME")] = None,
-    seed: Seed = 0,
-    deterministic: Deterministic = True,
+    seed: flags.Seed = 0,
     force: Annotated[bool, Flag("replace a file that exists")] = False,
-    results_dir: ResultsDir = RESULTS,
-    torch_device: Device = "cpu",
-    env_args: EnvArgs = None,
+    **how: Annotated[Any, FlagsOf(playing_of, but=("record", "record_episodes", "record_seconds"))],
 ) -> CommandResult:  # fmt: skip
     """Records whole episodes of an expert or a trained policy in a .demo file."""
     from trainer_service.commands.demos.record import Recording, check_target, record
@@ -72,7 +57,7 @@ def record_demo(
     from trainer_service.running.training.stop_signals import StopSignals
 
     check_target(output, force=force)
-    who = _demonstrator(policy, results_dir, deterministic=deterministic)
+    who = _demonstrator(policy, how["results_dir"], deterministic=how["deterministic"])
     recording = Recording(output, episodes=episodes, behavior=behavior)
     with StopSignals() as signals:
 
@@ -80,12 +65,9 @@ def record_demo(
             if signals.requested:
                 raise PlayStopped
 
-        play = playing_of(
-            # Not those that the run was trained with: a recording is of the environment as the flags say it.
-            env, env_args=env_args or (), episodes=episodes, max_episode_steps=max_episode_steps, seed=seed,
-            deterministic=deterministic, results_dir=results_dir, torch_device=torch_device,
-            progress=progress_printer(), check_stop=check_stop, **who,
-        )  # fmt: skip
+        # Not those that the run was trained with: a recording is of the environment as the flags say it.
+        how |= {"env_args": how["env_args"] or (), "episodes": episodes, "seed": seed, **who}
+        play = playing_of(env, progress=progress_printer(), check_stop=check_stop, **how)
         with play as playing, recording:
             if policy == KEYBOARD:
                 record_person(playing, partial(record, recording=recording), port=port, browser=browser)
@@ -93,7 +75,7 @@ def record_demo(
                 with playing.loop(playing.simulator()) as loop:
                     (player,) = playing.load()
                     apart = replace(player, policies=by_behavior(player.policies))
-                    record(loop, actors_of(apart, deterministic=deterministic), recording)
+                    record(loop, actors_of(apart, deterministic=playing.deterministic), recording)
     if not recording.returns:
         raise Interrupted("interrupted before any episode was complete; nothing was written")
     if not recording.complete:
@@ -158,7 +140,7 @@ def demo_convert(
 
 
 def clone_demo(
-    config: Config = None,
+    config: flags.Config = None,
     *,
     demo: Annotated[str, Flag("a recording (.demo), or a folder of them", "PATH")],
     epochs: Annotated[int | None, Flag("passes over the demonstrations (default 100)", "N", either="length")] = None,

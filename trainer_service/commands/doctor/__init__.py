@@ -20,15 +20,10 @@ __all__ = ["Finding", "Setup", "run_checks"]
 class Setup:
     """The set-up to check besides the installation."""
 
-    results_dir: Path = Path("results")
-    port: int = 5004
-    device: str | None = None
-    """The value of --torch-device; None is the device that a run would choose."""
-    config: Path | None = None
-    env: str | None = None
-    """A simulator to start; with a Ray cluster, to look for on its nodes."""
     options: RunOptions = field(default_factory=RunOptions)
-    """Options to start the simulator with, and to check it against."""
+    """Options of the simulator, the results folder, the device and a Ray cluster."""
+    port: int = 5004
+    config: Path | None = None
     join: str | None = None
     """The join code of a trainer on another machine; empty for that of the environment variable."""
     address: str | None = None
@@ -48,22 +43,24 @@ def _checks(setup: Setup) -> Iterator[Check]:
         if scheme.packages:
             yield Check(scheme.name, partial(installation.environments, scheme))
     yield Check("plugins", plugins)
-    yield Check("torch device", partial(installation.torch_device, setup.device))
+    yield Check("torch device", partial(installation.torch_device, setup.options.torch_settings.device))
     yield Check("compiled kernel", installation.compiled_kernel)
     yield Check("gRPC server", installation.grpc_server)
     yield Check("PNG pictures", installation.pictures)
     yield Check("ONNX export", installation.onnx_export)
     yield Check("mlagents_envs", installation.low_level_api)
     yield Check(f"port {setup.port}", partial(surroundings.attach_port, setup.port))
-    yield Check("results", partial(surroundings.results_folder, setup.results_dir))
+    results = Path(setup.options.checkpoint_settings.results_dir)
+    yield Check("results", partial(surroundings.results_folder, results))
     yield Check("proxies", surroundings.proxies)
     yield Check("loopback exchange", exchange.bundled_simulator)
     if setup.config is not None:
         yield Check("configuration", partial(exchange.configuration, setup.config))
-    if setup.options.distributed is not None and setup.options.distributed.ray_address is not None:
-        yield Check("Ray", partial(_ray, setup.options.distributed, setup.env))
-    elif setup.env is not None:
-        yield Check(f"env {setup.env}", partial(exchange.environment, setup.env, setup.options))
+    env, ray = setup.options.env_settings.env_path, setup.options.distributed
+    if ray is not None and ray.ray_address is not None:
+        yield Check("Ray", partial(_ray, ray, env))
+    elif env is not None:
+        yield Check(f"env {env}", partial(exchange.environment, env, setup.options))
     if setup.join is not None:
         yield Check("join", partial(_join, setup.join, setup.address))
 

@@ -61,18 +61,7 @@ def examine(
 ) -> Findings:  # fmt: skip
     """Looks at the installation, this machine, and a configuration and a simulator if they are given."""
     options = _options(config, nested({**settings, "ray_address": ray_address}, SETTINGS))
-    return Findings(
-        Setup(
-            results_dir=Path(options.checkpoint_settings.results_dir),
-            port=port,
-            device=options.torch_settings.device,
-            config=config,
-            env=options.env_settings.env_path,
-            options=options,
-            join=join,
-            address=address,
-        )
-    )
+    return Findings(Setup(options=options, port=port, config=config, join=join, address=address))
 
 
 def _options(config: Path | None, overrides: Mapping[str, Any]) -> RunOptions:

@@ -8,17 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.environments import environment_for
-from trainer_service.commands.common.flags import (
-    RESULTS,
-    Deterministic,
-    Device,
-    EnvArgs,
-    MaxEpisodeSteps,
-    ResultsDir,
-    Seed,
-)
 from trainer_service.commands.common.output import note
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing
@@ -28,15 +20,15 @@ from trainer_service.commands.play.playing import Playing
 def playing_of(
     env: str | None,
     *,
-    max_episode_steps: MaxEpisodeSteps = None,
-    seed: Seed = 20_000,
-    deterministic: Deterministic = True,
+    max_episode_steps: flags.MaxEpisodeSteps = None,
+    seed: flags.Seed = 20_000,
+    deterministic: flags.Deterministic = True,
     record: Annotated[Path | None, Flag("record bundled environments: a .gif or an .mp4 file", "FILE")] = None,
     record_episodes: Annotated[int | None, Flag("record so many of the first agent", "N")] = None,
     record_seconds: Annotated[float | None, Flag("record so long (default 30)", "S")] = None,
-    results_dir: ResultsDir = RESULTS,
-    torch_device: Device = "cpu",
-    env_args: EnvArgs = None,
+    results_dir: flags.ResultsDir = flags.RESULTS,
+    torch_device: flags.Device = "cpu",
+    env_args: flags.EnvArgs = None,
     **more: Any,
 ) -> Iterator[Playing]:  # fmt: skip
     """A context for a play: its log goes to standard error, and at its end the film is there.

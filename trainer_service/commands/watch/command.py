@@ -11,15 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
+from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag
-from trainer_service.commands.common.flags import (
-    RESULTS,
-    Browser,
-    Deterministic,
-    EnvArgs,
-    PagePort,
-    ResultsDir,
-)
 from trainer_service.commands.common.output import note, say
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
@@ -46,12 +39,12 @@ def watch(
     checkpoint: Annotated[str, Flag("of the run: last, best or a step (default last)", "WHICH")] = "last",
     follow: Annotated[bool, Flag("show every policy that the run saves from now on")] = False,
     begun_after: Annotated[float, Flag(argparse.SUPPRESS)] = 0.0,
-    deterministic: Deterministic = True,
+    deterministic: flags.Deterministic = True,
     seed: Annotated[int, Flag("of the environment and the draws", "N")] = 20_000,
-    port: PagePort = 0,
-    browser: Browser = True,
-    results_dir: ResultsDir = RESULTS,
-    env_args: EnvArgs = None,
+    port: flags.PagePort = 0,
+    browser: flags.Browser = True,
+    results_dir: flags.ResultsDir = flags.RESULTS,
+    env_args: flags.EnvArgs = None,
 ) -> None:  # fmt: skip
     """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
     pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
@@ -78,7 +71,9 @@ def watch(
     )  # fmt: skip
 
 
-def demo(*, port: PagePort = 0, browser: Browser = True, results_dir: ResultsDir = RESULTS) -> None:
+def demo(
+    *, port: flags.PagePort = 0, browser: flags.Browser = True, results_dir: flags.ResultsDir = flags.RESULTS
+) -> None:
     """Trains 3DBall for half a minute or so and shows the policy on a local page while it learns. The run is
     results/demo; a run demo that exists is overwritten.
     """
