@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_service.commands.parser import build_parser
+from trainer_service.commands.parser import GROUPS, build_parser
 
 FLAGS = {
     "--env": ["builds/Walker"],
@@ -118,6 +118,46 @@ def test_a_flag_that_is_none_has_its_nearest(
         main(["learn", typed])
     assert leaving.value.code == 2
     assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("train", "learn"), ("lern", "learn"), ("mlagents-push-to-hf", "push"), ("eval", "evaluate")],
+)
+def test_a_command_that_is_none_has_its_nearest(
+    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit) as leaving:
+        main([typed, "config.yaml"])
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err.endswith(f"(did you mean '{meant}'?)\n")
+
+
+def test_a_slip_in_a_flag_costs_one_line_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["learn", "--num-evns=2"])
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage.startswith("usage: mlagents-style learn ")
+    assert error.startswith("mlagents-style learn: error: unrecognized arguments: --num-evns=2")
+
+
+def test_the_program_alone_lists_its_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    from trainer_service.cli import main
+
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    for title, group in GROUPS.items():
+        assert f"\n{title}:\n" in said
+        for name, (_, purpose) in group.items():
+            assert f"  {name:<18} {purpose}\n" in said
+    examples = [line.split()[1:] for line in said.splitlines() if line.startswith("  mlagents-style ")]
+    assert len(examples) == 3
+    for words in examples:
+        build_parser().parse_args(words)
 
 
 @pytest.mark.parametrize("words", [["--seed="], ["--set"]])

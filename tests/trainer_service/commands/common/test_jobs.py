@@ -170,7 +170,7 @@ def test_an_impossible_start_and_an_impossible_limit_are_refused(tmp_path: Path)
 PARENT = """
     import sys, time
     from pathlib import Path
-    from trainer_service.commands.search import jobs
+    from trainer_service.commands.common import jobs
     from trainer_service.running.training.stop_signals import StopSignals
     sys.executable = sys.argv[1]
     job = jobs.Job("a", ("learn",), Path(sys.argv[2]))
