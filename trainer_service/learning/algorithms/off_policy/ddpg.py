@@ -52,9 +52,11 @@ class DDPG(ReplayLearner[TransitionMinibatch]):
                 "Policy/Mean Q": q.detach().mean(),
                 "Losses/Policy Loss": policy_loss,
             }
-            updates.report(means, absolute)
+            updates.report(means)
+            updates.finish_step(absolute)
             own.update_targets(target_tau(self._hyper, self.replay.updates))
-        return updates.metrics()
+            updates.clone()
+        return {**updates.metrics(), **updates.learn_rewards()}
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch) -> Tensor:

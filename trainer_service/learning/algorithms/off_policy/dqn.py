@@ -103,10 +103,12 @@ class DQN(ReplayLearner[TransitionMinibatch]):
                 "Policy/Mean Q": q.detach().mean(),
                 "Policy/Extrinsic Reward": batch.task_rewards.mean(),
             }
-            updates.report(means, absolute)
+            updates.report(means)
+            updates.finish_step(absolute)
             tau = target_tau(self._hyper, self.replay.updates)
             self._target.soft_update(self._optimizer.parameters, tau)
-        return updates.metrics({**updates.means(), **replay})
+            updates.clone()
+        return {**updates.metrics({**updates.means(), **replay}), **updates.learn_rewards()}
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch) -> Tensor:

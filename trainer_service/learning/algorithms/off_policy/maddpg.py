@@ -114,11 +114,7 @@ class MADDPG(ReplayLearner[JointMinibatch]):
         )
 
     def update(self, step: int) -> Metrics:
-        """Makes the gradient steps that are due, of the critics, the actors and their targets.
-
-        ``report`` ends a step: it sets priorities and increments the count for ``target_tau``. Cloning follows each
-        step. Reward models learn in ``metrics`` (see ReplayUpdate).
-        """
+        """Makes the gradient steps that are due, of the critics, the actors and their targets."""
         updates = self.begin_update(step)
         for batch in updates.minibatches():
             taken = self.taken(batch)
@@ -135,11 +131,13 @@ class MADDPG(ReplayLearner[JointMinibatch]):
                 "Losses/Policy Loss": policy_loss.detach() / self._num_agents,
                 "Losses/Agent {} Value Loss": errors.squared_by_agent,
             }
-            updates.report(means, errors.absolute)
+            updates.report(means)
+            updates.finish_step(errors.absolute)
             tau = target_tau(self._hyper, self.replay.updates)
             self._target_actors.soft_update(self._actor_optimizer.parameters, tau)
             self._target_critics.soft_update(self._critic_optimizer.parameters, tau)
-        return updates.metrics()
+            updates.clone()
+        return {**updates.metrics(), **updates.learn_rewards()}
 
     def critic_errors(self, batch: JointMinibatch, taken: Tensor) -> TDErrors:
         """Errors of the critics against r_i + γ Q_i'(x', μ_1'(o_1'), …, μ_n'(o_n')), eq. 6 of the paper.

@@ -141,9 +141,11 @@ class SAC(ReplayLearner[TransitionMinibatch]):
                 "Policy/Signal {} Value": values.mean(dim=0),
                 "Policy/Signal {} Reward": batch.rewards.mean(dim=0),
             }
-            updates.report(means, errors.detach().abs().mean(dim=(0, 2)))
+            updates.report(means)
+            updates.finish_step(errors.detach().abs().mean(dim=(0, 2)))
             self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
-        return updates.metrics(self._named(updates.means()))
+            updates.clone()
+        return {**updates.metrics(self._named(updates.means())), **updates.learn_rewards()}
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:

@@ -61,7 +61,8 @@ class TD3(ReplayLearner[TransitionMinibatch]):
                 "Losses/TD Error": absolute.mean(),
                 "Policy/Mean Q": q.detach().mean(),
             }
-            updates.report(means, absolute)
+            updates.report(means)
+            updates.finish_step(absolute)
             if self.replay.updates % self._hyper.policy_delay == 0:
                 with own.critic_optimizer.held_still():
                     q = own.critic.forward(batch.inputs, own.policy.forward(batch.inputs))
@@ -69,7 +70,8 @@ class TD3(ReplayLearner[TransitionMinibatch]):
                 updates.minimize(own.policy_optimizer, policy_loss)
                 updates.report({"Losses/Policy Loss": policy_loss})
                 own.update_targets(target_tau(self._hyper, self.replay.updates))
-        return updates.metrics()
+            updates.clone()
+        return {**updates.metrics(), **updates.learn_rewards()}
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:

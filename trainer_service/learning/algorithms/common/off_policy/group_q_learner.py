@@ -152,14 +152,15 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
                 "Policy/Mean Target": errors.target,
                 "Losses/Agent {} Value Loss": errors.squared_by_agent,
             }
-            updates.report(means, errors.absolute)
+            updates.report(means)
+            updates.finish_step(errors.absolute)
             if consensus is not None:
                 consensus.follow(self.replay.rows, self.replay.schedule.due)
             tau = target_tau(self._hyper, self.replay.updates)
             self._target.soft_update(self._optimizer.parameters, tau)
-        if consensus is None:
-            return updates.metrics()
-        return updates.metrics({**updates.means(), **self.replay.metrics(), **consensus.metrics()})
+            updates.clone()
+        agreed = {} if consensus is None else consensus.metrics()
+        return {**updates.metrics(), **agreed, **updates.learn_rewards()}
 
     def td_errors(self, batch: JointMinibatch) -> TDErrors:
         """TD errors of each agent, or of the group with a mixer."""

@@ -150,7 +150,10 @@ class ReplayLearner(Learner, Generic[BatchT]):
 
 
 class ReplayUpdate(Generic[BatchT]):
-    """One call of ``update``: its minibatches, gradient steps, and means of reported statistics."""
+    """One call of ``update``: its minibatches, gradient steps, and means of reported statistics.
+
+    An algorithm calls ``finish_step`` and ``clone`` once for each minibatch, and ``learn_rewards`` last.
+    """
 
     def __init__(self, learner: ReplayLearner[BatchT], step: int) -> None:
         settings = learner.settings
@@ -166,11 +169,9 @@ class ReplayUpdate(Generic[BatchT]):
         """Numbers per tag of a report, and the reported values of gradient steps, by the tags."""
 
     def minibatches(self) -> Iterator[BatchT]:
-        """Yields a minibatch for each due gradient step. A step of cloning follows each. ``report`` ends a step."""
+        """Yields a minibatch for each due gradient step."""
         for sample in self._replay.minibatches(self._rng):
             yield self._learner.minibatch(sample)
-            if self._learner.cloning is not None:
-                self._cloned = self._learner.cloning.update(self._step - self._learner.schedule_lead)
 
     @property
     def share(self) -> float:
@@ -190,19 +191,25 @@ class ReplayUpdate(Generic[BatchT]):
         optimizer.minimize(loss, self.rate, self._max_norm, self.share)
 
     @torch.no_grad()
-    def report(self, values: Mapping[str, Tensor], errors: Tensor | None = None) -> None:
-        """Records means over the newest minibatch by tag. With errors, ends a gradient step.
-
-        values: a vector's tag has a ``{}`` for the index. errors: |δ| of the minibatch's rows, unweighted, [B]. They
-        set priorities, and the step is counted for the update of targets.
-        """
+    def report(self, values: Mapping[str, Tensor]) -> None:
+        """Records means over the newest minibatch by tag. A vector's tag has a ``{}`` for the index."""
         tags = tuple(values)
         if tags not in self._reports:
             self._reports[tags] = [value.numel() for value in values.values()], []
         means = torch.cat([value.reshape(-1) for value in values.values()])
         self._reports[tags][1].append(self._learner.shard.weighted(means, self.share))
-        if errors is not None:
-            self._replay.finish_update(errors)
+
+    def finish_step(self, errors: Tensor) -> None:
+        """Ends a gradient step: sets the priorities of its rows, and counts it in ``ReplaySampler.updates``.
+
+        errors: |δ| of the newest minibatch's rows, unweighted, [B].
+        """
+        self._replay.finish_step(errors)
+
+    def clone(self) -> None:
+        """Makes the updates of behavioral cloning that follow a gradient step, if there is cloning."""
+        if self._learner.cloning is not None:
+            self._cloned = self._learner.cloning.update(self._step - self._learner.schedule_lead)
 
     def means(self) -> dict[str, float]:
         """Means of reported values over gradient steps, by tag."""
@@ -214,15 +221,18 @@ class ReplayUpdate(Generic[BatchT]):
         return found
 
     def metrics(self, own: Metrics | None = None) -> Metrics:
-        """Makes the due updates of the reward models. Returns all metrics.
+        """Returns the metrics of the update, except those of reward models' own learning.
 
         own: metrics of the algorithm; None for the means of reported values, with the replay's metrics.
         """
         learner = self._learner
         found: dict[str, float] = {"Policy/Learning Rate": self.rate, **learner.actor.exploration.metrics()}
         found |= {**self.means(), **self._replay.metrics()} if own is None else own
-        found |= {**learner.rewards.metrics(), **self._cloned}
-        return {**found, **learner.rewards.learn(self._replay, self._rng)}
+        return {**found, **learner.rewards.metrics(), **self._cloned}
+
+    def learn_rewards(self) -> Metrics:
+        """Makes the due updates of the reward models, after all gradient steps. Returns their statistics."""
+        return self._learner.rewards.learn(self._replay, self._rng)
 
 
 def bounded_actor(

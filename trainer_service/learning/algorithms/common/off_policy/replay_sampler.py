@@ -92,7 +92,7 @@ class ReplaySampler(Generic[SampleT]):
         return np.random.default_rng([self._seed, self.updates])
 
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
-        """Yields a minibatch for each due gradient step. Call ``finish_update`` after each."""
+        """Yields a minibatch for each due gradient step. Call ``finish_step`` after each."""
         due, size = self.schedule.due, self._sample_size
         together = self.buffer.most_together(size)
         for done in range(0, due, together):
@@ -151,7 +151,7 @@ class ReplaySampler(Generic[SampleT]):
         rows = np.flatnonzero(np.repeat(own, steps))
         return Part(rows, int(steps.sum()), len(rows) / int(steps.sum()))
 
-    def finish_update(self, errors: Tensor) -> None:
+    def finish_step(self, errors: Tensor) -> None:
         """Counts a gradient step on the newest sample. errors: |δ| of its rows, unweighted. Shape [B]."""
         if self.buffer.prioritized:
             errors = self._shard.collected(errors, self.part)

@@ -55,7 +55,7 @@ def drawn(experience: ReplaySampler[Sample]) -> list[list[int]]:
     found = []
     for sample in experience.minibatches(experience.rng()):
         found.append(sample.rows.tolist())
-        experience.finish_update(torch.from_numpy(sample.observations[0][:, 0]))
+        experience.finish_step(torch.from_numpy(sample.observations[0][:, 0]))
     return found
 
 
