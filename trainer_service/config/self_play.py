@@ -38,7 +38,7 @@ def _as_opponents(value: Any) -> Any:
     return opponents
 
 
-Opponents = Annotated[
+OpponentShares = Annotated[
     dict[str, Positive],
     BeforeValidator(_as_opponents),
     WithJsonSchema(names_or_mapping_schema(1, {"type": "number", "exclusiveMinimum": 0})),
@@ -67,7 +67,7 @@ class SelfPlaySettings(Section):
     initial_elo: Number = 1200.0
     """Rating at the start."""
 
-    opponents: Opponents = Field(default={SELF: 1.0})
+    opponents: OpponentShares = Field(default={SELF: 1.0})
     """Pool of opponents, with weights where it is a mapping: self (snapshots and the newest policy), random, expert
     (the scene's own), a run, RUN@STEP, RUN@best or a checkpoint's file."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 Direction = Literal["maximize", "minimize"]
-Sampler = Literal["tpe", "random"]
+SamplerName = Literal["tpe", "random"]
 Pruner = Literal["median", "hyperband", "none"]
 State = Literal["running", "complete", "pruned", "failed"]
 
@@ -55,7 +55,7 @@ class TrialRecord:
     """Why it failed; empty otherwise."""
 
 
-def _sampler(name: Sampler, seed: int) -> BaseSampler:
+def _sampler(name: SamplerName, seed: int) -> BaseSampler:
     from optuna.samplers import RandomSampler, TPESampler
 
     return TPESampler(seed=seed) if name == "tpe" else RandomSampler(seed=seed)
@@ -88,7 +88,7 @@ class SweepStudy:
         space: Space,
         *,
         direction: Direction,
-        sampler: Sampler,
+        sampler: SamplerName,
         pruner: Pruner,
         reports: int,
         seed: int,

@@ -18,7 +18,7 @@ from trainer_service.commands.search.space import Space, Values, require_valid, 
 from trainer_service.commands.search.study import (
     Direction,
     Pruner,
-    Sampler,
+    SamplerName,
     SweepStudy,
     TrialRecord,
     require_optuna,
@@ -68,7 +68,7 @@ class SweepSettings(Section):
     direction: Direction = "maximize"
     """Whether large or small scores are good."""
 
-    sampler: Sampler = "tpe"
+    sampler: SamplerName = "tpe"
     """How values are drawn: by a model of the trials so far (TPE), or at random."""
 
     pruner: Pruner = "median"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_service.commands.share.package import MODEL, is_shared, shared_options, write_models
-from trainer_service.commands.share.repository import Snapshot
+from trainer_service.commands.share.repository import RepositorySnapshot
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, load_run_options
 from trainer_service.config.run_options import EnvironmentSettings
 from trainer_service.errors import UserError
@@ -42,7 +42,7 @@ class LoadedRun:
     """Files of the repository that are not taken over, and parts of ML-Agents' checkpoints."""
 
 
-def wanted_files(snapshot: Snapshot) -> list[str]:
+def wanted_files(snapshot: RepositorySnapshot) -> list[str]:
     """The files of a repository that a run is made from: the allow-list, or ML-Agents' own files.
 
     Raises UserError where the repository has no configuration or no checkpoint.
@@ -63,7 +63,7 @@ def wanted_files(snapshot: Snapshot) -> list[str]:
     return [*ours, *theirs, *models]
 
 
-def make_run(downloaded: Path, snapshot: Snapshot, run_id: str, *, results_dir: Path) -> LoadedRun:
+def make_run(downloaded: Path, snapshot: RepositorySnapshot, run_id: str, *, results_dir: Path) -> LoadedRun:
     """Makes a run from downloaded files. Nothing is written into the results unless everything can be read.
 
     Raises:

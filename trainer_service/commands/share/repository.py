@@ -21,7 +21,7 @@ _MAX_BYTES = 2**33
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RepositorySnapshot:
     """A repository at one commit."""
 
     repo_id: str
@@ -56,7 +56,7 @@ def upload(folder: Path, repo_id: str, message: str) -> None:
         api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=message)
 
 
-def find_snapshot(repo_id: str, revision: str | None = None) -> Snapshot:
+def find_snapshot(repo_id: str, revision: str | None = None) -> RepositorySnapshot:
     """Looks a repository up.
 
     Args:
@@ -71,10 +71,10 @@ def find_snapshot(repo_id: str, revision: str | None = None) -> Snapshot:
     sizes = {str(file.rfilename): int(file.size or 0) for file in info.siblings or ()}
     for name in sizes:
         _require_inside(name, repo_id)
-    return Snapshot(repo_id, str(info.sha), sizes)
+    return RepositorySnapshot(repo_id, str(info.sha), sizes)
 
 
-def download(snapshot: Snapshot, names: Iterable[str], target: Path) -> None:
+def download(snapshot: RepositorySnapshot, names: Iterable[str], target: Path) -> None:
     """Downloads some files of a repository into a folder that is empty.
 
     Raises:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from trainer_service.running.monitoring.run_monitor import RunMonitor
     from trainer_service.running.runs.checkpoint import Checkpoint
-    from trainer_service.running.training.run import LearnerRanks
+    from trainer_service.running.training.run import SharedLearners
     from trainer_service.running.training.sources import MakeSource
 
 _logger = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ def _device(options: RunOptions) -> torch.device:
     return device
 
 
-def _learner_ranks(options: RunOptions, device: torch.device, stack: ExitStack) -> LearnerRanks | None:
+def _learner_ranks(options: RunOptions, device: torch.device, stack: ExitStack) -> SharedLearners | None:
     """The ranks that share the updates for as long as the stack lasts; None for one learner."""
     if num_learners(options) == 1:
         return None

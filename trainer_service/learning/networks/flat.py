@@ -13,7 +13,7 @@ from torch.optim.adam import adam
 
 from trainer_service.learning.networks.shard import SINGLE_RANK, Shard
 
-Network = TypeVar("Network", bound=nn.Module)
+NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 class FlatParameters:
@@ -192,10 +192,10 @@ class FlatOptimizer:
         self.rule.step(rate)
 
 
-class TargetNetwork(Generic[Network]):
+class TargetNetwork(Generic[NetworkT]):
     """A target network: a copy that slowly follows a network, for stable targets."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkT) -> None:
         self.network = copy.deepcopy(network).requires_grad_(False)
         self._vector = FlatParameters(self.network.parameters()).vector
 

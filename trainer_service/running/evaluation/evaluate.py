@@ -12,7 +12,7 @@ from trainer_service.running.callbacks import SimulatorStep
 from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.running.collection.policy_actor import PolicyActor
 from trainer_service.running.collection.router import parse_behavior_id
-from trainer_service.running.evaluation.loop import EpisodeLoop, Play, Tally
+from trainer_service.running.evaluation.loop import EpisodeLoop, EpisodeTally, Play
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import spec_mismatch
 from unity_bridge.server.bridge import Tick
@@ -73,7 +73,7 @@ class _Evaluation(Play):
         super().__init__(actors)
         self.ledgers: dict[str, EpisodeLedger] = {}
         """By the policy's name, like the tallies."""
-        self._tally_of: dict[str, Tally] = {}
+        self._tally_of: dict[str, EpisodeTally] = {}
         self._loop = loop
         self._episodes = episodes
         self._on_step = on_step

@@ -32,7 +32,7 @@ class PlayStopped(Exception):
     """Raised by a callback of the loop to end a play before everything is complete."""
 
 
-class Simulators(Protocol):
+class BridgeLike(Protocol):
     """The simulators of an evaluation: a ``Bridge``, or a scene in this process."""
 
     def receive(self, timeout_s: float) -> Sequence[Tick | Departure]:
@@ -53,7 +53,7 @@ Ledger = EpisodeLedger | GameLedger | WholeEpisodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class EpisodeTally:
     """A ledger of one behavior or side, and the limit that it counts under."""
 
     name: str
@@ -87,7 +87,7 @@ class Play(ABC):
 
     def __init__(self, *actors: Actors) -> None:
         self._actors = actors
-        self.tallies: list[Tally] = []
+        self.tallies: list[EpisodeTally] = []
         """The tallies so far; the play ends when all reported tallies are complete."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class EpisodeLoop:
 
     def __init__(
         self,
-        simulators: Simulators,
+        simulators: BridgeLike,
         max_episode_steps: int | None = None,
         *,
         what: str = "episode",
@@ -145,16 +145,16 @@ class EpisodeLoop:
         self._check_stop = check_stop
         self._clock = clock
         self._pending: deque[Tick | Departure] = deque()
-        self._tallies: Sequence[Tally] = ()
+        self._tallies: Sequence[EpisodeTally] = ()
         self._done = (-1, 0)
         self._ended_at = clock()
         """Time of the last end of an episode."""
         self._pause_s = SILENCE_S
         self._next_line = self._ended_at + SILENCE_S
 
-    def tally(self, name: str, ledger: Ledger, *, is_reported: bool = True) -> Tally:
+    def tally(self, name: str, ledger: Ledger, *, is_reported: bool = True) -> EpisodeTally:
         """A tally under the limit of this loop."""
-        return Tally(name, ledger, EpisodeLimit(self._max_steps), is_reported)
+        return EpisodeTally(name, ledger, EpisodeLimit(self._max_steps), is_reported)
 
     def next_tick(self) -> Tick:
         """Waits for the next tick; says now and then what is waited for. Raises BridgeError: a simulator failed."""
@@ -235,12 +235,12 @@ class EpisodeLoop:
         )
 
 
-def _is_idle(simulator: int, tallies: Sequence[Tally]) -> bool:
+def _is_idle(simulator: int, tallies: Sequence[EpisodeTally]) -> bool:
     """Whether nothing that counts goes on in a simulator, because of episodes that were cut."""
     limits = [tally.limit for tally in tallies]
     return any(each.has_cut(simulator) for each in limits) and all(each.is_idle(simulator) for each in limits)
 
 
-def _lacks_ends(tallies: Sequence[Tally]) -> bool:
+def _lacks_ends(tallies: Sequence[EpisodeTally]) -> bool:
     """Whether counted ends are missing, and not only those of groups, which a ledger gives up by itself."""
     return not tallies or any(tally.ledger.num_ended < tally.ledger.wanted for tally in tallies)

@@ -42,7 +42,7 @@ class Optimizer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StatePart:
     """A part of a learner's state that the file holds: a network, or the normalizer."""
 
     key: str
@@ -53,22 +53,24 @@ class Part:
     """The key of a second part with the same tensors: a target network."""
 
 
-def parts_of(spec: BehaviorSpec, settings: TrainerSettings) -> list[Part]:
+def parts_of(spec: BehaviorSpec, settings: TrainerSettings) -> list[StatePart]:
     """Returns the parts of a learner of PPO, SAC or POCA that a checkpoint of the same trainer fills."""
     network, signals = settings.network_settings, list(settings.reward_signals)
-    normalizer = Part("normalizer", statistic_location)
+    normalizer = StatePart("normalizer", statistic_location)
     hyper = settings.hyperparameters
     if isinstance(hyper, PPOSettings):
         modules = (ACTOR,) if hyper.shared_critic else (ACTOR, CRITIC)
         adam = Optimizer("optimizer", "Optimizer:value_optimizer", modules)
         locate = partial(location_of, spec=spec, settings=network, signals=signals)
         if hyper.shared_critic:  # then the critic is the actor once more
-            return [Part("network", lambda name: locate(name)._replace(module=ACTOR), adam), normalizer]
-        return [Part("network", locate, adam), normalizer]
+            return [StatePart("network", lambda name: locate(name)._replace(module=ACTOR), adam), normalizer]
+        return [StatePart("network", locate, adam), normalizer]
     actor = partial(actor_location, spec=spec, settings=network)
     if isinstance(hyper, SACSettings):
-        policy = Part("actor", actor, Optimizer("actor_optimizer", "Optimizer:policy_optimizer", (ACTOR,)))
-        critics = Part(
+        policy = StatePart(
+            "actor", actor, Optimizer("actor_optimizer", "Optimizer:policy_optimizer", (ACTOR,))
+        )
+        critics = StatePart(
             "critics",
             partial(soft_critics_location, spec=spec, settings=network, signals=signals),
             Optimizer("critic_optimizer", "Optimizer:value_optimizer", (Q_NETWORKS, VALUE_NETWORK)),
@@ -78,8 +80,8 @@ def parts_of(spec: BehaviorSpec, settings: TrainerSettings) -> list[Part]:
         return [policy, normalizer] if network.memory else [policy, critics, normalizer]
     adam = Optimizer("", "Optimizer:adam", (ACTOR, CRITIC))
     return [
-        Part("actors", lambda name: actor(_of_one_actor(name)), adam._replace(key="actor_optimizer")),
-        Part(
+        StatePart("actors", lambda name: actor(_of_one_actor(name)), adam._replace(key="actor_optimizer")),
+        StatePart(
             "critic",
             partial(poca_critic_location, spec=spec, settings=network, signals=signals),
             adam._replace(key="critic_optimizer"),
@@ -100,14 +102,14 @@ class Plan:
     modules: Mapping[str, Mapping[str, Any]]
     """Modules of the file."""
 
-    parts: Sequence[Part]
+    parts: Sequence[StatePart]
 
     places: Mapping[str, Mapping[str, tuple[TensorLocation, Tensor]]]
     """For each part and tensor its location in the file, and a template of its shape and type."""
 
     @classmethod
     def of(
-        cls, modules: Mapping[str, Mapping[str, Any]], parts: Sequence[Part], fresh: Mapping[str, Any]
+        cls, modules: Mapping[str, Mapping[str, Any]], parts: Sequence[StatePart], fresh: Mapping[str, Any]
     ) -> Plan:
         """Plans the parts of a learner. fresh: the state of a new learner, which tells the tensors it needs.
 
@@ -152,7 +154,7 @@ class Plan:
         copies = {part.copy: loaded[part.key] for part in self.parts if part.copy is not None}
         return loaded | copies
 
-    def moments(self, part: Part, optimizer: Optimizer) -> dict[str, Any]:
+    def moments(self, part: StatePart, optimizer: Optimizer) -> dict[str, Any]:
         """Returns Adam's state in the order of a part's parameters. Raises one of UNREADABLE where it is incomplete."""
         numbered = [
             (name, key) for name in optimizer.numbered for key in parameter_keys(self.modules.get(name, {}))

@@ -30,7 +30,7 @@ from trainer_service.running.runs.status import (
     TrainingStatus,
     prune_checkpoints,
 )
-from trainer_service.running.training.saving import Model, Progress, Save, SavingThread, Written
+from trainer_service.running.training.saving import CheckpointProgress, Model, Save, SavingThread, Written
 from unity_bridge.codec.protocol import API_VERSION
 from unity_bridge.side_channels import Aggregation, StatMessage
 
@@ -376,12 +376,12 @@ class Recorder:
             self._status = self._status.with_behavior(name, final)
         self._write_status(self._status.behavior(behavior.name), self._progress_of(behavior))
 
-    def _progress_of(self, behavior: Behavior) -> Progress:
+    def _progress_of(self, behavior: Behavior) -> CheckpointProgress:
         elo = None if behavior.self_play is None else behavior.self_play.rating
         history = self._curriculum.history_of(behavior.name)
-        return Progress(behavior.name, history, self._curriculum.numbers, elo)
+        return CheckpointProgress(behavior.name, history, self._curriculum.numbers, elo)
 
-    def _write_status(self, status: BehaviorStatus, progress: Progress) -> None:
+    def _write_status(self, status: BehaviorStatus, progress: CheckpointProgress) -> None:
         """Writes the list of a behavior's checkpoints, with the lessons that it was in."""
         status = replace(status, lesson_history=progress.lesson_history, elo=progress.elo)
         self._status = replace(

@@ -109,7 +109,7 @@ class Source(Protocol):
         ...
 
 
-class LearnerRanks(Protocol):
+class SharedLearners(Protocol):
     """Learners in several processes that share the updates of a run."""
 
     @property
@@ -251,7 +251,7 @@ class RunFactory:
     """The one that the user named, or the best one at hand, which a behavior need not take (see ``device_for``)."""
     goal_task: GoalTask | None = None
     """The task of the run's goal environment; None where no replay buffer replaces goals."""
-    ranks: LearnerRanks | None = None
+    ranks: SharedLearners | None = None
     """Learner ranks that share the updates; None for one learner."""
     export_model: ExportModel | None = None
     """Writes a policy as a model; None for no models."""

@@ -28,7 +28,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Progress:
+class CheckpointProgress:
     """The entries of a behavior in the list of checkpoints, apart from its files."""
 
     behavior: str
@@ -52,7 +52,7 @@ class Save:
     replay: ReplaySave | None = None
     """Writes the replay buffer of the same moment."""
     models: tuple[Model, ...] = ()
-    progress: Progress
+    progress: CheckpointProgress
     mean_returns: Mapping[str, float] = field(default_factory=dict)
     """Mean returns since the last numbered checkpoint, see ``Returns.drain_means``."""
 

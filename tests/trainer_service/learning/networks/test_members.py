@@ -34,7 +34,7 @@ from trainer_service.learning.networks.members import (
     sensors_of_agents,
 )
 from trainer_service.learning.networks.policies.action_heads import ActionDistributions, ActionParameters
-from trainer_service.learning.networks.policies.group_actors import Actor, GroupActors
+from trainer_service.learning.networks.policies.group_actors import AgentActor, GroupActors
 from trainer_service.learning.rollout.agent_padding import padded_spec
 from trainer_service.learning.rollout.observation_selector import make_selector
 from unity_bridge.simulators.scene import camera_sensor, vector_sensor
@@ -207,7 +207,7 @@ def test_an_actor_of_a_team_is_what_it_is_alone(share: Sharing, settings: Networ
         member, sensors = (KEEPER, (EYES, CLOCK)) if agent == 0 else (PLAYER, (FEET, CLOCK))
         number = agent if share == "none" else min(agent, 1)
         spec = BehaviorSpec(tuple(TEAM.observation_specs[i] for i in sorted(sensors)), member.action_spec)
-        alone = Actor(spec, settings)
+        alone = AgentActor(spec, settings)
         alone.load_state_dict(list(actors)[number].state_dict())
         mine = who == agent if share == "none" else (who > 0) == (agent > 0)
         own = alone.forward([rows[i][mine] for i in sorted(sensors)], None)

@@ -18,10 +18,28 @@ ActionSampler = Callable[[ActionParameters, Tensor | None], tuple[Tensor, Tensor
 """Samples actions from distributions and action masks: continuous [M, C], discrete [M, branches], ln π [M]."""
 
 
+class ActionDistribution(Protocol):
+    """Distributions of actions by a network's outputs: the likeliest or sampled actions, as from ``ActionHeads``."""
+
+    @property
+    def branches(self) -> Sequence[int]: ...
+
+    def most_likely(
+        self, parameters: ActionParameters, allowed: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+    def sample(
+        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
 class ActorNetwork(Protocol):
-    """A network that computes action parameters, with or without memory."""
+    """A network that computes action parameters, with or without memory, and its action heads."""
 
     memory_size: int
+
+    @property
+    def actions(self) -> ActionDistribution: ...
 
     def policy(self, observations: Sequence[Tensor]) -> ActionParameters: ...
 

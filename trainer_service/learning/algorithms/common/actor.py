@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,13 +15,13 @@ from torch import nn
 
 from trainer_service.learning.algorithms.common.acting import (
     ActionSampler,
+    ActorNetwork,
     sample_actions,
     to_array,
     to_tensor,
 )
-from trainer_service.learning.algorithms.common.acting import ActorNetwork as DecidingNetwork
-from trainer_service.learning.algorithms.common.exploration import ActionHeads, Exploration
-from trainer_service.learning.algorithms.common.policy_network import ActorNetwork, PolicyNetwork
+from trainer_service.learning.algorithms.common.exploration import Exploration
+from trainer_service.learning.algorithms.common.policy_network import PolicyModule, PolicyNetwork
 from trainer_service.learning.kernels.mlp_actor import MlpActor, actor_for
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.networks.flat import FlatParameters
@@ -52,13 +52,6 @@ class ActRequest(NamedTuple):
     """Whether to return the likeliest action instead of a sampled one."""
 
 
-class ActingNetwork(DecidingNetwork, Protocol):
-    """A network with action heads."""
-
-    @property
-    def actions(self) -> ActionHeads: ...
-
-
 def _clipped_actions(continuous: NDArray[np.float32]) -> NDArray[np.float32]:
     """Continuous actions for the simulator, clip(a, −3, 3)/3: most of a unit Gaussian covers [−1, 1].
 
@@ -85,7 +78,7 @@ class Actor:
 
     def __init__(
         self,
-        network: ActingNetwork,
+        network: ActorNetwork,
         normalizer: ObservationNormalizer,
         stream: torch.Generator,
         device: torch.device,
@@ -93,7 +86,7 @@ class Actor:
         exploration: Exploration | None = None,
         env_actions: Callable[[NDArray[np.float32]], NDArray[np.float32]] = _clipped_actions,
         model: Callable[[ObservationNormalizer, Any], PolicyNetwork] = PolicyNetwork,
-        exported: ActorNetwork | None = None,
+        exported: PolicyModule | None = None,
         parameters: FlatParameters | None = None,
         own_actions: NDArray[np.float32] | None = None,
     ) -> None:
@@ -120,7 +113,7 @@ class Actor:
         """Whether exploration is added to actions that are not deterministic. True during learning."""
         self._env_actions = env_actions
         self._model = model
-        self._exported = cast(ActorNetwork, network if exported is None else exported)
+        self._exported = cast(PolicyModule, network if exported is None else exported)
         self._parameters = parameters
         self._own_actions = own_actions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from trainer_service.config.hyperparameters.off_policy import ActionValueSettings, NoiseSettings
 from trainer_service.config.hyperparameters.on_policy import COMASettings
-from trainer_service.learning.algorithms.common.acting import ActionSampler, to_array
+from trainer_service.learning.algorithms.common.acting import ActionDistribution, ActionSampler, to_array
 from trainer_service.learning.algorithms.common.schedules import scheduled
 from trainer_service.learning.networks.policies.action_heads import ActionParameters
 from trainer_service.learning.rollout.assembler import Decisions
@@ -22,21 +22,6 @@ from trainer_service.ops import distributions as dist
 from trainer_service.ops.counterfactual import explored_log_probs
 from trainer_service.ops.exploration_noise import drifted, explored
 from trainer_service.ops.q_learning import exploring
-
-
-class ActionHeads(Protocol):
-    """Action heads, which map a network's outputs to likeliest or sampled actions."""
-
-    @property
-    def branches(self) -> Sequence[int]: ...
-
-    def most_likely(
-        self, parameters: ActionParameters, allowed: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
-
-    def sample(
-        self, parameters: ActionParameters, allowed: Tensor | None, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
 class Exploration:
@@ -52,7 +37,7 @@ class Exploration:
         self._counts = dict.fromkeys(self.units, 0)
         """Experience recorded in the whole run."""
 
-    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+    def sampler(self, heads: ActionDistribution, generator: torch.Generator) -> ActionSampler:
         """Returns the sampler of actions during learning."""
         return partial(heads.sample, generator=generator)
 
@@ -102,13 +87,13 @@ class EpsilonGreedy(Exploration):
             settings.exploration_steps,
         )
 
-    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+    def sampler(self, heads: ActionDistribution, generator: torch.Generator) -> ActionSampler:
         """Returns the sampler of the best actions, replaced by random ones with probability ε."""
         return partial(self.sample_actions, heads, generator)
 
     def sample_actions(
         self,
-        heads: ActionHeads,
+        heads: ActionDistribution,
         generator: torch.Generator,
         parameters: ActionParameters,
         allowed: Tensor | None,
@@ -150,7 +135,7 @@ class UniformMixture(Exploration):
             settings.exploration_steps,
         )
 
-    def sampler(self, heads: ActionHeads, generator: torch.Generator) -> ActionSampler:
+    def sampler(self, heads: ActionDistribution, generator: torch.Generator) -> ActionSampler:
         """Returns the sampler of the mixture, with its log-probabilities of the actions."""
 
         def sample(parameters: ActionParameters, allowed: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,7 +19,7 @@ from trainer_service.learning.networks.policies.q_network import GreedyNetwork
 from trainer_service.learning.networks.policies.soft_actor import SoftActor
 from trainer_service.learning.networks.policies.uniform import UniformNetwork
 
-ActorNetwork = (
+PolicyModule = (
     ActorCritic
     | SoftActor
     | GroupActors
@@ -28,6 +28,7 @@ ActorNetwork = (
     | GreedyNetwork
     | UniformNetwork
 )
+"""The module of a policy, as a model file holds it."""
 
 
 class PolicyNetwork(nn.Module):
@@ -38,7 +39,7 @@ class PolicyNetwork(nn.Module):
     ``continuous_actions`` and ``discrete_actions``.
     """
 
-    def __init__(self, normalizer: ObservationNormalizer, network: ActorNetwork) -> None:
+    def __init__(self, normalizer: ObservationNormalizer, network: PolicyModule) -> None:
         super().__init__()
         self.normalizer = copy.deepcopy(normalizer).cpu()
         self.network = copy.deepcopy(network).cpu()

@@ -29,7 +29,7 @@ from trainer_service.learning.networks.policies.action_heads import (
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
 
-class Actor(nn.Module):
+class AgentActor(nn.Module):
     """A trunk and its action heads."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
@@ -96,7 +96,7 @@ class GroupActors(nn.Module):
         self._selects = share != "full"
         parts = _parts(spec, agent_sensors, index_sensor, share)
         self._sensors = [part.sensors for part in parts]
-        self.each = nn.ModuleList(Actor(part.spec, settings) for part in parts)
+        self.each = nn.ModuleList(AgentActor(part.spec, settings) for part in parts)
         self.padding = nn.ModuleList()
         self.distributions: ActionDistributions | None = None
         if spec.members:
@@ -119,8 +119,8 @@ class GroupActors(nn.Module):
         self.each = nn.ModuleList(self.each[k] for k in kept)
         self.padding = nn.ModuleList(self.padding[k] for k in kept if len(self.padding))
 
-    def __iter__(self) -> Iterator[Actor]:
-        return iter(cast(Sequence[Actor], self.each))
+    def __iter__(self) -> Iterator[AgentActor]:
+        return iter(cast(Sequence[AgentActor], self.each))
 
     @property
     def actor(self) -> Trunk:

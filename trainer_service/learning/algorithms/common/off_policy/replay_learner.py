@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.learning.algorithms.common import reward_models
-from trainer_service.learning.algorithms.common.actor import ActingNetwork, Actor, bounded_actions
+from trainer_service.learning.algorithms.common.acting import ActorNetwork
+from trainer_service.learning.algorithms.common.actor import Actor, bounded_actions
 from trainer_service.learning.algorithms.common.checks import require_settings
 from trainer_service.learning.algorithms.common.cloning import BehavioralCloning
 from trainer_service.learning.algorithms.common.learner import Compute, Learner, Metrics
@@ -236,7 +237,7 @@ class ReplayUpdate(Generic[BatchT]):
 
 
 def bounded_actor(
-    network: ActingNetwork,
+    network: ActorNetwork,
     normalizer: ObservationNormalizer,
     compute: Compute,
     model: Callable[[ObservationNormalizer, Any], PolicyNetwork],

@@ -18,8 +18,8 @@ from trainer_service.config.hyperparameters.on_policy import (
     OnPolicyHyperparameters,
 )
 from trainer_service.learning.algorithms.common.on_policy.rollout import (
-    ActingNetwork,
     MinibatchSampler,
+    OnPolicyActor,
     Rollout,
     parts_in_order,
 )
@@ -46,7 +46,7 @@ class KLControl:
     Stable-Baselines3's. Both are applied after each epoch instead of each minibatch.
     """
 
-    def __init__(self, hyper: OnPolicyHyperparameters, policy: ActingNetwork) -> None:
+    def __init__(self, hyper: OnPolicyHyperparameters, policy: OnPolicyActor) -> None:
         self._hyper = hyper
         self._policy = policy
         self._adapted = hyper.learning_rate

@@ -20,8 +20,8 @@ from trainer_service.learning.algorithms.common.learner import Compute, Learner,
 from trainer_service.learning.algorithms.common.on_policy.kl_control import KLControl
 from trainer_service.learning.algorithms.common.on_policy.parts import Parts
 from trainer_service.learning.algorithms.common.on_policy.rollout import (
-    ActingNetwork,
     MinibatchSampler,
+    OnPolicyActor,
     Rollout,
     SequenceSampler,
     decouple,
@@ -70,7 +70,7 @@ class OnPolicyLearner(Learner):
         self._kl_control: KLControl | None = None
         """Set if the KL divergence controls the learning rate or the epochs."""
         if self._hyper.measures_kl:
-            self._kl_control = KLControl(self._hyper, cast(ActingNetwork, parts.actor.network))
+            self._kl_control = KLControl(self._hyper, cast(OnPolicyActor, parts.actor.network))
         self.cloning = parts.cloning
         self._reward_sensors = parts.reward_sensors
 

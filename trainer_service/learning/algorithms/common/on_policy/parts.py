@@ -22,7 +22,7 @@ from trainer_service.learning.algorithms.common.observation_selection import (
     sensors_except,
     with_sensors,
 )
-from trainer_service.learning.algorithms.common.on_policy.rollout import ActingNetwork
+from trainer_service.learning.algorithms.common.on_policy.rollout import OnPolicyActor
 from trainer_service.learning.algorithms.common.reward_models import make_reward_sources
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.networks.flat import FlatOptimizer
@@ -37,8 +37,8 @@ from trainer_service.learning.rewards import RewardSource
 from trainer_service.learning.rollout.sensor_roles import SensorRole
 from unity_bridge.specs import BehaviorSpec
 
-Policy = TypeVar("Policy", ActorCritic, GroupActors)
-Critic = TypeVar("Critic", bound=nn.Module)
+PolicyT = TypeVar("PolicyT", ActorCritic, GroupActors)
+CriticT = TypeVar("CriticT", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -94,9 +94,9 @@ def group_parts(
     spec: BehaviorSpec,
     settings: TrainerSettings,
     compute: Compute,
-    make_critic: Callable[[int], Critic],
+    make_critic: Callable[[int], CriticT],
     exploration: Exploration | None = None,
-) -> tuple[GroupActors, Critic, Parts]:
+) -> tuple[GroupActors, CriticT, Parts]:
     """Makes the parts of a group learner: decentralized actors, and a critic of the whole group.
 
     make_critic: makes the critic for a number of reward signals. Returns actors, critic and the parts.
@@ -149,7 +149,7 @@ def group_parts(
     return actors, critic, parts
 
 
-def _started(policy: Policy, settings: TrainerSettings, device: torch.device) -> Policy:
+def _started(policy: PolicyT, settings: TrainerSettings, device: torch.device) -> PolicyT:
     """Returns the policy on its device, with the initial deviations of the settings."""
     policy = policy.to(device)
     log_std = require_settings(settings, OnPolicyHyperparameters).log_std_init
@@ -165,7 +165,7 @@ def _optimizer(
 
 
 def _actor(
-    policy: ActingNetwork,
+    policy: OnPolicyActor,
     normalizer: ObservationNormalizer,
     optimizer: FlatOptimizer,
     compute: Compute,

@@ -114,7 +114,7 @@ class SequenceSampler(MinibatchSampler):
         return Sequences(self._memories[starts.to(self.device)], filled.to(self.device))
 
 
-ActingNetwork = ActorCritic | GroupActors
+OnPolicyActor = ActorCritic | GroupActors
 """A policy network, of single agents or of a group's agents."""
 
 
@@ -262,7 +262,7 @@ def _columns(
 AnyRollout = TypeVar("AnyRollout", bound=Rollout)
 
 
-def decouple(rollout: AnyRollout, policy: ActingNetwork) -> AnyRollout:
+def decouple(rollout: AnyRollout, policy: OnPolicyActor) -> AnyRollout:
     """Returns the rollout with the present policy as its old policy, and importance weights of the acting policy.
 
     The present policy is π_prox of the decoupled objective (``ops.losses.importance_weights``): one forward pass over
@@ -284,7 +284,7 @@ def decouple(rollout: AnyRollout, policy: ActingNetwork) -> AnyRollout:
 
 
 def log_prob_and_entropy(
-    policy: ActingNetwork, rollout: Rollout, steps: slice | Tensor, sequences: Sequences | None
+    policy: OnPolicyActor, rollout: Rollout, steps: slice | Tensor, sequences: Sequences | None
 ) -> tuple[Tensor, Tensor]:
     """Returns log-probabilities of taken actions at these steps under the present policy, [B], and mean entropy."""
     parameters = policy.policy([sensor[steps] for sensor in rollout.observations], sequences)

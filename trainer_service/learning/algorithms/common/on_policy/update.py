@@ -26,7 +26,7 @@ from trainer_service.ops.losses import clipped_surrogate_loss
 
 _T = TypeVar("_T")
 
-Evaluation = Callable[[GroupRollout, Tensor, Sequences | None], tuple[Tensor, Tensor]]
+ActionEvaluation = Callable[[GroupRollout, Tensor, Sequences | None], tuple[Tensor, Tensor]]
 """Returns log-probabilities of taken actions at some steps under the present policy, [B], and its mean entropy."""
 
 ActorLoss = Callable[[Tensor, Sequences | None], tuple[Tensor, Tensor]]
@@ -127,7 +127,7 @@ class GroupEpochs:
 
 
 def surrogate(
-    evaluate: Evaluation,
+    evaluate: ActionEvaluation,
     rollout: GroupRollout,
     advantages: Tensor,
     clip_epsilon: float | None,
