@@ -44,7 +44,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.config.reading",
         "trainer_service.config.run",
     ),
-    ("trainer_service.learning", "trainer_service.learning.rollout"),
+    ("trainer_service.learning.rollout",),
     (
         "trainer_service.learning.replay",
         "trainer_service.learning.networks",
@@ -63,6 +63,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
         "trainer_service.learning.algorithms.off_policy",
         "trainer_service.learning.algorithms.on_policy",
     ),
+    ("trainer_service.learning",),
     ("trainer_service.running", "trainer_service.running.curriculum", "trainer_service.running.runs"),
     ("trainer_service.running.metrics",),
     ("trainer_service.running.callbacks", "trainer_service.running.policy"),

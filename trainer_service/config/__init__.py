@@ -8,6 +8,7 @@ from trainer_service.config.environment_parameters import Lesson as Lesson
 from trainer_service.config.environment_parameters import Sampler as Sampler
 from trainer_service.config.hyperparameters.common import Hyperparameters as Hyperparameters
 from trainer_service.config.hyperparameters.common import Schedule as Schedule
+from trainer_service.config.hyperparameters.off_policy import QMIXSettings as QMIXSettings
 from trainer_service.config.hyperparameters.off_policy import SACSettings as SACSettings
 from trainer_service.config.hyperparameters.on_policy import (
     OnPolicyHyperparameters as OnPolicyHyperparameters,

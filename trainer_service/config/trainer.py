@@ -188,6 +188,17 @@ class TrainerSettings(Section):
     """Settings of learning from demonstrations; null for none."""
 
     @classmethod
+    def of(cls, hyperparameters: Hyperparameters, **others: Any) -> Self:
+        """Makes the settings of the trainer type with these hyperparameters. others: further keys of this section.
+
+        Raises ValueError if no trainer type has such hyperparameters, or if settings contradict each other.
+        """
+        kind, names = type(hyperparameters), {kind: name for name, kind in HYPERPARAMETERS.items()}
+        if kind not in names:
+            raise ValueError(f"expected the hyperparameters of a trainer type, got {kind.__name__}")
+        return cls(trainer_type=names[kind], hyperparameters=hyperparameters, **others)
+
+    @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         if key in _OLD_KEYS:
             return f"not read any more: {_OLD_KEYS[key]}"

@@ -39,7 +39,7 @@ TRAINERS: dict[str, AlgorithmPlugin] = {
     "dqn": AlgorithmPlugin(DQNSettings, f"{_LEARNERS}.off_policy.dqn:DQN"),
     "idqn": AlgorithmPlugin(IDQNSettings, f"{_LEARNERS}.off_policy.idqn:make_idqn"),
     "vdn": AlgorithmPlugin(VDNSettings, f"{_LEARNERS}.off_policy.vdn:make_vdn"),
-    "qmix": AlgorithmPlugin(QMIXSettings, f"{_LEARNERS}.off_policy.qmix:make_qmix"),
+    "qmix": AlgorithmPlugin(QMIXSettings, f"{_LEARNERS}.off_policy.qmix:QMIX"),
     "dqn_share": AlgorithmPlugin(ShareSettings, f"{_LEARNERS}.off_policy.dqn_share:make_dqn_share"),
     "dqn_consensus": AlgorithmPlugin(
         ConsensusSettings, f"{_LEARNERS}.off_policy.dqn_consensus:make_dqn_consensus"

@@ -11,6 +11,7 @@ from trainer_service.learning.algorithms.common.policy_network import PolicyNetw
 from trainer_service.learning.algorithms.common.random_policy import RandomPolicy
 from trainer_service.learning.algorithms.off_policy.dqn import DQN
 from trainer_service.learning.algorithms.off_policy.maddpg import MADDPG
+from trainer_service.learning.algorithms.off_policy.qmix import QMIX
 from trainer_service.learning.algorithms.off_policy.sac import SAC
 from trainer_service.learning.algorithms.on_policy.ppo import PPO
 from trainer_service.learning.networks.encoders.precision import pictures_in
@@ -48,6 +49,7 @@ __all__ = [
     "DQN",
     "MADDPG",
     "PPO",
+    "QMIX",
     "SAC",
     "Compute",
     "Learner",

@@ -15,7 +15,7 @@ def require_settings(settings: TrainerSettings, kind: type[Kind]) -> Kind:
     """Returns the hyperparameters in their type. Raises ValueError if they are another learner's."""
     hyper = settings.hyperparameters
     if not isinstance(hyper, kind):
-        raise ValueError(f"{settings.trainer_type} was given the settings of {type(hyper).__name__}")
+        raise ValueError(f"expected {kind.__name__}, got {type(hyper).__name__}")
     return hyper
 
 

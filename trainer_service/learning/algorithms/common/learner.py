@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from trainer_service.config import Hyperparameters, NetworkSettings, TrainerSettings
 from trainer_service.config.run_options import Precision
 from trainer_service.learning.algorithms.common.actor import Actor
 from trainer_service.learning.networks.shard import SINGLE_RANK, Shard
@@ -20,12 +21,15 @@ Metrics = Mapping[str, float]
 """Scalars of one update, by the tags of ML-Agents."""
 
 
+_CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True, slots=True)
 class Compute:
     """The device, seed and part of the work of a learner, and a callback for the progress of its updates."""
 
-    device: torch.device
-    seed: int
+    device: torch.device = _CPU
+    seed: int = 0
     progress: Callable[[int, int], None] = lambda minibatch, of: None
     """Called before every minibatch of a long update, with its number from 0 and the number of minibatches."""
     decoupled: bool = False
@@ -36,9 +40,28 @@ class Compute:
     behavior: str = ""
     """The behavior's name for the log; empty without logging."""
     precision: Precision = "float32"
-    """The precision in which policies and critics encode pictures."""
+    """The precision in which policies and critics encode pictures, for ``make_learner``."""
     goal_task: GoalTask | None = None
     """The reward function of a goal environment, for replay of type ``hindsight``."""
+
+
+def learner_arguments(
+    settings: TrainerSettings | Hyperparameters,
+    network: NetworkSettings | Compute | None,
+    compute: Compute | None,
+) -> tuple[TrainerSettings, Compute]:
+    """Completes the arguments of a learner. Raises ValueError for settings that contradict each other.
+
+    settings: of the behavior, or hyperparameters, with defaults for all other settings. network: only with
+    hyperparameters; it may be left out, with ``compute`` in its place.
+    """
+    if isinstance(network, Compute) and compute is None:
+        network, compute = None, network
+    if isinstance(settings, Hyperparameters):
+        settings = TrainerSettings.of(settings, network_settings=network or NetworkSettings())
+    elif network is not None:
+        raise TypeError("expected network settings with hyperparameters only: TrainerSettings have their own")
+    return settings, compute or Compute()
 
 
 class Learner(ABC):

@@ -6,10 +6,9 @@ monotonic in each agent's value, each agent's best choice is best for the group.
 
 from __future__ import annotations
 
-from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.off_policy import QMIXSettings
+from trainer_service.config import NetworkSettings, QMIXSettings, TrainerSettings
 from trainer_service.learning.algorithms.common.checks import require_settings
-from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.learning.algorithms.common.learner import Compute, learner_arguments
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.learning.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.learning.algorithms.common.off_policy.mixer_state import MixerState
@@ -17,23 +16,29 @@ from trainer_service.learning.networks.groups.mixers import MonotonicMixer
 from unity_bridge.specs import BehaviorSpec
 
 
-def make_qmix(spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> GroupQLearner:
-    """Makes a learner with a monotonic mixer of the state. Its ``update`` is GroupQLearner's.
+class QMIX(GroupQLearner):
+    """A learner with a monotonic mixer of the state. Its ``update`` is GroupQLearner's."""
 
-    Raises ValueError if the behavior's sensors or actions are not supported.
-    """
-    hyper = require_settings(settings, QMIXSettings)
-    state = MixerState(GroupView.of(spec, hyper.num_agents), hyper.state, compute.device)
-    network = settings.network_settings
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: TrainerSettings | QMIXSettings,
+        network: NetworkSettings | Compute | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
+        settings, compute = learner_arguments(settings, network, compute)
+        hyper, networks = require_settings(settings, QMIXSettings), settings.network_settings
+        state = MixerState(GroupView.of(spec, hyper.num_agents), hyper.state, compute.device)
 
-    def mixer() -> MonotonicMixer:
-        return MonotonicMixer(
-            hyper.num_agents,
-            state.size,
-            hyper.mixer_units,
-            hyper.hypernet_units,
-            layer_norm=network.layer_norm,
-            keep_scale=network.keep_scale,
-        )
+        def mixer() -> MonotonicMixer:
+            return MonotonicMixer(
+                hyper.num_agents,
+                state.size,
+                hyper.mixer_units,
+                hyper.hypernet_units,
+                layer_norm=networks.layer_norm,
+                keep_scale=networks.keep_scale,
+            )
 
-    return GroupQLearner(spec, settings, compute, make_mixer=mixer, mixer_state=state)
+        super().__init__(spec, settings, compute, make_mixer=mixer, mixer_state=state)

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config import SACSettings, TrainerSettings
+from trainer_service.config import NetworkSettings, SACSettings, TrainerSettings
 from trainer_service.learning.algorithms.common import reward_models
 from trainer_service.learning.algorithms.common.checks import require_settings
 from trainer_service.learning.algorithms.common.cloning import action_loss, make_cloning
-from trainer_service.learning.algorithms.common.learner import Compute, Metrics
+from trainer_service.learning.algorithms.common.learner import Compute, Metrics, learner_arguments
 from trainer_service.learning.algorithms.common.off_policy.replay_learner import (
     ReplayLearner,
     ReplayUpdate,
@@ -44,8 +44,15 @@ from unity_bridge.specs import BehaviorSpec
 class SAC(ReplayLearner[TransitionMinibatch]):
     """A learner of a stochastic policy with soft critics, temperatures and a replay buffer."""
 
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: TrainerSettings | SACSettings,
+        network: NetworkSettings | Compute | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
+        settings, compute = learner_arguments(settings, network, compute)
         hyper = require_settings(settings, SACSettings)
         device, network_settings = compute.device, settings.network_settings
         self._hyper = hyper

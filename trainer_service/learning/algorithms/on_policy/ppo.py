@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainer_service.config import PPOSettings, TrainerSettings
+from trainer_service.config import NetworkSettings, PPOSettings, TrainerSettings
 from trainer_service.learning.algorithms.common.checks import require_settings
-from trainer_service.learning.algorithms.common.learner import Compute, Metrics
+from trainer_service.learning.algorithms.common.learner import Compute, Metrics, learner_arguments
 from trainer_service.learning.algorithms.common.on_policy.learner import OnPolicyLearner
 from trainer_service.learning.algorithms.common.on_policy.parts import agent_parts
 from trainer_service.learning.algorithms.common.on_policy.rollout import Rollout, decouple, make_rollout
@@ -36,8 +36,15 @@ class PPO(OnPolicyLearner):
 
     _hyper: PPOSettings
 
-    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
-        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
+    def __init__(
+        self,
+        spec: BehaviorSpec,
+        settings: TrainerSettings | PPOSettings,
+        network: NetworkSettings | Compute | None = None,
+        compute: Compute | None = None,
+    ) -> None:
+        """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
+        settings, compute = learner_arguments(settings, network, compute)
         hyper = require_settings(settings, PPOSettings)
 
         def make_policy() -> ActorCritic:
