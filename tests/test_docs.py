@@ -337,6 +337,16 @@ def test_example_simulators_reward_the_right_sign(
     assert "too old" not in caplog.text
 
 
+@pytest.mark.process
+def test_the_example_on_arrays_walks_to_the_middle() -> None:
+    program = REPOSITORY / "docs" / "examples" / "ppo_on_arrays.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = re.fullmatch(r"mean return: (-?[\d.]+)\n", done.stdout)
+    assert said, done.stdout
+    assert float(said[1]) > 0.8
+
+
 def saved_files(page: str) -> set[str]:
     """The names of files that a page lets its reader save."""
     return {block.name for block in page_blocks.blocks_of(page)} - {""}

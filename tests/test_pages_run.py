@@ -24,6 +24,7 @@ QUICK = {
     "docs/coming-from-stable-baselines3.md",
     "docs/demonstrations.md",
     "docs/groups.md",
+    "docs/learners-in-your-program.md",
     "docs/migrating-from-ml-agents.md",
     "docs/on-a-server.md",
     "docs/python-api.md",
