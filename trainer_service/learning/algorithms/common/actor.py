@@ -39,7 +39,7 @@ class ActRequest(NamedTuple):
     """M agents that wait for an action."""
 
     observations: Sequence[Observation]
-    """One array [M, *sensor shape] per sensor."""
+    """One array ``[M, *sensor shape]`` per sensor."""
 
     allowed_actions: NDArray[np.bool_]
     """Action mask of discrete actions, branches concatenated. Shape [M, sum of branches]."""

@@ -15,7 +15,9 @@ from trainer_service.config.run_options import Precision
 from trainer_service.learning.algorithms.common.actor import Actor
 from trainer_service.learning.networks.shard import SINGLE_RANK, Shard
 from trainer_service.learning.replay.hindsight import GoalTask
+from trainer_service.learning.rollout.sensor_roles import SensorRole
 from trainer_service.learning.rollout.trajectories import Trajectories
+from unity_bridge.specs import BehaviorSpec
 
 Metrics = Mapping[str, float]
 """Scalars of one update, by the tags of ML-Agents."""
@@ -46,18 +48,24 @@ class Compute:
 
 
 def learner_arguments(
+    spec: BehaviorSpec,
     settings: TrainerSettings | Hyperparameters,
     network: NetworkSettings | Compute | None,
     compute: Compute | None,
 ) -> tuple[TrainerSettings, Compute]:
-    """Completes the arguments of a learner. Raises ValueError for settings that contradict each other.
+    """Completes the arguments of a learner. Raises ValueError if they contradict each other.
 
-    settings: of the behavior, or hyperparameters, with defaults for all other settings. network: only with
-    hyperparameters; it may be left out, with ``compute`` in its place.
+    spec: as the learner observes the behavior. settings: of the behavior, or hyperparameters, with defaults for all
+    other settings. network: only with hyperparameters; it may be left out, with ``compute`` in its place.
     """
     if isinstance(network, Compute) and compute is None:
         network, compute = None, network
     if isinstance(settings, Hyperparameters):
+        ids = SensorRole.AGENT_ID.added(settings.num_agents)  # which a run's selector adds to the spec
+        if settings.needs_agent_index and spec.observation_specs[-1] != ids:
+            raise ValueError(
+                f"expected SensorRole.AGENT_ID.added({ids.size}), the agents' ids, as the last sensor"
+            )
         settings = TrainerSettings.of(settings, network_settings=network or NetworkSettings())
     elif network is not None:
         raise TypeError("expected network settings with hyperparameters only: TrainerSettings have their own")

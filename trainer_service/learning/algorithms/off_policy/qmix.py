@@ -27,7 +27,7 @@ class QMIX(GroupQLearner):
         compute: Compute | None = None,
     ) -> None:
         """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
-        settings, compute = learner_arguments(settings, network, compute)
+        settings, compute = learner_arguments(spec, settings, network, compute)
         hyper, networks = require_settings(settings, QMIXSettings), settings.network_settings
         state = MixerState(GroupView.of(spec, hyper.num_agents), hyper.state, compute.device)
 

@@ -52,7 +52,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         compute: Compute | None = None,
     ) -> None:
         """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
-        settings, compute = learner_arguments(settings, network, compute)
+        settings, compute = learner_arguments(spec, settings, network, compute)
         hyper = require_settings(settings, SACSettings)
         device, network_settings = compute.device, settings.network_settings
         self._hyper = hyper

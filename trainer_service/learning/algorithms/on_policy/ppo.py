@@ -44,7 +44,7 @@ class PPO(OnPolicyLearner):
         compute: Compute | None = None,
     ) -> None:
         """Arguments as in ``learner_arguments``. Raises ValueError if the sensors or actions are not supported."""
-        settings, compute = learner_arguments(settings, network, compute)
+        settings, compute = learner_arguments(spec, settings, network, compute)
         hyper = require_settings(settings, PPOSettings)
 
         def make_policy() -> ActorCritic:

@@ -97,9 +97,6 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
         hyper = require_settings(settings, GroupQSettings)
         require_discrete(settings.trainer_type, spec.action_spec)
         view, device = GroupView.of(spec, hyper.num_agents), compute.device
-        if hyper.needs_agent_index and len(view.kept) == len(spec.observation_specs):
-            ids = f"SensorRole.AGENT_ID.added({view.num_agents})"
-            raise ValueError(f"{settings.trainer_type}: expected {ids}, the agents' ids, as the last sensor")
         with seeded(compute.seed):
             network = _network(view, settings, hyper, make_network)
             mixer = None if make_mixer is None else make_mixer()
