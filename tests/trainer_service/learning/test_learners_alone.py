@@ -187,7 +187,7 @@ class Unknown(PPOSettings):
         (lambda: PPO(CHOICES, TrainerSettings(), NETWORK), TypeError, "network settings with hyperparameters only"),
         (lambda: PPO(CHOICES, Unknown()), ValueError, "hyperparameters of a trainer type, got Unknown"),
         (lambda: QMIX(CHOICES, QMIXSettings(group_size=3)), ValueError, r"AGENT_ID.added\(3\)"),
-        (lambda: QMIX(BehaviorSpec((NUMBER,), ANGLE), QMIXSettings(share="full")), ValueError, "needs discrete actions"),
+        (lambda: QMIX(CASES["sac"][1], QMIXSettings(share="full")), ValueError, "needs discrete actions"),
     ],
 )  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(call: Callable[[], Any], error: type, said: str) -> None:
