@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainer_service.config import RunOptions
     from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
     from trainer_service.running.callbacks import SimulatorStep
-    from trainer_service.running.evaluation.loop import EpisodeLoop, Simulators
+    from trainer_service.running.evaluation.loop import BridgeLike, EpisodeLoop
     from trainer_service.running.evaluation.players import Player
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from trainer_service.running.runs.folder import RunFolder
@@ -136,7 +136,7 @@ class Playing:
         with simulator.open() as bridge, one_thread():
             yield self.loop_on(bridge, what)
 
-    def loop_on(self, simulators: Simulators, what: str = "episode") -> EpisodeLoop:
+    def loop_on(self, simulators: BridgeLike, what: str = "episode") -> EpisodeLoop:
         """The loop of episodes or games on simulators that run already."""
         from trainer_service.running.evaluation.loop import EpisodeLoop
 

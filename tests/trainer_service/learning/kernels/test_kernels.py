@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_service import kernels
+from trainer_service.learning import kernels
 
 
 @pytest.mark.parametrize(
