@@ -109,7 +109,7 @@ def test_packages_cannot_run_what_they_read() -> None:
 
 
 def test_torch_loads_weights_alone() -> None:
-    source = (REPOSITORY / "trainer_service" / "runs" / "archive.py").read_text(encoding="utf-8")
+    source = (REPOSITORY / "trainer_service" / "running" / "runs" / "archive.py").read_text(encoding="utf-8")
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     loads = [call for call in calls if dotted(call.func) == "torch.load"]
     assert [keyword(call, "weights_only") for call in loads] == [True]

@@ -20,8 +20,8 @@ from trainer_service.errors import UserError
 
 RAY = {
     "distributed/local_ray.py", "distributed/ray_cluster.py", "distributed/ray_internals.py",
-    "distributed/ray_watch.py", "distributed/ray_workers.py", "doctor/ray_nodes.py",
-    "experiments/ray_jobs.py",
+    "distributed/ray_watch.py", "distributed/ray_workers.py", "commands/doctor/ray_nodes.py",
+    "commands/search/ray_jobs.py",
 }  # fmt: skip
 TORCH = {"distributed/learners/group.py", "distributed/learners/torchrun.py"}
 

@@ -26,12 +26,12 @@ _PROGRESS_INTERVAL_S = 30.0
 
 def say(text: object) -> None:
     """Prints a result. Text of files, simulators and other machines cannot move the cursor or forge a line of ours."""
-    print(with_short_paths(harmless(str(text))), flush=True)
+    print(harmless(str(text)), flush=True)
 
 
 def note(text: object) -> None:
     """Prints text besides the result, as ``say`` does."""
-    print(with_short_paths(harmless(str(text))), file=sys.stderr, flush=True)
+    print(harmless(str(text)), file=sys.stderr, flush=True)
 
 
 def say_json(value: object, *, indent: int | None = None) -> None:
@@ -164,7 +164,7 @@ def silence_output() -> None:
 
 def print_error(message: str) -> None:
     with _ignoring_closed_output():
-        note(f"mlagents-style: error: {message}")
+        note(f"mlagents-style: error: {with_short_paths(message)}")
 
 
 def print_warning(message: str) -> None:
