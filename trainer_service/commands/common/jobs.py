@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from trainer_service.commands.common.command import require_at_least
 from trainer_service.errors import UserError
 from trainer_service.running.training.stop_signals import StopSignals
 from unity_bridge.programs.child_process import ChildProcess
@@ -142,8 +143,7 @@ class JobPool:
 
     def __init__(self, limit: int, place: Place | None = None) -> None:
         """limit: jobs at a time, which share the cores of this machine. place: where they run; None is this machine."""
-        if limit < 1:
-            raise UserError(f"--jobs: expected at least 1, got {limit}")
+        require_at_least(1, **{"--jobs": limit})
         self.limit = limit
         self._threads = cores_of_each(limit)
         self._place = place or LocalProcesses()

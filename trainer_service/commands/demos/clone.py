@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.configuration import Configuration, read_configuration
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
@@ -69,9 +70,7 @@ def clone(
         UserError: something in the arguments, the configuration, the demonstrations or the folder cannot be used.
         DemonstrationError: a recording cannot be read.
     """
-    for name, number in (("epochs", epochs), ("max_steps", max_steps)):
-        if number is not None and number < 1:
-            raise UserError(f"{name}: expected at least 1, got {number}")
+    require_at_least(1, epochs=epochs, max_steps=max_steps)
     if epochs is not None and max_steps is not None:
         raise UserError("max_steps: expected only one of max_steps and epochs")
     given = {"run_id": run_id, "force": force, "results_dir": results_dir, "seed": seed, "device": device}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.environments import Environment
 from trainer_service.commands.common.trained_run import (
     EVALUATION_SEED,
@@ -18,7 +19,6 @@ from trainer_service.commands.common.trained_run import (
 )
 from trainer_service.commands.play.match_results import Match
 from trainer_service.config import PlayerName
-from trainer_service.errors import UserError
 from trainer_service.running.runs.layout import RESULTS
 
 if TYPE_CHECKING:
@@ -83,9 +83,7 @@ class Playing:
     """Called at least twice a second; what it raises ends the play."""
 
     def __post_init__(self) -> None:
-        for flag, number in (("--episodes", self.episodes), ("--max-episode-steps", self.max_episode_steps)):
-            if number is not None and number < 1:
-                raise UserError(f"{flag}: expected at least 1, got {number}")
+        require_at_least(1, **{"--episodes": self.episodes, "--max-episode-steps": self.max_episode_steps})
 
     @property
     def options(self) -> RunOptions:

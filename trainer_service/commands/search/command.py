@@ -24,7 +24,7 @@ def search_hyperparameters(
         "the configuration of all trials: a file, or the name of a bundled configuration", "CONFIG.yaml")],
     *,
     space: Annotated[Path, Flag("the parameters", "SPACE.yaml")],
-    jobs: Annotated[int | None, Flag("trials at a time (default 1)", "K")] = None,
+    jobs: Annotated[int, Flag("trials at a time (default 1)", "K")] = 1,
     objective: Annotated[str | None, Flag(
         "a key of metrics.jsonl or a tag of TensorBoard (default: the return; of groups, of evaluations if any)",
         "NAME")] = None,
@@ -36,13 +36,13 @@ def search_hyperparameters(
         "run trials on a Ray cluster whose nodes share the results folder: auto, HOST:PORT, ray://HOST:PORT; local "
         "starts one", "ADDRESS")] = None,
     insecure_ray: Annotated[bool, Flag("the cluster may accept everyone")] = False,
-    trials: Annotated[int | None, Flag("number of trials (default 20)", "N")] = None,
-    seeds: Annotated[int | None, Flag("runs of each trial, averaged (default 1)", "M")] = None,
+    trials: Annotated[int, Flag("number of trials (default 20)", "N")] = 20,
+    seeds: Annotated[int, Flag("runs of each trial, averaged (default 1)", "M")] = 1,
     behavior: Annotated[str | None, Flag("whose score counts (default: the mean of all)", "NAME")] = None,
-    direction: Annotated[Literal["maximize", "minimize"] | None, Flag("(default maximize)")] = None,
-    sampler: Annotated[Literal["tpe", "random"] | None, Flag("how values are drawn (default tpe)")] = None,
-    pruner: Annotated[Literal["median", "hyperband", "none"] | None, Flag(
-        "which trials end early (default median)")] = None,
+    direction: Annotated[Literal["maximize", "minimize"], Flag("(default maximize)")] = "maximize",
+    sampler: Annotated[Literal["tpe", "random"], Flag("how values are drawn (default tpe)")] = "tpe",
+    pruner: Annotated[Literal["median", "hyperband", "none"], Flag(
+        "which trials end early (default median)")] = "median",
     total_steps: Annotated[int | None, Flag("agent steps after which no trial begins", "N")] = None,
     wall_clock: Annotated[str | None, Flag("save and end after this time: 2h, 90min", "TIME")] = None,
     dry_run: Annotated[bool, Flag("print the values of the first trials only")] = False,
@@ -53,21 +53,18 @@ def search_hyperparameters(
     """Searches hyperparameters with Optuna: trials of sampled values, each a run of its own."""
     from trainer_service.running.training.stop_signals import StopSignals
 
-    given: dict[str, Any] = {
-        "trials": trials, "jobs": jobs, "seeds": seeds, "objective": objective, "behavior": behavior, "run_id": run_id,
-        "direction": direction, "sampler": sampler, "pruner": pruner, "total_steps": total_steps,
-        "wall_clock": wall_clock, "ray_address": ray_address,
-    }  # fmt: skip
-    own = {name: value for name, value in given.items() if value is not None}
-    own |= {name: settings.pop(name) for name in ("seed", "results_dir") if name in settings}
+    own = {name: settings.pop(name) for name in ("seed", "results_dir") if name in settings}
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.commands.common.configuration import configuration_values
         from trainer_service.commands.search.sweep import sweep
 
         configuration = configuration_values(config, put_texts(nested(settings, SETTINGS), sets))
         result = sweep(
-            configuration, space, stop=stop, resume=resume, insecure_ray=insecure_ray, dry_run=dry_run, **own
-        )
+            configuration, space, trials=trials, jobs=jobs, seeds=seeds, objective=objective, behavior=behavior,
+            direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps, wall_clock=wall_clock,
+            dry_run=dry_run, run_id=run_id, resume=resume, ray_address=ray_address, insecure_ray=insecure_ray,
+            stop=stop, **own,
+        )  # fmt: skip
     return CommandResult(sweep_as_json(result), _trials(result) if dry_run else _sweep_lines(result))
 
 

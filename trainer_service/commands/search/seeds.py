@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.configuration import Configuration, read_configuration
 from trainer_service.commands.common.environments import environment_for
 from trainer_service.commands.common.jobs import GRACE_S, JobEnd, run_jobs
@@ -129,8 +130,7 @@ def run_seeds(
     if (given.get("seed") or -1) >= 0:
         raise UserError(f"--seed {given['seed']}: expected --seed or --seeds, got both")
     require_seedable(options)
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs: expected at least 1, got {jobs}")
+    require_at_least(1, **{"--jobs": jobs})
     if options.checkpoint_settings.resume:
         _await_savers(options, seeds, stop)
     runs = plan_seeds(options, seeds, lambda folder: is_finished(folder, options))

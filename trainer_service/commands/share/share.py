@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of, options_of
 from trainer_service.commands.play.films import FilmOptions, filming
@@ -79,6 +80,7 @@ def push_to_hub(
     """
     from trainer_service.commands.share.repository import create_repository, require_repo_id, upload
 
+    require_at_least(0, episodes=episodes)
     folder, environment = folder_of(run), environment_for(env, env_args=env_args)
     require_repo_id(repo_id)
     if episodes:

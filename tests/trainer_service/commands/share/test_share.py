@@ -419,3 +419,8 @@ def test_a_run_that_nobody_can_play_needs_an_environment(
     assert said.code == 2
     assert "--no-evaluation" in said.err
     assert not hub.received
+
+
+def test_fewer_episodes_than_none_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^episodes: expected at least 0, got -1$"):
+        push_to_hub("walker", "user/walker", episodes=-1)
