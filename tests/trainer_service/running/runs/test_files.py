@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainer_service.errors import UserError
-from trainer_service.running.runs.files import SaveError, remove_leftovers, write_atomic
+from trainer_service.running.runs.files import SaveError, remove_leftovers, with_short_paths, write_atomic
 
 
 def names(folder: Path) -> list[str]:
@@ -118,3 +118,14 @@ write_atomic(Path(sys.argv[1]), "half")
     assert len(names(tmp_path)) == 1
     remove_leftovers(tmp_path)
     assert names(tmp_path) == []
+
+
+def test_messages_name_files_from_the_working_folder_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ours, others = tmp_path / "results" / "a run", Path("/elsewhere") / tmp_path.relative_to("/") / "results"
+    text = f"cannot write '{ours}': full; {ours} and '{others}', --env={ours}, '{tmp_path}' as they are"
+    assert with_short_paths(text) == (
+        f"cannot write 'results/a run': full; results/a run and '{others}', --env={ours}, '{tmp_path}' as they are"
+    )
