@@ -32,7 +32,7 @@ def with_short_paths(text: str) -> str:
     The paths of a run are absolute, because an environment in this process may change the working folder.
     """
     with contextlib.suppress(OSError):  # the folder was removed
-        return re.sub(rf"(?<![^\s'\"(]){re.escape(os.path.join(os.getcwd(), ''))}(?=[^\s'\"])", "", text)
+        return re.sub(rf"(?<![^\s'\"]){re.escape(os.path.join(os.getcwd(), ''))}(?=[^\s'\"])", "", text)
     return text
 
 
