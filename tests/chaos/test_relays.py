@@ -273,6 +273,7 @@ def two_hosts() -> Iterator[None]:
             subprocess.run(["ip", "netns", "del", host], capture_output=True, check=False)
 
 
+@pytest.mark.thorough
 @fault_counts(1, 30)
 def test_a_relay_on_another_host(two_hosts, scene, note, count: int) -> None:
     """With TLS and a token; the cable is out for ``count`` seconds. The run equals a local one to the bit."""

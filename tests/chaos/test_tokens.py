@@ -102,6 +102,7 @@ def test_a_token_file_that_is_written_in_place_throws_nobody_out(secured, note, 
     assert "no line to the trainer" not in secured.relay.output
 
 
+@pytest.mark.thorough
 @fault_counts(2 * MOST_FAILURES, 1000)
 def test_wrong_tokens_at_its_address_do_not_keep_a_relay_out(secured, note, count: int) -> None:
     """A program at the same address calls with wrong tokens; the relay's line breaks, and another relay comes."""

@@ -96,6 +96,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
 
 
 @pytest.mark.parametrize("collection", ["sync", pytest.param("async", marks=pytest.mark.chaos)])
+@pytest.mark.thorough
 @fault_counts(1, 20, minutes=20)
 def test_workers_that_are_killed(scene, note, collection: str, count: int) -> None:
     """One of two, at any moment: also while it starts, and again right after."""

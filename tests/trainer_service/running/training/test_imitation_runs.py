@@ -73,6 +73,7 @@ def test_a_run_past_cloning_resumes_without_its_recording(mlagents_style, config
     assert "'expert.demo' does not exist" in said.err
 
 
+@pytest.mark.thorough
 @pytest.mark.learning
 @pytest.mark.timeout(600)
 def test_pyramids_are_solved_by_who_has_seen_it_done(mlagents_style, repository: Path) -> None:
