@@ -6,7 +6,6 @@ import faulthandler
 import logging
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Generator
 from functools import partial
@@ -121,7 +120,7 @@ class HostedSimulator:
         if self._messages is None:
             return
         self._thread = threading.get_ident()
-        self._notice.called_at = time.monotonic()
+        self._notice.begin()
         try:
             message = self._guard.call(self._messages.send, reply)
         except StopIteration:
@@ -131,7 +130,7 @@ class HostedSimulator:
             self.close()
             raise self._failure(error) from error
         finally:
-            self._notice.called_at = None
+            self._notice.end()
         self._may_respond = True
         self._inbox.put(Call(self, self.peer, message, self._respond))
 

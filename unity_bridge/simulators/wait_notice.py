@@ -26,8 +26,7 @@ class WaitNotice:
             silence_s: how long a call may take before anything is said.
             clock: in seconds.
         """
-        self.called_at: float | None = None
-        """When the call began, by the clock; None between calls."""
+        self._called_at: float | None = None
         self._say = say
         self._pause_s = silence_s
         self._clock = clock
@@ -43,15 +42,15 @@ class WaitNotice:
 
     def begin(self) -> None:
         """Notes that a call begins."""
-        self.called_at = self._clock()
+        self._called_at = self._clock()
 
     def end(self) -> None:
         """Notes that the call has returned."""
-        self.called_at = None
+        self._called_at = None
 
     def check(self) -> None:
         """Says it where it is time, and waits twice as long until it says it again."""
-        called_at = self.called_at
+        called_at = self._called_at
         if called_at is not None and (waited_s := self._clock() - called_at) >= self._pause_s:
             self._pause_s = 2 * waited_s
             self._say(waited_s)

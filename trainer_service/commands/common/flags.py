@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 from trainer_service.commands.common.command import Flag
+from trainer_service.running.runs.layout import RESULTS as RESULTS
 from unity_bridge.transport.ports import port_number
+
+EVALUATION_SEED = 20_000
+"""The seed of the simulator and of drawn actions, unless another one is given: not one that was learned on."""
 
 Run = Annotated[str, Flag("a run id, or the folder of a run", "RUN")]
 ResultsDir = Annotated[Path, Flag("the folder of all runs (default results)", "DIR")]
-RESULTS = Path("results")
 Device = Annotated[str, Flag("cpu, cuda, cuda:0 … (default cpu)", "DEVICE")]
 EnvArgs = Annotated[Sequence[str] | None, Flag("for the simulator", "…", nargs=argparse.REMAINDER)]
 Deterministic = Annotated[bool, Flag("draw actions instead of the likeliest", names="--stochastic")]

@@ -16,9 +16,6 @@ from unity_bridge.process_guard import plain_torch
 if TYPE_CHECKING:
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
 
-EVALUATION_SEED = 20_000
-"""The seed of the simulator and of drawn actions, unless another one is given: not one that was learned on."""
-
 # Torch takes seconds: it is imported where it is needed.
 
 

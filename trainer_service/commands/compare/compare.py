@@ -71,7 +71,7 @@ def compared(
     to: Path | None,
     **which: Any,
 ) -> Comparison:
-    """The comparison of runs, in files too where they are named. which: arguments of ``analysis.comparison.compare``.
+    """The comparison of runs, in files too where they are named. which: arguments of ``comparison.compare``.
 
     Raises UserError as ``compare`` does.
     """

@@ -21,7 +21,7 @@ def playing_of(
     env: str | None,
     *,
     max_episode_steps: flags.MaxEpisodeSteps = None,
-    seed: flags.Seed = 20_000,
+    seed: flags.Seed = flags.EVALUATION_SEED,
     deterministic: flags.Deterministic = True,
     record: Annotated[Path | None, Flag("record bundled environments: a .gif or an .mp4 file", "FILE")] = None,
     record_episodes: Annotated[int | None, Flag("record so many of the first agent", "N")] = None,

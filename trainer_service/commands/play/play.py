@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.environments import EnvironmentLike, environment_for
+from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
-from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of
+from trainer_service.commands.common.trained_run import folder_of
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing, play_episodes
 from trainer_service.config import parse_player

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.environments import Environment
+from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.trained_run import (
-    EVALUATION_SEED,
     one_thread,
     options_of,
     simulator_for,

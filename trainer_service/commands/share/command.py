@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trainer_service.commands.common.command import Flag
-from trainer_service.commands.common.flags import RESULTS, EnvArgs, MaxEpisodeSteps, ResultsDir
+from trainer_service.commands.common.flags import (
+    EVALUATION_SEED,
+    RESULTS,
+    EnvArgs,
+    MaxEpisodeSteps,
+    ResultsDir,
+)
 from trainer_service.commands.common.output import CommandResult, note, progress_printer
 from trainer_service.errors import suggested_command
 from trainer_service.running.runs.layout import run_path
@@ -73,7 +79,7 @@ def push(
         "of the evaluation (default 100)", "N", at_least=0), Flag("share no scores", names="--no-evaluation",
         const=0)] = 100,
     max_episode_steps: MaxEpisodeSteps = None,
-    seed: Annotated[int, Flag("of the evaluation", "N")] = 20_000,
+    seed: Annotated[int, Flag("of the evaluation", "N")] = EVALUATION_SEED,
     film: Annotated[bool, Flag("record the evaluation: replay.mp4")] = False,
     env: Annotated[str | None, Flag("where to evaluate (default: where it was trained)", "ENV")] = None,
     results_dir: ResultsDir = RESULTS,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
-from trainer_service.commands.common.trained_run import EVALUATION_SEED, folder_of, options_of
+from trainer_service.commands.common.flags import EVALUATION_SEED
+from trainer_service.commands.common.trained_run import folder_of, options_of
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing, play_episodes
 from trainer_service.errors import UserError

@@ -40,7 +40,7 @@ def watch(
     follow: Annotated[bool, Flag("show every policy that the run saves from now on")] = False,
     begun_after: Annotated[float, Flag(argparse.SUPPRESS)] = 0.0,
     deterministic: flags.Deterministic = True,
-    seed: Annotated[int, Flag("of the environment and the draws", "N")] = 20_000,
+    seed: Annotated[int, Flag("of the environment and the draws", "N")] = flags.EVALUATION_SEED,
     port: flags.PagePort = 0,
     browser: flags.Browser = True,
     results_dir: flags.ResultsDir = flags.RESULTS,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_service.commands.common.environments import environment_for
+from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.trained_run import (
-    EVALUATION_SEED,
     folder_of,
     one_thread,
     options_of,

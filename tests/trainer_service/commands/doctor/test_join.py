@@ -1,4 +1,4 @@
-"""The findings on a trainer on another machine; tests of the command are in cli/test_remote.py."""
+"""The findings on a trainer on another machine; tests of the command are in commands/test_remote.py."""
 
 from __future__ import annotations
 
