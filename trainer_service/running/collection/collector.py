@@ -129,7 +129,7 @@ class Collector:
         )
         self._waiting.append((steps, waiting))
         transitions, trajectories = observed.transitions, observed.trajectories
-        if observed.episodes is None and not len(groups):
+        if observed.episodes is None and not len(groups.returns):
             return SampleBatch(steps.team, transitions, trajectories, None, None, replaced_values)
         episodes, ended = _ended_episodes(steps, observed.episodes, groups, membership)
         results = None
