@@ -72,4 +72,8 @@ class Page:
 
     def close(self) -> None:
         self.process.terminate()
-        self.rest += self.process.communicate(timeout=30)[0]
+        try:
+            self.rest += self.process.communicate(timeout=30)[0]
+        finally:
+            self.process.kill()  # one that goes on shall not fail other tests, too
+            self.process.wait()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ from unity_bridge.simulators.wait_notice import WaitNotice
 _INITIAL_RETRY_S = 0.1
 _MAX_RETRY_S = 1.0
 """Between two attempts to find a trainer."""
+_REPEAT_S = 0.05
+"""Seconds until a KeyboardInterrupt that Python dropped is raised again."""
 
 GOODBYE_S = 1.0
 """Maximum seconds for telling the trainer that the simulator leaves."""
@@ -202,12 +206,38 @@ class _Player:
 
 @contextlib.contextmanager
 def terminate_like_ctrl_c() -> Iterator[None]:
-    """A context in which SIGTERM raises KeyboardInterrupt, if this is the main thread."""
+    """A context in which SIGTERM raises KeyboardInterrupt, if this is the main thread.
+
+    Python drops an exception that is raised within a callback of its own, such as one of a weak reference. Such a
+    KeyboardInterrupt is raised again shortly after.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    report = sys.unraisablehook
+    repeats: list[threading.Timer] = []
+
+    def raise_again(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            report(dropped)
+            return
+        repeats.append(threading.Timer(_REPEAT_S, _terminate_main_thread))
+        repeats[-1].daemon = True
+        repeats[-1].start()
+
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.unraisablehook = raise_again
     try:
         yield
     finally:
+        for repeat in repeats:
+            repeat.cancel()
+        sys.unraisablehook = report
         signal.signal(signal.SIGTERM, before)
+
+
+def _terminate_main_thread() -> None:
+    if hasattr(signal, "pthread_kill"):  # which wakes the thread, too
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    else:
+        _thread.interrupt_main(signal.SIGTERM)

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
+import signal
 import socket
 import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.client import ConnectError, ConversationError, run
+from unity_bridge.simulators.client import (
+    ConnectError,
+    ConversationError,
+    run,
+    terminate_like_ctrl_c,
+)
 from unity_bridge.simulators.scene import step_batch, vector_sensor
 from unity_bridge.simulators.scenes.basic import Basic
 from unity_bridge.simulators.wait_notice import WaitNotice
@@ -196,3 +204,21 @@ def test_messages_over_four_megabytes_pass_both_ways(trainer, serve) -> None:
         run(Panorama(), port, connect_timeout_s=10)
     (info,) = trainer.received[2].unity_output.rl_output.agentInfos[BASIC].value
     assert len(info.observations[0].float_data.data) == Panorama.SIZE
+
+
+def test_a_signal_within_a_callback_of_python_ends_the_program_too() -> None:
+    """Python drops what is raised there: one of the import machinery's callbacks once kept a page open."""
+
+    class Object:
+        pass
+
+    held = [Object()]
+    reference = weakref.ref(held[0], lambda _: signal.raise_signal(signal.SIGTERM))
+
+    def work() -> None:
+        held.clear()
+        time.sleep(30)
+
+    with terminate_like_ctrl_c(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert reference() is None
