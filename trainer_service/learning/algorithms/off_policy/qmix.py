@@ -17,7 +17,11 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class QMIX(GroupQLearner):
-    """A learner with a monotonic mixer of the state. Its ``update`` is GroupQLearner's."""
+    """A learner with a monotonic mixer of the state.
+
+    ``update`` and ``td_errors`` are GroupQLearner's. With a mixer there is one error per joint step:
+    Q_tot(taken) − (Σ r + γ Q_tot'(next)).
+    """
 
     def __init__(
         self,
