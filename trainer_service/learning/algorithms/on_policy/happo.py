@@ -11,16 +11,28 @@ from functools import partial
 import numpy as np
 import torch
 
+from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import HAPPOSettings
-from trainer_service.learning.algorithms.common.learner import Metrics
+from trainer_service.learning.algorithms.common.checks import require_settings
+from trainer_service.learning.algorithms.common.learner import Compute, Metrics
+from trainer_service.learning.algorithms.common.on_policy.central_critic import central_critic_parts
+from trainer_service.learning.algorithms.common.on_policy.learner import OnPolicyLearner
+from trainer_service.learning.algorithms.common.on_policy.rollout import log_prob_and_entropy
 from trainer_service.learning.algorithms.common.on_policy.update import surrogate
-from trainer_service.learning.algorithms.on_policy.mappo import MAPPO
+from unity_bridge.specs import BehaviorSpec
 
 
-class HAPPO(MAPPO):
+class HAPPO(OnPolicyLearner):
     """PPO with a central critic and an actor for each agent, updated in a random order."""
 
     _hyper: HAPPOSettings
+
+    def __init__(self, spec: BehaviorSpec, settings: TrainerSettings, compute: Compute) -> None:
+        """Raises ValueError if the networks do not support the behavior's sensors or actions."""
+        hyper = require_settings(settings, HAPPOSettings)
+        self._actors, self.critic, parts = central_critic_parts(spec, settings, compute, hyper)
+        self._evaluate = partial(log_prob_and_entropy, self._actors)
+        super().__init__(settings, compute, parts)
 
     def update(self, step: int) -> Metrics:
         """Makes ``num_epoch`` passes of each actor and the critic over collected experience, then discards it."""
