@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import errno
 import gc
@@ -15,6 +14,15 @@ from trainer_service.commands.common.command import call
 from trainer_service.commands.common.output import print_error, say, silence_output
 from trainer_service.commands.parser import COMMANDS, build_parser, overview
 from trainer_service.errors import UserError
+from unity_bridge.errors import (
+    BridgeError,
+    DeclarationError,
+    DemonstrationError,
+    LaunchError,
+    PluginError,
+    PortInUse,
+    RemoteError,
+)
 from unity_bridge.process_guard import collect_garbage_seldom
 from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
 from unity_bridge.untrusted_text import quoted
@@ -42,45 +50,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unity_bridge.plugins import SWITCH
 
         os.environ[SWITCH] = "off"  # simulators and workers, which are processes of their own, inherit it
+    place, _ = COMMANDS[parsed.command]
     # A result waits for its reader, as everywhere; a run waits for nobody.
     with unblocked_standard_streams() if parsed.command == "learn" else nullcontext():
-        return _run(parsed)
+        try:
+            return call(f"trainer_service.commands.{place}", parsed)
+        except (Exception, KeyboardInterrupt) as error:
+            return _exit_code(error)
 
 
-def _run(parsed: argparse.Namespace) -> int:
-    from unity_bridge.errors import (
-        BridgeError,
-        DeclarationError,
-        DemonstrationError,
-        LaunchError,
-        PluginError,
-        PortInUse,
-        RemoteError,
-    )
-
-    try:
-        place, _ = COMMANDS[parsed.command]
-        return call(f"trainer_service.commands.{place}", parsed)
-    except UserError as error:
-        print_error(str(error))
-        return error.exit_code
-    except (DeclarationError, LaunchError, PortInUse, DemonstrationError, PluginError, RemoteError) as error:
-        print_error(str(error))
-        return 2
-    except BridgeError as error:
-        print_error(str(error))
-        return 1
-    except BrokenPipeError:
-        silence_output()  # the reader of our output is gone (`… | head`)
-        return 1
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        print_error(f"{error.strerror}: {quoted(str(error.filename))}")
-        return 2
-    except KeyboardInterrupt:
-        print_error("interrupted")
-        return 130
+def _exit_code(error: BaseException) -> int:
+    """Prints an error of a command for users, and returns the exit code. Raises any other error again."""
+    match error:
+        case UserError():
+            print_error(str(error))
+            return error.exit_code
+        case (
+            DeclarationError()
+            | LaunchError()
+            | PortInUse()
+            | DemonstrationError()
+            | PluginError()
+            | RemoteError()
+        ):
+            print_error(str(error))
+            return 2
+        case BridgeError():
+            print_error(str(error))
+            return 1
+        case BrokenPipeError():
+            silence_output()  # the reader of our output is gone (`… | head`)
+            return 1
+        case OSError(errno=errno.ENAMETOOLONG):
+            print_error(f"{error.strerror}: {quoted(str(error.filename))}")
+            return 2
+        case KeyboardInterrupt():
+            print_error("interrupted")
+            return 130
+    raise error
 
 
 def _limit_spinning() -> None:
