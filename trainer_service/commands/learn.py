@@ -21,6 +21,7 @@ from unity_bridge.transport.ports import port_number
 if TYPE_CHECKING:
     from trainer_service.config import RunOptions
     from trainer_service.running.callbacks import Callback
+    from trainer_service.running.collection.attach_port import AttachPort
 
 # What is heavy is imported where it is needed: --help and a mistyped flag answer at once.
 
@@ -162,7 +163,7 @@ def learn(parsed: argparse.Namespace) -> int:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
         from trainer_service.commands.common.configuration import read_run
-        from trainer_service.commands.train.train import train
+        from trainer_service.commands.train.run import train
         from trainer_service.running.callbacks import load_callback
         from trainer_service.running.metrics.console import Console
 
@@ -183,7 +184,7 @@ def learn(parsed: argparse.Namespace) -> int:
             outcome = train(
                 options,
                 console=console,
-                **{name: given[name] for name in ATTACH_PORT if name in given},
+                attach_port=_attach_port(given),
                 callbacks=callbacks,
                 stop=stop,
             )
@@ -212,12 +213,17 @@ def _without_configuration(
 ) -> tuple[RunOptions, list[Callback]]:
     """The options of a run without a configuration file, and what records where they come from."""
     from trainer_service.commands.suggest.start import without_configuration
+
+    return without_configuration(
+        options, _overrides(given), wanted=given.get("suggest"), attach_port=_attach_port(given)
+    )
+
+
+def _attach_port(given: Mapping[str, Any]) -> AttachPort:
+    """Where simulators may attach, as the flags say it."""
     from trainer_service.running.collection.attach_port import AttachPort
 
-    attach_port = AttachPort(**{name: given[name] for name in ATTACH_PORT if name in given})
-    return without_configuration(
-        options, _overrides(given), wanted=given.get("suggest"), attach_port=attach_port
-    )
+    return AttachPort(**{name: given[name] for name in ATTACH_PORT if name in given})
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
