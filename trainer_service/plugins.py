@@ -5,6 +5,7 @@ docs/plugins.md lists the groups of entry points and their objects.
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -43,8 +44,6 @@ class _SettingsAndFactory:
 
     def load_factory(self) -> Callable[..., Any]:
         """The factory itself. Raises whatever importing it raises."""
-        import pkgutil  # only who trains with a plugin waits for it
-
         made = pkgutil.resolve_name(self.factory) if isinstance(self.factory, str) else self.factory
         if not callable(made):
             raise TypeError(f"expected a class or function, got {made!r}")

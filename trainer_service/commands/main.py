@@ -6,13 +6,14 @@ import atexit
 import errno
 import gc
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 
 from trainer_service.commands.common.command import call
 from trainer_service.commands.common.output import print_error, say, silence_output
-from trainer_service.commands.parser import COMMANDS, build_parser, overview
+from trainer_service.commands.parser import BY_HAND, COMMANDS, build_parser, overview
 from trainer_service.errors import UserError
 from unity_bridge.errors import (
     BridgeError,
@@ -23,11 +24,10 @@ from unity_bridge.errors import (
     PortInUse,
     RemoteError,
 )
+from unity_bridge.plugins import SWITCH
 from unity_bridge.process_guard import collect_garbage_seldom
 from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
 from unity_bridge.untrusted_text import quoted
-
-# Everything heavy is imported in the command that needs it, so that each answers at once.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,14 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if getattr(parsed, "no_plugins", False):
-        from unity_bridge.plugins import SWITCH
-
         os.environ[SWITCH] = "off"  # simulators and workers, which are processes of their own, inherit it
     place, _ = COMMANDS[parsed.command]
     # A result waits for its reader, as everywhere; a run waits for nobody.
     with unblocked_standard_streams() if parsed.command == "learn" else nullcontext():
         try:
-            return call(f"trainer_service.commands.{place}", parsed)
+            command = pkgutil.resolve_name(f"trainer_service.commands.{place}")
+            return int(command(parsed)) if parsed.command in BY_HAND else call(command, parsed)
         except (Exception, KeyboardInterrupt) as error:
             return _exit_code(error)
 

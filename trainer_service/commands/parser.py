@@ -11,15 +11,13 @@ from typing import Any, NoReturn
 
 from trainer_service._version import __version__
 from trainer_service.commands.common.command import Command, add_arguments
-from trainer_service.commands.learn import add_flags as add_flags_of_learn
-from trainer_service.commands.learn import with_resume_joined
+from trainer_service.commands.learn.flags import add_flags as add_flags_of_learn
+from trainer_service.commands.learn.flags import with_resume_joined
 from trainer_service.commands.table import TABLE
-
-# argparse only: --help and a mistyped flag answer at once.
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Train": {
-        "learn": ("learn:learn", "train"),
+        "learn": ("learn.command:learn", "train"),
         "suggest": ("suggest.command:print_suggestion", "print a configuration for an environment"),
         "check": ("configs.command:check", "validate configurations without running them"),
         "configs": ("configs.command:list_or_copy", "list ready configurations, or copy them"),

@@ -45,9 +45,6 @@ def walk(
     return CommandResult({"place": place}, [f"at {place}"], 4)
 
 
-PLACE = f"{__name__}:walk"
-
-
 def parse(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     add_arguments(parser, read_command(walk).arguments)
@@ -56,7 +53,7 @@ def parse(*words: str) -> argparse.Namespace:
 
 def called(*words: str) -> dict[str, Any]:
     CALLS.clear()
-    assert call(PLACE, parse(*words)) == 4
+    assert call(walk, parse(*words)) == 4
     return CALLS.pop()
 
 
@@ -93,14 +90,14 @@ def test_wrong_words_are_refused(words: str) -> None:
 
 def test_a_number_below_its_bound_is_refused() -> None:
     with pytest.raises(UserError, match=r"^--count: expected at least 1, got 0$"):
-        call(PLACE, parse("home", "--count=0"))
+        call(walk, parse("home", "--count=0"))
 
 
 @pytest.mark.parametrize(("words", "printed"), [([], "at home\n"), (["--json"], '{"place": "home"}\n')])
 def test_a_result_is_printed_for_people_or_programs(
     words: list[str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call(PLACE, parse("home", *words))
+    call(walk, parse("home", *words))
     assert capsys.readouterr().out == printed
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -22,8 +21,6 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from trainer_service.commands.common.output import say, say_json
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.errors import UserError
-
-# argparse only: --help and a mistyped flag answer at once.
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +131,12 @@ def add_settings(group: Any, *names: str) -> None:
         group.add_argument(setting.flag, dest=name, default=argparse.SUPPRESS, help=help_text, **shape)
 
 
-def call(place: str, parsed: argparse.Namespace) -> int:
-    """Runs the function of a command, ``module:function``, and prints its result. Returns the exit code.
+def call(function: Callable[..., Any], parsed: argparse.Namespace) -> int:
+    """Runs a command with the parsed arguments, and prints its result. Returns the exit code.
 
-    A function that takes the parsed arguments as they are prints by itself. Raises UserError for a number below its
-    bound.
+    Raises UserError for a number below its bound.
     """
-    function, given = pkgutil.resolve_name(place), vars(parsed)
-    if [*inspect.signature(function).parameters] == ["parsed"]:
-        return int(function(parsed))
-    values: dict[str, Any] = {}
+    given, values = vars(parsed), dict[str, Any]()
     for parameter, metadata in _parameters(function):
         if isinstance(metadata[0], Settings):
             values |= {name: given[name] for name in metadata[0].names if name in given}

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from trainer_service.commands.common.environments import Environment
 from trainer_service.config import RunOptions, load_run_options
+from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.layout import RESULTS
+from trainer_service.running.runs.status import read_lessons
 from unity_bridge.process_guard import plain_torch
-
-if TYPE_CHECKING:
-    from trainer_service.running.evaluation.simulator import EvaluationSimulator
-
-# Torch takes seconds: it is imported where it is needed.
 
 
 def folder_of(run: str | os.PathLike[str]) -> RunFolder:
@@ -47,9 +46,6 @@ def simulator_for(
         UserError: it is not known where to play.
         LaunchError: there is no such program.
     """
-    from trainer_service.running.evaluation.simulator import EvaluationSimulator
-    from trainer_service.running.runs.status import read_lessons
-
     options = options_of(folder, settings)
     command = environment.program(options, "" if folder is None else folder.path.name)
     return EvaluationSimulator(options, command, seed, {} if folder is None else read_lessons(folder.status))
@@ -58,8 +54,6 @@ def simulator_for(
 @contextmanager
 def one_thread() -> Iterator[None]:
     """A context in which torch computes on one core: for a few agents a forward pass is faster there than on two."""
-    import torch
-
     with plain_torch(torch):
         torch.set_num_threads(1)
         yield

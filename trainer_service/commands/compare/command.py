@@ -7,12 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.console import Console as PlainConsole
+
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, ResultsDir
 from trainer_service.commands.common.output import CommandResult
 from trainer_service.commands.compare.compare import compared, compared_over_tasks
+from trainer_service.commands.compare.comparison_text import tables, task_tables, tasks_to_json, to_json
 from trainer_service.commands.compare.grouping import GroupBy
 from trainer_service.errors import UserError
+from trainer_service.running.metrics.console import Console
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,9 +54,6 @@ def compare_runs(
     """Compares what runs of this trainer and of ML-Agents learned, finished or not. Runs that differ in their seed only
     are one group: its scores are interquartile means with 95 % bootstrap intervals.
     """
-    from trainer_service.commands.compare.comparison_text import tables, task_tables, tasks_to_json, to_json
-    from trainer_service.running.metrics.console import Console
-
     if tasks:
         _refuse("of no use with --tasks", behavior=behavior, threshold=threshold, plot=plot)
         named = dict(_pair("--method", text, "NAME=PATTERN") for text in methods)
@@ -98,9 +99,7 @@ def _bounds(text: str) -> tuple[float, float]:
 
 def _lines(parts: Iterable[RenderableType], files: Mapping[str, Path | None]) -> Iterator[str]:
     """Prints tables, and yields lines on the files that were written."""
-    from rich.console import Console
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
+    console = PlainConsole(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_OF_A_FILE)
     for part in parts:
         console.print(part)
     yield from (f"{what} {path}" for what, path in files.items() if path is not None)

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from trainer_service.commands.compare.grouping import GroupBy
+from trainer_service.commands.common.run_record import find_runs, read_run
+from trainer_service.commands.compare.comparison import compare as compare_groups
+from trainer_service.commands.compare.comparison_text import tasks_to_json, to_json
+from trainer_service.commands.compare.exports import require_format, write_comparison
+from trainer_service.commands.compare.figure import draw, require_drawable
+from trainer_service.commands.compare.grouping import GroupBy, group_runs
+from trainer_service.commands.compare.tasks import compare_over_tasks
 from trainer_service.errors import UserError
 from trainer_service.running.runs.layout import RESULTS
 
@@ -48,8 +54,6 @@ def compare(
     Raises:
         UserError: there is no such run, the runs have nothing in common, or an argument makes no sense.
     """
-    from trainer_service.commands.compare.comparison_text import to_json
-
     if not runs:
         raise UserError("compare: expected at least one run, got none")
     if group_by not in get_args(GroupBy):
@@ -75,12 +79,6 @@ def compared(
 
     Raises UserError as ``compare`` does.
     """
-    from trainer_service.commands.common.run_record import find_runs, read_run
-    from trainer_service.commands.compare.comparison import compare as compare_groups
-    from trainer_service.commands.compare.exports import require_format, write_comparison
-    from trainer_service.commands.compare.figure import draw, require_drawable
-    from trainer_service.commands.compare.grouping import group_runs
-
     if plot is not None:
         require_drawable(plot)
     if to is not None:
@@ -119,8 +117,6 @@ def compare_tasks(
     Raises:
         UserError: there is no such run, a method lacks a task, or an argument makes no sense.
     """
-    from trainer_service.commands.compare.comparison_text import tasks_to_json
-
     if not runs:
         raise UserError("compare_tasks: expected at least one run, got none")
     which = {"methods": methods, "bounds": bounds, "metric": metric, "until": until}
@@ -140,10 +136,6 @@ def compared_over_tasks(
 
     Raises UserError as ``compare_tasks`` does.
     """
-    from trainer_service.commands.common.run_record import find_runs, read_run
-    from trainer_service.commands.compare.exports import require_format, write_comparison
-    from trainer_service.commands.compare.tasks import compare_over_tasks
-
     if to is not None:
         require_format(to, over_tasks=True)
     comparison = compare_over_tasks([*map(read_run, find_runs(runs, results_dir))], **which)

@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+from rich.text import Text
+
 from trainer_service.commands.common.aggregates import CONFIDENCE, Estimate
 from trainer_service.commands.common.curves import Band
 from trainer_service.commands.compare.comparison import Comparison, GroupScore, RunScore, pairs_above
@@ -16,7 +19,6 @@ from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 _MOST_SETTINGS = 12
 """Limit of the differing settings in a table; --json has all."""
@@ -33,8 +35,6 @@ _GROUPED: Mapping[GroupBy, str] = {
 
 def tables(comparison: Comparison, by: GroupBy) -> Iterator[RenderableType]:
     """A table for each behavior, what distinguishes the groups, and notes."""
-    from rich.text import Text
-
     yield Text(_GROUPED[by])
     for behavior, scores in comparison.behaviors.items():
         yield Text()
@@ -82,9 +82,6 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
 
 def task_tables(comparison: TaskComparison) -> Iterator[RenderableType]:
     """A table of methods over several tasks, their performance profiles, and notes."""
-    from rich.table import Table
-    from rich.text import Text
-
     first, *others = comparison.methods
     yield _text(f"{len(comparison.bounds)} tasks, normalized final {comparison.metric}:")
     for task, (low, high) in comparison.bounds.items():
@@ -151,9 +148,6 @@ def _value_to_json(estimate: Estimate) -> dict[str, float | None]:
 
 
 def _table(scores: tuple[GroupScore, ...], threshold: float | None) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
     several = len(scores) > 1
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("Group", no_wrap=True)
@@ -204,8 +198,6 @@ def _run_row(score: RunScore, threshold: float | None) -> list[str]:
 
 
 def _settings_table(comparison: Comparison, settings: Mapping[str, tuple[str, ...]]) -> Table:
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("Settings that differ")
     for group in comparison.groups:
@@ -217,8 +209,6 @@ def _settings_table(comparison: Comparison, settings: Mapping[str, tuple[str, ..
 
 def _text(text: str) -> Any:
     """Text from outside as it is: brackets in it are no markup."""
-    from rich.text import Text
-
     return Text(harmless(text))
 
 

@@ -10,33 +10,44 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.configuration import Configuration, read_configuration
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
+from trainer_service.commands.demos.cloning import OfflineCloning, cloning_settings, demonstrated_behavior
 from trainer_service.commands.train.run import Outcome, with_seed
 from trainer_service.commands.train.train import stop_signals
 from trainer_service.config import RunOptions, dump_run_options, plugins_in
 from trainer_service.errors import UserError
-from trainer_service.running.metrics import JsonlWriter, Series, Summary, SummaryWriter, TensorBoardWriter
+from trainer_service.learning.algorithms import Compute
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.interop.onnx_export import export_policy
+from trainer_service.running.metrics import JsonlWriter, Series, Summary, SummaryWriter
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.log_file import log_file
+from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.status import TrainingStatus
+from trainer_service.running.training.compute import (
+    choose_device,
+    device_for,
+    memory_for,
+    seed_of,
+    threads_for,
+)
 from trainer_service.running.training.garbage import collected_at_the_end
+from trainer_service.running.training.recorder import Outputs, Recorder
 from unity_bridge.process_guard import plain_torch
 
 if TYPE_CHECKING:
-    from trainer_service.commands.demos.cloning import OfflineCloning
-    from trainer_service.running.behaviors.behavior import Behavior
-    from trainer_service.running.training.recorder import Recorder
     from trainer_service.running.training.stop_signals import StopSignals
 
 DEFAULT_EPOCHS = 100
 
 _logger = logging.getLogger(__name__)
-
-# Torch takes seconds: it is imported where it is needed.
 
 
 @collected_at_the_end()
@@ -78,7 +89,6 @@ def clone(
     options = with_seed(loaded.options)
     options = options.model_copy(update={"plugins": plugins_in(options)})
     console = Console(tty=False, debug=options.debug, log_format=options.log_format)
-    import torch
 
     with stop_signals() as stop, console, plain_torch(torch):
         loaded.log(_logger)
@@ -97,17 +107,6 @@ def clone(
 
 def _prepare(options: RunOptions, path: Path) -> tuple[OfflineCloning, Behavior]:
     """A new behavior as its demonstrations describe it, ready to learn from them."""
-    from trainer_service.commands.demos.cloning import OfflineCloning, cloning_settings, demonstrated_behavior
-    from trainer_service.learning.algorithms import Compute
-    from trainer_service.running.behaviors.behavior import Behavior
-    from trainer_service.running.training.compute import (
-        choose_device,
-        device_for,
-        memory_for,
-        seed_of,
-        threads_for,
-    )
-
     layout = options.env_settings.picture_layout
     name, spec = demonstrated_behavior(path, "hwc" if layout == "auto" else layout)
     settings = cloning_settings(name, options.behavior_settings(name), path)
@@ -117,8 +116,6 @@ def _prepare(options: RunOptions, path: Path) -> tuple[OfflineCloning, Behavior]
         precision = options.torch_settings.precision
         compute = Compute(torch.device(device), seed, precision=precision, behavior=name)
         return Behavior(name, spec, settings, compute)
-
-    import torch
 
     wanted = options.torch_settings.device
     with memory_for(name, settings):
@@ -149,12 +146,6 @@ def _recorded(
     folder: RunFolder, console: Console, behavior: Behavior, stop: StopSignals
 ) -> Iterator[tuple[Recorder, Sequence[SummaryWriter]]]:
     """A context at whose end the behavior is saved, with its model for Unity, whatever ends it."""
-    import torch
-
-    from trainer_service.running.interop.onnx_export import export_policy
-    from trainer_service.running.runs.status import TrainingStatus
-    from trainer_service.running.training.recorder import Outputs, Recorder
-
     writers = [JsonlWriter(folder.metrics), TensorBoardWriter(folder.behavior)]
     for writer in writers:
         writer.open()

@@ -7,26 +7,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag, FlagsOf, InGroup, Settings
 from trainer_service.commands.common.output import CommandResult, note, progress_printer
+from trainer_service.commands.demos.clone import clone
+from trainer_service.commands.demos.cloning import demonstrated_behavior
+from trainer_service.commands.demos.info import read_contents, to_json, to_text
+from trainer_service.commands.demos.record import Recording, check_target, record
 from trainer_service.commands.play.flags import playing_of
 from trainer_service.commands.play.person import KEYBOARD, record_person
 from trainer_service.config import PlayerName
 from trainer_service.config.players import EXPERT
 from trainer_service.errors import UserError
-
-if TYPE_CHECKING:
-    from trainer_service.commands.demos.record import Recording
+from trainer_service.running.evaluation.loop import PlayStopped
+from trainer_service.running.evaluation.players import actors_of
+from trainer_service.running.interop.minari_datasets import (
+    PREFIX,
+    dataset_to_recording,
+    recordings_to_dataset,
+)
+from trainer_service.running.policy import by_behavior
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.training.stop_signals import StopSignals
+from unity_bridge.demonstrations import open_demonstrations
 
 HEURISTIC = "heuristic"
 """The name of the scene's own expert as the policy of ``record-demo``."""
 
 _PAGE = InGroup("the page of --policy keyboard")
-
-# What is heavy is imported where it is needed: torch takes seconds.
 
 
 class Interrupted(UserError):
@@ -50,12 +60,6 @@ def record_demo(
     **how: Annotated[Any, FlagsOf(playing_of, but=("record", "record_episodes", "record_seconds"))],
 ) -> CommandResult:  # fmt: skip
     """Records whole episodes of an expert or a trained policy in a .demo file."""
-    from trainer_service.commands.demos.record import Recording, check_target, record
-    from trainer_service.running.evaluation.loop import PlayStopped
-    from trainer_service.running.evaluation.players import actors_of
-    from trainer_service.running.policy import by_behavior
-    from trainer_service.running.training.stop_signals import StopSignals
-
     check_target(output, force=force)
     who = _demonstrator(policy, how["results_dir"], deterministic=how["deterministic"])
     recording = Recording(output, episodes=episodes, behavior=behavior)
@@ -98,9 +102,6 @@ def demo_info(
     paths: Annotated[Sequence[Path], Flag("a recording, or a folder of them", "FILE.demo")],
 ) -> CommandResult:  # fmt: skip
     """Prints what is inside recorded demonstrations."""
-    from trainer_service.commands.demos.info import read_contents, to_json, to_text
-    from unity_bridge.demonstrations import open_demonstrations
-
     found = [read_contents(file) for path in paths for file in open_demonstrations(path)]
     return CommandResult({"files": [to_json(contents) for contents in found]}, map(to_text, found))
 
@@ -115,15 +116,6 @@ def demo_convert(
     force: Annotated[bool, Flag("replace a recording that exists")] = False,
 ) -> CommandResult:  # fmt: skip
     """Converts between recordings (.demo) and data sets of Minari on this machine."""
-    from trainer_service.commands.demos.cloning import demonstrated_behavior
-    from trainer_service.commands.demos.record import check_target
-    from trainer_service.running.interop.minari_datasets import (
-        PREFIX,
-        dataset_to_recording,
-        recordings_to_dataset,
-    )
-    from unity_bridge.demonstrations import open_demonstrations
-
     if source.startswith(PREFIX) == target.startswith(PREFIX):
         raise UserError(f"expected one of FROM and TO to be {PREFIX}NAME, got '{source}' and '{target}'")
     if behavior and not source.startswith(PREFIX):
@@ -151,8 +143,6 @@ def clone_demo(
     """Makes a run by behavioral cloning of demonstrations. Networks and trainer type are those of the behavior in the
     configuration; without one, those of PPO's built-in settings.
     """
-    from trainer_service.commands.demos.clone import clone
-
     outcome = clone(demo, config, epochs=epochs, max_steps=max_steps, **settings)
     run_id, results_dir = outcome.folder.name, outcome.folder.parent
     location = "" if str(results_dir) == "results" else f" --results-dir={shlex.quote(str(results_dir))}"
@@ -168,8 +158,6 @@ def clone_demo(
 
 def _demonstrator(policy: str, results_dir: Path, *, deterministic: bool) -> dict[str, Any]:
     """The fields of ``Playing`` that say who is recorded. Raises UserError where there is no such run."""
-    from trainer_service.running.runs.folder import RunFolder
-
     if policy not in (HEURISTIC, KEYBOARD):
         return {"run": RunFolder.read(results_dir, policy)}
     if not deterministic:

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trainer_service.commands.common.command import Flag, FlagsOf, InGroup, Settings
 from trainer_service.commands.common.flags import Browser, PagePort
-from trainer_service.commands.common.output import CommandResult, progress_printer, say, score_lines
+from trainer_service.commands.common.output import CommandResult, progress_printer, say
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
 from trainer_service.commands.play.flags import playing_of
+from trainer_service.commands.play.matches import play_matches
 from trainer_service.commands.play.playing import play_episodes
+from trainer_service.commands.play.score_text import score_lines
 from trainer_service.config import parse_player
 from trainer_service.errors import UserError
+from trainer_service.running.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainer_service.learning.rollout.episode_scores import EndedEpisode
 
 _PAGE = InGroup("the page of --against human")
-
-# What is heavy is imported where it is needed: torch takes seconds.
 
 
 def evaluate(
@@ -45,12 +46,8 @@ def evaluate(
     **how: Annotated[Any, FlagsOf(playing_of)],
 ) -> CommandResult:  # fmt: skip
     """Plays a frozen policy and reports its returns."""
-    from trainer_service.running.runs.folder import RunFolder
-
     how |= {"env": env, "episodes": episodes}
     if against is not None:
-        from trainer_service.commands.play.matches import play_matches
-
         page = {"port": port, "browser": browser}
         return play_matches(
             run_id, against, checkpoint=checkpoint, side=side, cross_play=cross_play, page=page, **how
@@ -120,8 +117,6 @@ def _run_alone(run_id: str, checkpoint: str, **of_games: bool) -> tuple[str, str
 
 def _player(policy: str, results_dir: Path, *, deterministic: bool) -> dict[str, Any]:
     """The fields of ``Playing`` that say who plays. Raises UserError where there is no such run."""
-    from trainer_service.running.runs.folder import RunFolder
-
     name = parse_player(policy)
     if name.run_id is not None:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainer_service.errors import UserError
 from unity_bridge.programs.executables import Command
+from unity_bridge.simulators.rendering.films import recording_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,6 @@ class FilmOptions:
 
     def arguments(self, command: Command) -> list[str]:
         """Returns the arguments that record the film. Raises UserError if the simulator cannot record such a film."""
-        from unity_bridge.simulators.rendering.films import recording_problem
-
         limits = {"--record-episodes": (self.episodes, 1), "--record-seconds": (self.seconds, 0)}
         for flag, (given, least) in limits.items():
             if given is not None and not least <= given < float("inf"):

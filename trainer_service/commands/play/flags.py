@@ -14,6 +14,7 @@ from trainer_service.commands.common.environments import environment_for
 from trainer_service.commands.common.output import note
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing
+from trainer_service.running.metrics.console import Console
 
 
 @contextmanager
@@ -37,8 +38,6 @@ def playing_of(
 
     Raises UserError at the end where the film was not written.
     """
-    from trainer_service.running.metrics.console import Console
-
     film = None if record is None else FilmOptions(record, record_episodes, record_seconds)
     given: dict[str, Any] = {
         "environment": environment_for(env, env_args=env_args),

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from trainer_service.commands.common.output import say
+from trainer_service.ops.ratings import elo_difference
 
 if TYPE_CHECKING:
     from trainer_service.config import PlayerName
     from trainer_service.running.evaluation.match import Games
     from trainer_service.running.evaluation.players import Player
-
-# What is heavy is imported where it is needed: torch takes seconds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,6 @@ def _side_text(side: str) -> str:
 
 
 def _elo_text(win_rate: float) -> str:
-    from trainer_service.ops.ratings import elo_difference
-
     difference = elo_difference(win_rate)
     if math.isfinite(difference):
         return f"{difference:+.0f}"
@@ -203,6 +202,4 @@ def _mean_text(values: Sequence[float]) -> str:
 
 
 def _return_text(values: Sequence[float]) -> str:
-    import numpy as np
-
     return f"{_mean_text(values)} ± {float(np.std(values)):.3f}" if values else "–"

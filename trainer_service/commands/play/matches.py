@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_service.commands.common.output import CommandResult, print_warning, progress_printer
 from trainer_service.commands.play.flags import playing_of
@@ -15,11 +15,7 @@ from trainer_service.commands.play.playing import Playing, play_games
 from trainer_service.config import PlayerName, parse_player
 from trainer_service.config.names import STATE_SUFFIXES
 from trainer_service.errors import UserError
-
-if TYPE_CHECKING:
-    from trainer_service.running.runs.folder import RunFolder
-
-# What is heavy is imported where it is needed: torch takes seconds.
+from trainer_service.running.runs.folder import RunFolder
 
 
 def play_matches(
@@ -101,8 +97,6 @@ def _pairs(names: Sequence[PlayerName], *, cross_play: bool) -> list[tuple[Playe
 
 def _home(names: Sequence[PlayerName], results_dir: Path) -> RunFolder | None:
     """The run whose environment and lessons are played in: the first player that is a run."""
-    from trainer_service.running.runs.folder import RunFolder
-
     runs = (name.run_id for name in names if name.run_id is not None)
     return next((RunFolder.read(results_dir, run_id) for run_id in runs), None)
 

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 from trainer_service.commands.common.output import note, say
 from trainer_service.commands.common.trained_run import one_thread
 from trainer_service.commands.play.playing import Playing, play_games
+from trainer_service.commands.watch.playing import about
+from trainer_service.commands.watch.server import serve
+from trainer_service.commands.watch.shown_scene import IdleActors, PersonActors, ShownScene
+from trainer_service.commands.watch.sources import opened_scene
+from trainer_service.commands.watch.stage import Stage
 from trainer_service.config.players import PlayerName
 from trainer_service.errors import UserError
+from trainer_service.running.evaluation.match import sides_of
+from trainer_service.running.evaluation.players import Player
+from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
+from unity_bridge.simulators.registry import SCENES
 
 if TYPE_CHECKING:
     from trainer_service.commands.play.match_results import Match
-    from trainer_service.commands.watch.shown_scene import PersonActors, ShownScene
-    from trainer_service.commands.watch.stage import Stage
     from trainer_service.running.evaluation.evaluate import PolicyActors
     from trainer_service.running.evaluation.loop import EpisodeLoop
     from unity_bridge.simulators.scene import Scene
@@ -27,8 +34,6 @@ HUMAN = "human"
 KEYBOARD = "keyboard"
 """The name of a person as the policy of ``record-demo``."""
 
-# What is heavy is imported where it is needed: torch takes seconds.
-
 
 def play_person(playing: Playing, *, port: int, browser: bool) -> Match:
     """Games of the one player against the person at the page.
@@ -36,10 +41,6 @@ def play_person(playing: Playing, *, port: int, browser: bool) -> Match:
     Raises:
         UserError: no opponent, a program with a window of its own, or a page that was closed before the last game.
     """
-    from trainer_service.commands.watch.server import serve
-    from trainer_service.running.evaluation.match import sides_of
-    from trainer_service.running.evaluation.players import Player
-
     (player,) = playing.load()
     played: list[Match] = []
     with _stage(playing) as (stage, shown, scene, person):
@@ -64,8 +65,6 @@ def record_person(
     Raises:
         UserError: an environment of several agents, or a program that shows itself.
     """
-    from trainer_service.commands.watch.server import serve
-
     with _stage(playing) as (stage, shown, scene, person):
         agents = shown.num_waiting
         if agents > 1 or len(scene.behaviors) > 1:
@@ -81,11 +80,6 @@ def record_person(
 @contextmanager
 def _stage(playing: Playing) -> Iterator[tuple[Stage, ShownScene, Scene, PersonActors]]:
     """A page on which a person plays in one copy of an environment."""
-    from trainer_service.commands.watch.playing import about
-    from trainer_service.commands.watch.shown_scene import IdleActors, PersonActors, ShownScene
-    from trainer_service.commands.watch.sources import opened_scene
-    from trainer_service.commands.watch.stage import Stage
-
     env, arguments = playing.environment.over(playing.options)
     assert env is not None
     alone = replace(playing.environment, env_path=env, env_args=(*arguments, *_one_copy(env, arguments)))
@@ -100,9 +94,6 @@ def _stage(playing: Playing) -> Iterator[tuple[Stage, ShownScene, Scene, PersonA
 
 def _one_copy(env: str, given: Sequence[str]) -> list[str]:
     """The flag for a single copy of a bundled scene, unless the user says how many."""
-    from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
-    from unity_bridge.simulators.registry import SCENES
-
     scheme, _, name = env.partition(":")
     if scheme != "sim" or {"--agents", "--copies"} & set(given):
         return []

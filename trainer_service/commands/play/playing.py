@@ -19,19 +19,22 @@ from trainer_service.commands.common.trained_run import (
 )
 from trainer_service.commands.play.match_results import Match
 from trainer_service.config import PlayerName
+from trainer_service.running.evaluation.evaluate import score
+from trainer_service.running.evaluation.loop import EpisodeLoop
+from trainer_service.running.evaluation.match import play_match
+from trainer_service.running.evaluation.players import Player, actors_of, load_player, with_expert
+from trainer_service.running.policy import Policy, chosen_checkpoints
 from trainer_service.running.runs.layout import RESULTS
+from trainer_service.running.training.compute import choose_device
 
 if TYPE_CHECKING:
     from trainer_service.commands.play.films import FilmOptions
     from trainer_service.config import RunOptions
     from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
     from trainer_service.running.callbacks import SimulatorStep
-    from trainer_service.running.evaluation.loop import BridgeLike, EpisodeLoop
-    from trainer_service.running.evaluation.players import Player
+    from trainer_service.running.evaluation.loop import BridgeLike
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from trainer_service.running.runs.folder import RunFolder
-
-# What is heavy is imported where it is needed: torch takes seconds.
 
 _logger = logging.getLogger(__name__)
 
@@ -97,8 +100,6 @@ class Playing:
             UserError: nowhere to play, no expert there, or a film that it cannot record.
             LaunchError: there is no such program.
         """
-        from trainer_service.running.evaluation.players import with_expert
-
         simulator = simulator_for(self.environment, self.run, seed=self.seed, settings=self.settings)
         if any(name.is_expert for name in self.players):
             simulator = replace(simulator, command=with_expert(simulator.command))
@@ -110,10 +111,6 @@ class Playing:
 
     def load(self) -> list[Player]:
         """Loads the players. Raises UserError where there is no such run, checkpoint or device."""
-        from trainer_service.running.evaluation.players import Player, load_player
-        from trainer_service.running.policy import Policy, chosen_checkpoints
-        from trainer_service.running.training.compute import choose_device
-
         device = str(choose_device(self.device))
         if self.run is not None and not self.players:
             paths = chosen_checkpoints(self.run.path, self.checkpoint)
@@ -136,8 +133,6 @@ class Playing:
 
     def loop_on(self, simulators: BridgeLike, what: str = "episode") -> EpisodeLoop:
         """The loop of episodes or games on simulators that run already."""
-        from trainer_service.running.evaluation.loop import EpisodeLoop
-
         return EpisodeLoop(
             simulators,
             self.max_episode_steps,
@@ -161,9 +156,6 @@ def play_episodes(
         UserError: no such player, nowhere to play, or an environment that the player does not fit.
         BridgeError: the simulator failed.
     """
-    from trainer_service.running.evaluation.evaluate import score
-    from trainer_service.running.evaluation.players import actors_of
-
     with playing.loop(playing.simulator()) as loop:
         (player,) = playing.load()
         actors = actors_of(player, deterministic=playing.deterministic)
@@ -173,8 +165,6 @@ def play_episodes(
 
 def play_games(playing: Playing, loop: EpisodeLoop, player: Player, opponent: Player) -> Match:
     """Plays the games of two players. Raises UserError and BridgeError as ``play_match``."""
-    from trainer_service.running.evaluation.match import play_match
-
     games = play_match(
         loop,
         player,

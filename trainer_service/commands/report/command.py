@@ -10,6 +10,9 @@ from typing import Annotated
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, ResultsDir, Run
 from trainer_service.commands.common.output import CommandResult
+from trainer_service.commands.common.run_record import find_run, read_run
+from trainer_service.commands.report.report import require_output, write_report
+from trainer_service.running.metrics.console import Console
 from trainer_service.running.runs.layout import RunLayout
 
 
@@ -26,8 +29,6 @@ def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None
     Raises:
         UserError: there is no such run, or the file cannot be written.
     """
-    from trainer_service.commands.common.run_record import find_run
-
     return report_on(find_run(os.fspath(run), RESULTS), to)
 
 
@@ -40,9 +41,6 @@ def report_run(
     """Writes one HTML file on a run of this trainer or of ML-Agents, finished or not: curves, scores, film,
     configuration, timers and how it ended. It needs nothing beside it.
     """
-    from trainer_service.commands.common.run_record import find_run
-    from trainer_service.running.metrics.console import Console
-
     path = find_run(run, results_dir)
     with Console(tty=False, stream=sys.stderr):
         output = report_on(path, to)
@@ -51,9 +49,6 @@ def report_run(
 
 def report_on(path: Path, to: str | os.PathLike[str] | None = None) -> Path:
     """Writes the page on the run in a folder; see ``report``."""
-    from trainer_service.commands.common.run_record import read_run
-    from trainer_service.commands.report.report import require_output, write_report
-
     output = RunLayout(path).report if to is None else Path(to)
     require_output(output)
     write_report(read_run(path), output)

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trainer_service.commands.common.command import Flag, Settings
+from trainer_service.commands.common.configuration import configuration_values
 from trainer_service.commands.common.output import CommandResult
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested, put_texts
+from trainer_service.commands.search.space import short_text
 from trainer_service.errors import suggested_command
+from trainer_service.running.training.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from trainer_service.commands.search.trials import SweepResult
@@ -51,11 +54,8 @@ def search_hyperparameters(
         "no_graphics", "timeout_wait", "device", "env_args")],
 ) -> CommandResult:  # fmt: skip
     """Searches hyperparameters with Optuna: trials of sampled values, each a run of its own."""
-    from trainer_service.running.training.stop_signals import StopSignals
-
     own = {name: settings.pop(name) for name in ("seed", "results_dir") if name in settings}
     with StopSignals(owns_process=True) as stop:  # first, for what follows takes a second to load
-        from trainer_service.commands.common.configuration import configuration_values
         from trainer_service.commands.search.sweep import sweep
 
         configuration = configuration_values(config, put_texts(nested(settings, SETTINGS), sets))
@@ -83,15 +83,11 @@ def sweep_as_json(result: SweepResult) -> dict[str, Any]:
 
 def _trials(result: SweepResult) -> Iterator[str]:
     """Yields the values of sampled trials."""
-    from trainer_service.commands.search.space import short_text
-
     return (f"trial {trial.number}: {short_text(trial.values)}" for trial in result.trials)
 
 
 def _sweep_lines(result: SweepResult) -> Iterator[str]:
     """Yields the result of a sweep in words."""
-    from trainer_service.commands.search.space import short_text
-
     ended = [trial for trial in result.trials if trial.state != "running"]
     counts = {
         state: sum(trial.state == state for trial in ended) for state in ("complete", "pruned", "failed")

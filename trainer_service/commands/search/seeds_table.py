@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
 from trainer_service.commands.common.output import say
 from trainer_service.commands.common.settings import ATTACH_PORT
 from trainer_service.commands.search.seed_runs import SeedRun, parse_seeds
@@ -17,8 +21,10 @@ from trainer_service.commands.search.trial_runs import RunWatch
 from trainer_service.commands.status.command import progress_words, status_of
 from trainer_service.config import load_run_options
 from trainer_service.errors import UserError, suggested_command
+from trainer_service.running.metrics import format_return
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.training.stop_signals import StopSignals
+from unity_bridge.untrusted_text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,12 +39,13 @@ _SWITCHES = {"quiet": "-q", "no_plugins": "--no-plugins", "deterministic": "--de
 _logger = logging.getLogger(__name__)
 
 
-def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any]) -> int:
+def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any], stop: StopSignals) -> int:
     """Runs ``learn --seeds``.
 
     Args:
         given: the flags that are present.
         overrides: the settings among them, nested as in a file.
+        stop: asks the runs to end.
 
     Returns:
         The exit code: that of the first run that failed, else 0.
@@ -53,28 +60,27 @@ def learn_seeds(given: Mapping[str, Any], overrides: dict[str, Any]) -> int:
             raise UserError(
                 f"{flag}: with --seeds no simulator attaches; expected an environment to start (--env)"
             )
-    with StopSignals(owns_process=True) as stop:
-        loaded = load_run_options(given.get("trainer_config_path"), overrides)
-        options = loaded.options
-        screen = _Screen()
-        with Console(
-            table=screen.table,
-            debug=options.debug,
-            log_format=options.log_format,
-            verbose=1 if given.get("quiet") else 2,
-        ) as console:
-            screen.console = console
-            loaded.log(_logger)
-            runs, ends = run_seeds(
-                options,
-                seeds,
-                _line(given),
-                env_args=given.get("env_args"),
-                jobs=given.get("jobs"),
-                stop=stop,
-                given=given,
-                on_look=screen.look,
-            )
+    loaded = load_run_options(given.get("trainer_config_path"), overrides)
+    options = loaded.options
+    screen = _Screen()
+    with Console(
+        table=screen.table,
+        debug=options.debug,
+        log_format=options.log_format,
+        verbose=1 if given.get("quiet") else 2,
+    ) as console:
+        screen.console = console
+        loaded.log(_logger)
+        runs, ends = run_seeds(
+            options,
+            seeds,
+            _line(given),
+            env_args=given.get("env_args"),
+            jobs=given.get("jobs"),
+            stop=stop,
+            given=given,
+            on_look=screen.look,
+        )
     if not given.get("quiet") and options.log_format != "json":
         _print_end(options, runs)
     return next((abs(end.exit_code) for end in ends if end.message), 0)
@@ -128,13 +134,6 @@ class _Screen:
 
     def table(self) -> RenderableType:
         """The table."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        from trainer_service.running.metrics import format_return
-        from unity_bridge.untrusted_text import printable
-
         table = Table(box=None, pad_edge=False, header_style="dim")
         for header in ("Run", "", "Behavior"):
             table.add_column(header)

@@ -16,7 +16,12 @@ from trainer_service.commands.common.flags import (
     ResultsDir,
 )
 from trainer_service.commands.common.output import CommandResult, note, progress_printer
+from trainer_service.commands.share.share import load_from_hub, push_to_hub
 from trainer_service.errors import suggested_command
+from trainer_service.running.interop.mlagents_results import import_results
+from trainer_service.running.interop.onnx_export import export_run
+from trainer_service.running.metrics.console import Console
+from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.layout import run_path
 from unity_bridge.untrusted_text import quoted
 
@@ -36,9 +41,6 @@ def export_models(
     results_dir: ResultsDir = RESULTS,
 ) -> CommandResult:  # fmt: skip
     """Writes the ONNX models of a run again, from its checkpoints."""
-    from trainer_service.running.interop.onnx_export import export_run
-    from trainer_service.running.runs.folder import RunFolder
-
     folder = RunFolder.read(results_dir, run_id)
     written = export_run(folder, step=step, checkpoint=checkpoint, output=output)
     models = [
@@ -56,9 +58,6 @@ def import_checkpoint(
     results_dir: Annotated[Path, Flag("where it goes", "DIR")] = RESULTS,
 ) -> CommandResult:  # fmt: skip
     """Makes a run from the results of mlagents-learn 1.1.0, to evaluate, export or resume."""
-    from trainer_service.running.interop.mlagents_results import import_results
-    from trainer_service.running.metrics.console import Console
-
     with Console(tty=False, stream=sys.stderr):
         imported = import_results(results_folder, run_id, results_dir=results_dir)
     return CommandResult(imported.to_json(), imported.lines())
@@ -88,9 +87,6 @@ def push(
     """Evaluates a run and uploads weights, models, configuration, metrics and a card to the Hugging Face Hub: no paths,
     host names or arguments of simulators. Takes the flags of mlagents-push-to-hf, too.
     """
-    from trainer_service.commands.share.share import push_to_hub
-    from trainer_service.running.metrics.console import Console
-
     with Console(tty=False, stream=sys.stderr):
         shared = push_to_hub(
             local_dir or run_path(run or run_id or "", results_dir), repo_id, env=env, env_args=env_args,
@@ -115,9 +111,6 @@ def load(
     """Makes a run of a repository on the Hugging Face Hub, of this trainer or of ML-Agents. Executes nothing of it.
     Takes the flags of mlagents-load-from-hf, too.
     """
-    from trainer_service.commands.share.share import load_from_hub
-    from trainer_service.running.metrics.console import Console
-
     repository = repo or repo_id or ""
     with Console(tty=False, stream=sys.stderr):
         loaded = load_from_hub(repository, run_id=run_id, revision=revision, results_dir=results_dir)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from trainer_service.commands.common.trained_run import folder_of
+from trainer_service.running.interop.onnx_export import export_run
 
 
 def export(
@@ -30,8 +31,6 @@ def export(
         UserError: no such run or checkpoint, one that is damaged, or several behaviors for one file.
         ExportError: the policy cannot be expressed as a model, or onnx is not installed.
     """
-    from trainer_service.running.interop.onnx_export import export_run
-
     written = export_run(
         folder_of(run),
         step=step,

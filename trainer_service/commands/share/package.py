@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from trainer_service.config import RunOptions, TrainerSettings, dump_run_options, load_run_options
 from trainer_service.learning.algorithms import Compute, make_learner
@@ -170,10 +173,6 @@ def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write_events(source: Path, target: Path) -> None:
     """Copies the numbers of TensorBoard's event files. Their own names hold the host's, and texts may hold paths."""
-    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     for number, path in enumerate(sorted(source.glob("events.out.tfevents.*"))):
         began = re.match(r"events\.out\.tfevents\.(\d+)", path.name)
         with (target / f"events.out.tfevents.{began[1] if began else 0}.{number}").open("wb") as file:

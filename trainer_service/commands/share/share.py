@@ -12,15 +12,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from trainer_service.commands.common.aggregates import CONFIDENCE, estimate
 from trainer_service.commands.common.command import require_at_least
 from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
 from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.trained_run import folder_of, options_of
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing, play_episodes
+from trainer_service.commands.share.card import model_card
+from trainer_service.commands.share.downloaded_run import make_run, wanted_files
+from trainer_service.commands.share.package import CARD, FILM, write_package
+from trainer_service.commands.share.package import RESULTS as RESULTS_FILE
+from trainer_service.commands.share.repository import (
+    create_repository,
+    download,
+    find_snapshot,
+    require_repo_id,
+    upload,
+)
+from trainer_service.config import load_run_options
+from trainer_service.config.names import validate_run_id
 from trainer_service.errors import UserError
 from trainer_service.running.runs.files import write_atomic
-from trainer_service.running.runs.layout import RESULTS
+from trainer_service.running.runs.layout import RESULTS, RunLayout
 
 if TYPE_CHECKING:
     from trainer_service.commands.share.downloaded_run import LoadedRun
@@ -79,8 +95,6 @@ def push_to_hub(
         UserError: no such run, nowhere to play, huggingface_hub is not installed, or the Hub refuses.
         BridgeError: the simulator failed.
     """
-    from trainer_service.commands.share.repository import create_repository, require_repo_id, upload
-
     require_at_least(0, episodes=episodes)
     folder, environment = folder_of(run), environment_for(env, env_args=env_args)
     require_repo_id(repo_id)
@@ -136,11 +150,6 @@ def load_from_hub(
         UserError: huggingface_hub is not installed, there is no such repository, it holds no checkpoint that can be
             read, or the run id is taken.
     """
-    from trainer_service.commands.share.downloaded_run import make_run, wanted_files
-    from trainer_service.commands.share.repository import download, find_snapshot, require_repo_id
-    from trainer_service.config.names import validate_run_id
-    from trainer_service.running.runs.layout import RunLayout
-
     results = Path(results_dir)
     name = run_id or require_repo_id(repo_id).rpartition("/")[2]
     validate_run_id(name)
@@ -178,14 +187,10 @@ def _write(
     with_state: bool,
 ) -> None:
     """Writes all shared files but the film."""
-    from trainer_service.commands.share.card import model_card
-    from trainer_service.commands.share.package import CARD, FILM, RESULTS, write_package
-    from trainer_service.config import load_run_options
-
     shared = write_package(folder, target, checkpoint=checkpoint, with_state=with_state)
     if results:
         first = results.get(next(iter(shared))) or next(iter(results.values()))
-        write_atomic(target / RESULTS, json.dumps({**first, "behaviors": results}, indent=2) + "\n")
+        write_atomic(target / RESULTS_FILE, json.dumps({**first, "behaviors": results}, indent=2) + "\n")
     options = load_run_options(target / "configuration.yaml").options
     card = model_card(repo_id, options, shared, results, has_film=(target / FILM).exists())
     write_atomic(target / CARD, card)
@@ -201,10 +206,6 @@ def result_of(score: Score, *, seed: int, evaluated_at: str) -> dict[str, Any]:
         seed: of the simulator.
         evaluated_at: ISO date and time.
     """
-    import numpy as np
-
-    from trainer_service.commands.common.aggregates import CONFIDENCE, estimate
-
     returns = np.array(score.group_returns or score.returns, np.float64)
     mean = estimate(lambda values: values.mean(axis=-1), returns, np.zeros(len(returns), np.int64))
     interval = None if np.isnan(mean.low) else [mean.low, mean.high]

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.flags import RESULTS, ResultsDir, Run
 from trainer_service.commands.common.output import CommandResult
+from trainer_service.commands.common.run_record import find_run, read_run
+from trainer_service.commands.status.run_status import Ending, run_status
+from trainer_service.running.metrics import format_duration, format_return
+from trainer_service.running.runs.layout import RunLayout, existing_state
+from trainer_service.running.runs.lock import holder_of_lock
+from unity_bridge.untrusted_text import harmless
 
 if TYPE_CHECKING:
     from trainer_service.commands.common.run_record import RunRecord
@@ -18,18 +24,12 @@ def print_status(run: Run, *, results_dir: ResultsDir = RESULTS) -> CommandResul
     """Tells from a run's folder what it is doing, or how it ended. Exit code 0: it is running, or it ended well; 1: it
     failed, was broken off, learned nothing, or is a run of ML-Agents without an end; 2: there is no such run.
     """
-    from trainer_service.commands.common.run_record import find_run, read_run
-
     status = status_of(read_run(find_run(run, results_dir)))
     return CommandResult(status, _lines(status), 0 if status["ok"] else 1)
 
 
 def status_of(run: RunRecord) -> dict[str, Any]:
     """How a run stands, as the object that ``status --json`` prints. Ages are in seconds; None is unknown."""
-    from trainer_service.commands.status.run_status import Ending, run_status
-    from trainer_service.running.runs.layout import RunLayout, existing_state
-    from trainer_service.running.runs.lock import holder_of_lock
-
     layout, status, now_s = RunLayout(run.path), run_status(run), time.time()
     seconds = {name: _seconds(run, name) for name in status.behaviors}
     summary_age_s = _age_s(layout.metrics, now_s)
@@ -67,9 +67,6 @@ def status_of(run: RunRecord) -> dict[str, Any]:
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:
     """The status in words."""
-    from trainer_service.running.metrics import format_duration
-    from unity_bridge.untrusted_text import harmless
-
     head = [f"{status['run']}: {status['state']}"]
     if status["process"] is not None:
         head.append(f"process {status['process']}")
@@ -86,8 +83,6 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
 
 def progress_words(behavior: Mapping[str, Any]) -> Iterator[str]:
     """The progress of a behavior in words."""
-    from trainer_service.running.metrics import format_duration, format_return
-
     step, most = behavior["step"], behavior["max_steps"]
     yield f"{step:,} steps" if not most else f"{step:,} of {most:,} steps ({100 * step // most} %)"
     for key, what in (("mean_return", "mean return"), ("mean_group_return", "of groups")):

@@ -9,6 +9,10 @@ from trainer_service.commands.common.command import Flag, Settings
 from trainer_service.commands.common.output import say
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
+from trainer_service.commands.suggest.start import look_at
+from trainer_service.config import load_run_options
+from trainer_service.running.collection.attach_port import AttachPort
+from trainer_service.running.metrics.console import Console
 from unity_bridge.transport.ports import port_number
 
 
@@ -22,11 +26,6 @@ def print_suggestion(
     """Plays an environment at random for a moment, and prints a configuration that suits it: the reason for each value
     is a comment. Without --env a simulator may attach.
     """
-    from trainer_service.commands.suggest.start import look_at
-    from trainer_service.config import load_run_options
-    from trainer_service.running.collection.attach_port import AttachPort
-    from trainer_service.running.metrics.console import Console
-
     options = load_run_options(None, nested(settings, SETTINGS)).options
     # Everything on the way goes to standard error: standard output is for the result.
     with Console(tty=False, stream=sys.stderr):

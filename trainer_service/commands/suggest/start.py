@@ -28,6 +28,7 @@ from trainer_service.running.runs.layout import RunLayout
 from trainer_service.running.training.learner_ranks import num_learners, serves_rank_0
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
+from unity_bridge.simulators.registry import SCENES
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.schemes import scheme_of
 
@@ -195,6 +196,5 @@ def _has_many_agents(env: str, copies: int) -> bool:
     scheme, name = scheme_of(env), env.partition(":")[2]
     if scheme is None or scheme.kind != "scene":
         return False
-    from unity_bridge.simulators.registry import SCENES  # all scenes
 
     return name not in SCENES or SCENES[name].agents >= copies // 2

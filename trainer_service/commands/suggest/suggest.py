@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from trainer_service.commands.common.environments import EnvironmentLike, environment_for
 from trainer_service.commands.common.run_arguments import SETTINGS, RunArguments
 from trainer_service.commands.common.settings import nested, require_known
+from trainer_service.commands.suggest.start import look_at
 from trainer_service.config import load_run_options
 from trainer_service.running.collection.attach_port import EDITOR_PORT, AttachPort
 
@@ -38,8 +39,6 @@ def suggest(
         UserError: the environment has no agents, or something in the arguments cannot be used.
         BridgeError: the simulator could not be started, or failed.
     """
-    from trainer_service.commands.suggest.start import look_at
-
     require_known(settings, RunArguments.__annotations__, "suggest")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
 
 from trainer_service.config import (
     RunOptions,
@@ -28,17 +28,22 @@ from trainer_service.running.collection.attach_port import AttachPort
 from trainer_service.running.collection.goal_task import open_goal_task
 from trainer_service.running.collection.launching import are_isolated, command_of
 from trainer_service.running.curriculum import Curriculum
+from trainer_service.running.interop.mlagents_checkpoint import load_source
+from trainer_service.running.interop.onnx_export import export_policy
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.log_file import log_file
 from trainer_service.running.metrics.trackers import make_trackers
+from trainer_service.running.monitoring.endpoint import monitoring
 from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.training.compute import choose_device, warn_of_slow_precision
 from trainer_service.running.training.garbage import collected_at_the_end
+from trainer_service.running.training.learn import learn
 from trainer_service.running.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 from trainer_service.running.training.opponent_pools import read_opponents
+from trainer_service.running.training.run import RunFactory, saved_at_the_end
 from trainer_service.running.training.sources import local_simulators, num_workers
 from trainer_service.running.training.stop_signals import StopSignals
 from trainer_service.running.training.warm_start import (
-    ForeignCheckpoint,
     WarmStart,
     read_warm_starts,
 )
@@ -49,10 +54,7 @@ from unity_bridge.side_channels.channel_hub import ChannelHub, SideChannel
 from unity_bridge.simulators.schemes import scheme_of
 
 if TYPE_CHECKING:
-    import torch
-
     from trainer_service.running.monitoring.run_monitor import RunMonitor
-    from trainer_service.running.runs.checkpoint import Checkpoint
     from trainer_service.running.training.run import SharedLearners
     from trainer_service.running.training.sources import MakeSource
 
@@ -142,7 +144,7 @@ def _run(
     monitor = _monitor(options, stack)
     folder, console = _open(options, console, stack)
     stop = stop or stack.enter_context(StopSignals())
-    warm_starts = read_warm_starts(options, folder, _load_source)
+    warm_starts = read_warm_starts(options, folder, load_source)
     _check_demonstrations_of_resumed(options, warm_starts)
     opponents = read_opponents(options)
     if folder.writable:
@@ -157,17 +159,7 @@ def _run(
     if monitor is not None:
         writers.append(monitor)
         make_source = monitor.watching(make_source)
-    is_first = "torch" not in sys.modules
-    # Only now: simulators start up while torch is being loaded, which takes longer.
-    import torch
-
     stack.enter_context(plain_torch(torch))
-    from trainer_service.running.interop.onnx_export import export_policy
-    from trainer_service.running.training.learn import learn
-    from trainer_service.running.training.run import RunFactory, saved_at_the_end
-
-    if is_first:
-        gc.freeze()  # torch's modules
     device = _device(options)
     run = RunFactory(
         options=options,
@@ -201,7 +193,7 @@ def _checked(
     """
     options = resumed_after_restart(options)
     _check_options(options, program, side_channels=side_channels)
-    _require_device(options.torch_settings.device)
+    choose_device(options.torch_settings.device)
     command = program or command_of(options)
     if command is not None:
         are_isolated(options, command)
@@ -245,8 +237,6 @@ def _rollout_workers(
 
 def _device(options: RunOptions) -> torch.device:
     """The device that the user named, or the best one at hand."""
-    from trainer_service.running.training.compute import choose_device, warn_of_slow_precision
-
     device = choose_device(options.torch_settings.device)
     warn_of_slow_precision(options.torch_settings.precision, device)
     return device
@@ -303,32 +293,11 @@ def _check_options(options: RunOptions, program: Command | None, *, side_channel
         raise ConfigError(*missing)
 
 
-def _load_source(path: Path) -> Checkpoint | ForeignCheckpoint:
-    from trainer_service.running.interop.mlagents_checkpoint import (
-        load_source,  # torch, which takes a second to load
-    )
-
-    return load_source(path)
-
-
 def _monitor(options: RunOptions, stack: ExitStack) -> RunMonitor | None:
     """Starts the endpoint for metrics and health checks, which the stack closes; None without ``metrics_port``."""
     if options.metrics_port is None:
         return None
-    from trainer_service.running.monitoring.endpoint import monitoring
-
     return stack.enter_context(monitoring(options))
-
-
-def _require_device(name: str | None) -> None:
-    """Raises UserError for a device that is not there.
-
-    To know this of the CPU, or where nobody named one, torch need not be loaded.
-    """
-    if name not in (None, "cpu"):
-        from trainer_service.running.training.compute import choose_device
-
-        choose_device(name)
 
 
 def _log_plugins(options: RunOptions) -> None:

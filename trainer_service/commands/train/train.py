@@ -13,19 +13,21 @@ from trainer_service.commands.common.configuration import Configuration, read_ru
 from trainer_service.commands.common.environments import EnvironmentLike, environment_for
 from trainer_service.commands.common.run_arguments import SETTINGS, RunArguments
 from trainer_service.commands.common.settings import named, nested, require_known
+from trainer_service.commands.report.live_curve import live_curve
+from trainer_service.commands.suggest.start import without_configuration
 from trainer_service.commands.train.run import Outcome
 from trainer_service.commands.train.run import train as run_training
 from trainer_service.config import RunOptions
 from trainer_service.config.section import OF_STABLE_BASELINES
 from trainer_service.errors import UserError
 from trainer_service.running.collection.attach_port import EDITOR_PORT, AttachPort
+from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.notebook import in_notebook
 from trainer_service.running.training.stop_signals import StopSignals
 from unity_bridge.programs.executables import bundled_command
 
 if TYPE_CHECKING:
     from trainer_service.running.callbacks import Callback
-    from trainer_service.running.metrics.console import Console
     from unity_bridge.side_channels.channel_hub import SideChannel
 
 _logger = logging.getLogger(__name__)
@@ -122,8 +124,6 @@ def train(
         stop = stop or stack.enter_context(stop_signals())
         loaded.log(_logger)
         if config is None:
-            from trainer_service.commands.suggest.start import without_configuration
-
             options, recorders = without_configuration(
                 options, overrides, given=own, wanted=suggest, attach_port=attach_port
             )
@@ -151,9 +151,6 @@ def stop_signals() -> StopSignals:
 
 def _console(options: RunOptions, verbose: int) -> Console:
     """The console of a program or a notebook."""
-    from trainer_service.commands.report.live_curve import live_curve
-    from trainer_service.running.metrics.console import Console
-
     notebook = in_notebook()
     return Console(
         tty=False,

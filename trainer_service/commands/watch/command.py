@@ -13,9 +13,14 @@ from typing import Annotated
 
 from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag
+from trainer_service.commands.common.jobs import Job, JobPool
 from trainer_service.commands.common.output import note, say
+from trainer_service.commands.watch.watch import watch as show_page
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
+from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.runs.layout import RunLayout
+from unity_bridge.programs.watchdog import Watchdog
 
 WATCHED_AUTOSAVE_S = 5
 """Default seconds between the saves of a watched run, because the page shows the saved checkpoints."""
@@ -26,8 +31,6 @@ _GRACE_S = 30
 """Seconds in which the process of a page can end."""
 _PATIENCE_S = 120.0
 """Seconds that a page waits for the folder of the run that it follows."""
-
-# What is heavy is imported where it is needed: torch takes seconds.
 
 
 def watch(
@@ -49,8 +52,6 @@ def watch(
     """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
     pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
     """
-    from trainer_service.commands.watch.watch import watch as show_page
-
     run, policy = None, RANDOM
     if random or expert:
         if random and expert:
@@ -77,9 +78,6 @@ def demo(
     """Trains 3DBall for half a minute or so and shows the policy on a local page while it learns. The run is
     results/demo; a run demo that exists is overwritten.
     """
-    from trainer_service.commands.common.jobs import Job, JobPool
-    from trainer_service.commands.watch.watch import watch as show_page
-
     command = (
         "learn", "3dball", "--env=sim:3dball", f"--run-id={_DEMO_ID}", "--force", f"--results-dir={results_dir}",
         f"--set=checkpoint_settings.autosave_interval_s={WATCHED_AUTOSAVE_S - 2}",
@@ -102,8 +100,6 @@ def watched(results_dir: str, run_id: str, *, browser: bool = True) -> Iterator[
 
     The process ends with the context, or with this process, however that ends.
     """
-    from unity_bridge.programs.watchdog import Watchdog
-
     command = [
         sys.executable, "-m", "trainer_service", "watch", run_id, "--follow", f"--results-dir={results_dir}",
         f"--begun-after={time.time()}", *([] if browser else ["--no-browser"]),
@@ -132,8 +128,6 @@ def _is_environment(target: str) -> bool:
 
 def _folder(results_dir: str | Path, run_id: str) -> Path:
     """The folder of a run. Raises UserError where there is none."""
-    from trainer_service.running.runs.folder import RunFolder
-
     return RunFolder.read(results_dir, run_id).path.absolute()
 
 
@@ -152,8 +146,6 @@ def _begun(
         alive: whether the run may still begin.
         hint: what to do if it does not.
     """
-    from trainer_service.running.runs.layout import RunLayout
-
     configuration, ends = RunLayout(Path(results_dir, run_id)).configuration, time.monotonic() + _PATIENCE_S
     while True:
         if configuration.exists() and configuration.stat().st_mtime >= after:

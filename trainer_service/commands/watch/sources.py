@@ -21,6 +21,8 @@ from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.layout import RunLayout
 from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.side_channels import pack_records
+from unity_bridge.simulators import command as simulator
+from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
 
 POINTS_OF_CURVE = 400
@@ -116,9 +118,6 @@ def opened_scene(played: EvaluationSimulator | None) -> Iterator[Scene | None]:
 
     Raises UserError where it cannot be opened.
     """
-    from unity_bridge.simulators import command as simulator
-    from unity_bridge.simulators.registry import open_scene
-
     if played is None or not played.command.is_bundled:
         yield None
         return

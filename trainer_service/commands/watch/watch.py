@@ -14,6 +14,12 @@ from trainer_service.commands.common.trained_run import (
     options_of,
     simulator_for,
 )
+from trainer_service.commands.watch.insight import insight_of
+from trainer_service.commands.watch.playing import EndlessPlay, about
+from trainer_service.commands.watch.server import serve
+from trainer_service.commands.watch.shown_scene import ShownScene
+from trainer_service.commands.watch.sources import RunSource, opened_scene, player_source
+from trainer_service.commands.watch.stage import Stage
 from trainer_service.config import parse_player
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
@@ -52,13 +58,6 @@ def watch(
             missing.
         SceneError: the environment failed.
     """
-    from trainer_service.commands.watch.insight import insight_of
-    from trainer_service.commands.watch.playing import EndlessPlay, about
-    from trainer_service.commands.watch.server import serve
-    from trainer_service.commands.watch.shown_scene import ShownScene
-    from trainer_service.commands.watch.sources import RunSource, opened_scene, player_source
-    from trainer_service.commands.watch.stage import Stage
-
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     folder = None if run is None else folder_of(run)
     source = None if folder is None else RunSource(folder.path, deterministic=deterministic, seed=seed)

@@ -15,7 +15,6 @@ from trainer_service.running.metrics.summary import format_duration as format_du
 from trainer_service.running.metrics.summary import format_return as format_return
 from trainer_service.running.metrics.summary import short_number as short_number
 from trainer_service.running.metrics.summary import summary_line as summary_line
-from trainer_service.running.metrics.tensorboard import TensorBoardWriter as TensorBoardWriter
 from trainer_service.running.metrics.writers import ConsoleWriter as ConsoleWriter
 from trainer_service.running.metrics.writers import GaugeWriter as GaugeWriter
 from trainer_service.running.metrics.writers import RunEnd as RunEnd

@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto import tensor_pb2, types_pb2
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, SummaryMetadata
+from tensorboard.compat.proto.summary_pb2 import Summary as SummaryProto
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from trainer_service.running.metrics.summary import FILM_TAG, Summary, histogram
 from trainer_service.running.metrics.writers import RunEnd, SummaryWriter
@@ -40,9 +45,6 @@ class TensorBoardWriter(SummaryWriter):
 
     def write(self, summary: Summary) -> None:
         """Writes all statistics of the summary, with its step as x value."""
-        # Imported where used: 0.1 s that a start need not wait for.
-        from tensorboard.compat.proto.summary_pb2 import Summary as SummaryProto
-
         tagged = summary.tagged()
         values = [SummaryProto.Value(tag=tag, simple_value=series.value) for tag, series in tagged.items()]
         values += [
@@ -58,22 +60,16 @@ class TensorBoardWriter(SummaryWriter):
 
     def write_settings(self, behavior: str, text: str) -> None:
         """Shows the settings of a behavior on TensorBoard's text page."""
-        from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
-
         code_block = "\n".join("\t" + line for line in text.splitlines())  # the page reads Markdown
-        value = summary_pb2.Summary.Value(
+        value = SummaryProto.Value(
             tag="Hyperparameters/text_summary",
-            metadata=summary_pb2.SummaryMetadata(
-                plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name="text")
-            ),
+            metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text")),
             tensor=tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[code_block.encode()]),
         )
-        self._file(behavior).append(step=0, summary=summary_pb2.Summary(value=[value]))
+        self._file(behavior).append(step=0, summary=SummaryProto(value=[value]))
 
     def write_film(self, behavior: str, step: int, film: Path) -> None:
         """Shows an animated GIF on TensorBoard's page of images, under XuanCe's tag of films of evaluations."""
-        from tensorboard.compat.proto.summary_pb2 import Summary as SummaryProto
-
         gif = film.read_bytes()
         width, height = struct.unpack_from("<HH", gif, 6)  # after the six letters of the version
         image = SummaryProto.Image(width=width, height=height, colorspace=_RGB, encoded_image_string=gif)
@@ -82,8 +78,6 @@ class TensorBoardWriter(SummaryWriter):
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Tells TensorBoard to drop later steps of older event files."""
-        from tensorboard.compat.proto.event_pb2 import SessionLog
-
         self._file(behavior).append(step=step + 1, session_log=SessionLog(status=SessionLog.START))
 
     def forget(self, behavior: str) -> None:
@@ -114,8 +108,6 @@ class _EventFile:
     _numbers = itertools.count()
 
     def __init__(self, folder: Path) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
         # The name that TensorBoard looks for; the number keeps two files of one second apart.
         origin = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(self._numbers)}"
         self.path = folder / f"events.out.tfevents.{origin}"
@@ -128,8 +120,6 @@ class _EventFile:
 
     def append(self, **content: Any) -> None:
         """Adds one event; ``content`` are the fields of TensorBoard's Event message."""
-        from tensorboard.compat.proto.event_pb2 import Event
-
         try:
             self._records.write(Event(wall_time=time.time(), **content).SerializeToString())
             self._records.flush()
@@ -153,8 +143,6 @@ class _EventFile:
 
 
 def _histogram_proto(data: Floats) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import HistogramProto
-
     counts, edges = histogram(data)
     return HistogramProto(
         min=data.min(),

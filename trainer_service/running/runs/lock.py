@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import filelock
+
 _CANNOT_LOCK = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _LOOK_S = 0.1
 """Seconds between two looks at a lock."""
@@ -38,8 +40,6 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        import filelock  # only what writes a run waits for it
-
         self._path = path
         self._lock = filelock.FileLock(path, blocking=False, thread_local=False, fallback_to_soft=False)
         try:

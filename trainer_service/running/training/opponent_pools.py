@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from trainer_service.config import RunOptions, SelfPlaySettings
 from trainer_service.errors import ConfigError, UserError
 from trainer_service.running.collection.launching import needs_expert
+from trainer_service.running.collection.opponents import FixedOpponent
+from trainer_service.running.evaluation.players import player_checkpoints
 from unity_bridge.simulators.registry import experts, no_expert
 
 if TYPE_CHECKING:
-    from trainer_service.running.collection.opponents import FixedOpponent
     from trainer_service.running.runs.checkpoint import Checkpoint
-
-# torch is imported where there is something to read: it takes seconds.
 
 Checkpoints = Mapping[str, Mapping[str, "Checkpoint"]]
 """Those of each fixed opponent, by its name and by behavior."""
@@ -39,8 +38,6 @@ def read_opponents(options: RunOptions) -> Checkpoints:
                 continue
             try:
                 if name.text not in found:
-                    from trainer_service.running.evaluation.players import player_checkpoints
-
                     found[name.text] = player_checkpoints(name, options.checkpoint_settings.results_dir)
                 if behavior is not None:
                     _checkpoint_for(behavior, found[name.text], name.text)
@@ -53,8 +50,6 @@ def fixed_opponents(
     behavior: str, settings: SelfPlaySettings, checkpoints: Checkpoints
 ) -> list[FixedOpponent]:
     """The fixed opponents of a behavior. Raises UserError where one has no policy of it."""
-    from trainer_service.running.collection.opponents import FixedOpponent
-
     return [
         FixedOpponent(
             name,

@@ -39,9 +39,9 @@ from trainer_service.running.metrics import (
     JsonlWriter,
     RunEnd,
     SummaryWriter,
-    TensorBoardWriter,
 )
 from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.runs.checkpoint import checkpoint_digest
 from trainer_service.running.runs.folder import RunFolder

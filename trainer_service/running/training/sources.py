@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 
 from trainer_service.config import RunOptions
 from trainer_service.running.callbacks import CallbackList
+from trainer_service.running.collection.channels import Channels
+from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.running.collection.launching import are_isolated, bridge_settings
+from trainer_service.running.collection.router import Router
+from trainer_service.running.collection.simulators import Simulators
 from trainer_service.running.curriculum import Curriculum
 from trainer_service.running.runs.folder import RunFolder
+from trainer_service.running.training.local_simulators import LocalLearners
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge
 from unity_bridge.side_channels import SideChannelRecord
@@ -22,14 +27,12 @@ from unity_bridge.side_channels.channel_hub import ChannelHub
 
 if TYPE_CHECKING:
     from trainer_service.running.behaviors.registry import Behaviors
-    from trainer_service.running.collection.channels import Channels
     from trainer_service.running.metrics.timers import Timers
     from trainer_service.running.training.recorder import Recorder
     from trainer_service.running.training.run import Source
 
     MakeSource = Callable[[Behaviors, Recorder, Timers, str], Source]
     """Makes the source for behaviors, what records them, the run's timers and the type of its device."""
-
 _logger = logging.getLogger(__name__)
 
 
@@ -72,12 +75,6 @@ def local_simulators(
             listen(bridge)
 
         def make(behaviors: Behaviors, recorder: Recorder, timers: Timers, device_type: str) -> Source:
-            from trainer_service.running.collection.channels import Channels
-            from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups
-            from trainer_service.running.collection.router import Router
-            from trainer_service.running.collection.simulators import Simulators
-            from trainer_service.running.training.local_simulators import LocalLearners
-
             channels.append(Channels(options, curriculum.messages, hub, device_type=device_type))
             return Simulators(
                 bridge,

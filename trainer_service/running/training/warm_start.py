@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.errors import UserError
+from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint
 from trainer_service.running.runs.files import write_atomic
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.layout import NEWEST, RunLayout, existing_state
@@ -18,7 +19,6 @@ from unity_bridge.specs import BehaviorSpec
 
 if TYPE_CHECKING:
     from trainer_service.running.behaviors.behavior import Behavior
-    from trainer_service.running.runs.checkpoint import Checkpoint
 
     LoadSource = Callable[[Path], "Checkpoint | ForeignCheckpoint"]
     """Reads a checkpoint that a behavior can start from. Raises UserError."""
@@ -58,8 +58,6 @@ class WarmStart:
 
     def checkpoint_for(self, behavior: Behavior, seed: int) -> Checkpoint:
         """The checkpoint in our form. seed: starts the random streams of a foreign one. Raises UserError."""
-        from trainer_service.running.runs.checkpoint import Checkpoint
-
         if isinstance(self.source, Checkpoint):
             return self.source
         return self.source.converted(behavior.name, behavior.spec, behavior.settings, seed=seed)
@@ -74,15 +72,8 @@ def warm_start_of(name: str, warm_starts: Mapping[str, WarmStart]) -> WarmStart 
     return warm_starts.get(name) or warm_starts.get(_DEFAULT)
 
 
-def load_own(path: Path) -> Checkpoint:
-    """Reads a checkpoint of this trainer. Raises UserError."""
-    from trainer_service.running.runs.checkpoint import load_checkpoint  # torch, which takes a second to load
-
-    return load_checkpoint(path)
-
-
 def read_warm_starts(
-    options: RunOptions, folder: RunFolder, load: LoadSource = load_own
+    options: RunOptions, folder: RunFolder, load: LoadSource = load_checkpoint
 ) -> dict[str, WarmStart]:
     """Checkpoints to start from: see ``warm_start_of``.
 
@@ -152,7 +143,7 @@ def trained_spec(start: WarmStart | None) -> BehaviorSpec | None:
 
 
 def checkpoints_to_resume(
-    folder: RunFolder, which: bool | int | str, load: LoadSource = load_own
+    folder: RunFolder, which: bool | int | str, load: LoadSource = load_checkpoint
 ) -> dict[str, WarmStart]:
     """The checkpoint of each behavior that a run goes on from. Changes nothing.
 
@@ -232,6 +223,6 @@ def _newest(folder: RunFolder, name: str, load: LoadSource) -> WarmStart:
 
 def _is_later(path: Path, step: int) -> bool:
     try:
-        return load_own(path).step > step
+        return load_checkpoint(path).step > step
     except UserError:
         return True

@@ -20,12 +20,12 @@ from trainer_service.running.metrics import (
     Series,
     Statistics,
     Summary,
-    TensorBoardWriter,
     format_return,
     json_key,
     read_rows,
     summary_line,
 )
+from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.runs.files import SaveError
 from unity_bridge.side_channels import Aggregation, StatMessage
@@ -344,7 +344,7 @@ def test_an_event_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_start_does_not_wait_for_tensorboard_or_torch() -> None:
+def test_formats_of_numbers_need_no_tensorboard_or_torch() -> None:
     script = (
         "import sys, trainer_service.running.metrics\n"
         "print([m for m in ('tensorboard', 'torch') if m in sys.modules])"

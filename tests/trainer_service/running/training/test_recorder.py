@@ -18,8 +18,9 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.curriculum import Curriculum, LessonHistory, Progress
 from trainer_service.running.interop.onnx_export import export_policy
-from trainer_service.running.metrics import JsonlWriter, TensorBoardWriter
+from trainer_service.running.metrics import JsonlWriter
 from trainer_service.running.metrics.console import Console
+from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.runs.checkpoint import NotFiniteError, load_checkpoint
 from trainer_service.running.runs.files import SaveError
