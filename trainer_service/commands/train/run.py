@@ -40,7 +40,7 @@ from trainer_service.running.training.garbage import collected_at_the_end
 from trainer_service.running.training.learn import learn
 from trainer_service.running.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 from trainer_service.running.training.opponent_pools import read_opponents
-from trainer_service.running.training.run import RunFactory, saved_at_the_end
+from trainer_service.running.training.run import Run, RunFactory, saved_at_the_end
 from trainer_service.running.training.sources import local_simulators, num_workers
 from trainer_service.running.training.stop_signals import StopSignals
 from trainer_service.running.training.warm_start import (
@@ -115,7 +115,14 @@ def train(
     hub, callback_list = ChannelHub(side_channels), CallbackList(callbacks)
     keep_freed_memory()  # before gRPC has threads with heaps of their own
     with ExitStack() as stack:
-        return _run(options, command, listen, hub, callback_list, console, stop, stack)
+        folder, run = _opened(options, command, listen, hub, callback_list, console, stop, stack)
+        if run is None:
+            return Outcome(folder.path, {}, True)
+        with saved_at_the_end(run):
+            run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, run.stop.request))
+            learn(run)
+        steps = {name: behavior.step for name, behavior in run.behaviors.items()}
+        return Outcome(folder.given, steps, run.stop.requested)
 
 
 def _served(options: RunOptions) -> Outcome:
@@ -127,7 +134,7 @@ def _served(options: RunOptions) -> Outcome:
     return Outcome(Path(saved.results_dir, saved.run_id), {}, False)
 
 
-def _run(
+def _opened(
     options: RunOptions,
     command: Command | None,
     listen: Callable[[Bridge], None],
@@ -136,8 +143,11 @@ def _run(
     console: Console | None,
     stop: StopSignals | None,
     stack: ExitStack,
-) -> Outcome:
-    """Opens the run's folder, starts the simulators, and learns. The stack closes what was opened."""
+) -> tuple[RunFolder, Run | None]:
+    """Opens the run's folder, starts the simulators, and makes the loop's inputs; None after a request to stop.
+
+    The stack closes what was opened.
+    """
     writers = make_trackers(options)
     curriculum = Curriculum(options.environment_parameters or {}, options.env_settings.seed)
     goal_task = open_goal_task(options, command, num_learners(options), stack)
@@ -150,7 +160,7 @@ def _run(
     if folder.writable:
         folder.write_configuration(dump_run_options(options))
     if stop.requested:
-        return Outcome(folder.path, {}, True)
+        return folder, None
     if num_workers(options):
         source = _rollout_workers(options, folder, curriculum, console, callbacks)
     else:
@@ -161,7 +171,7 @@ def _run(
         make_source = monitor.watching(make_source)
     stack.enter_context(plain_torch(torch))
     device = _device(options)
-    run = RunFactory(
+    factory = RunFactory(
         options=options,
         command=command,
         folder=folder,
@@ -176,12 +186,8 @@ def _run(
         goal_task=goal_task,
         ranks=_learner_ranks(options, device, stack),
         export_model=export_policy,
-    ).make(make_source)
-    with saved_at_the_end(run):
-        run.callbacks.on_run_start(RunView(options, folder.path, run.behaviors, stop.request))
-        learn(run)
-    steps = {name: behavior.step for name, behavior in run.behaviors.items()}
-    return Outcome(folder.given, steps, stop.requested)
+    )
+    return folder, factory.make(make_source)
 
 
 def _checked(
