@@ -18,6 +18,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from trainer_service.distributed import ray_internals
 from trainer_service.distributed.ray_authentication import asks_for_token
 from trainer_service.errors import UserError
@@ -142,8 +144,6 @@ def _arguments(folder: Path, cores: int) -> dict[str, Any]:
 
 def _object_store(folder: Path) -> tuple[str | None, int]:
     """Returns the folder and the size in bytes of the shared memory. It is on disk if /dev/shm is small."""
-    import psutil
-
     wanted = int(_SHARE_OF_MEMORY * psutil.virtual_memory().total)
     if sys.platform == "darwin":
         return None, min(wanted, _MOST_OBJECT_MEMORY_ON_MACOS)
@@ -193,14 +193,11 @@ def _watchdog(daemons: Sequence[Any], folder: Path) -> Iterator[None]:
 
 
 def _children() -> list[Any]:
-    import psutil
-
     return list(psutil.Process().children())
 
 
 def _shut_down(daemons: Sequence[Any]) -> None:
     """Shuts down Ray, then ends its remaining daemons, workers and their child processes."""
-    import psutil
     import ray
 
     processes = list(daemons)

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.programs.executables import Command
+from unity_bridge.simulators import command as simulator
+from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.schemes import scheme_of
+from unity_bridge.simulators.third_party import ForeignCode
 
 if TYPE_CHECKING:
     from unity_bridge.simulators.goals import GoalEnvironment
@@ -32,9 +35,6 @@ def _open(command: Command) -> GoalEnvironment:
     scheme = scheme_of(command.env) if command.is_bundled else None
     if scheme is None or scheme.kind not in ("single", "any"):
         raise SceneError(f"{command.env}: it has no compute_reward that the trainer could call")
-    from unity_bridge.simulators import command as simulator  # imports every scene
-    from unity_bridge.simulators.registry import open_scene
-    from unity_bridge.simulators.third_party import ForeignCode
 
     arguments = simulator.parse([command.env, *command.arguments])
     # A single copy, stepped in this process and not filmed.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import IO, Any
 
 from unity_bridge.extras import install_hint
+from unity_bridge.simulators.foreign.lookup.imports import import_file, parameters_of
 from unity_bridge.simulators.own_scene import is_scene, own_scene
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.schemes import SceneRequest
@@ -95,8 +96,6 @@ def open_file(env: str, wanted: SceneRequest) -> Scene:
     Raises:
         SceneError: there is no such file or name; or as ``open_object``.
     """
-    from unity_bridge.simulators.foreign.lookup.imports import import_file
-
     path, _, name = env.rpartition(":")
     made_with = wanted.env_kwargs or {}
     return open_object(
@@ -143,8 +142,6 @@ def _know(registered: tuple[bytes, ...]) -> None:
 
 
 def _made(make: Callable[..., Any], count: int | None, *, rendered: bool) -> Any:
-    from unity_bridge.simulators.foreign.lookup.imports import parameters_of
-
     takes = parameters_of(make)
     given: dict[str, Any] = {"render_mode": "rgb_array"} if rendered and "render_mode" in takes else {}
     if count is not None and "num_envs" in takes:

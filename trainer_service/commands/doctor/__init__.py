@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from trainer_service.commands.doctor import exchange, installation, surroundings
+from trainer_service.commands.doctor.join import join
 from trainer_service.commands.doctor.plugins import plugins
 from trainer_service.commands.doctor.report import Check, Finding
 from trainer_service.config import DistributedSettings, RunOptions
@@ -62,16 +63,10 @@ def _checks(setup: Setup) -> Iterator[Check]:
     elif env is not None:
         yield Check(f"env {env}", partial(exchange.environment, env, setup.options))
     if setup.join is not None:
-        yield Check("join", partial(_join, setup.join, setup.address))
+        yield Check("join", partial(join, setup.join, setup.address))
 
 
 def _ray(settings: DistributedSettings, env: str | None) -> Iterator[Finding]:
     from trainer_service.commands.doctor import ray_nodes
 
     yield from ray_nodes.cluster(settings, env)
-
-
-def _join(code: str, address: str | None) -> Iterator[Finding]:
-    from trainer_service.commands.doctor import join
-
-    yield from join.join(code, address)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_service.commands.doctor.report import Finding
-from trainer_service.config import RunOptions
+from trainer_service.config import RunOptions, check_files
 from trainer_service.errors import UserError
 from trainer_service.running.collection.launching import program_for
 from unity_bridge.errors import BridgeError
@@ -47,8 +47,6 @@ def environment(env: str, options: RunOptions) -> Iterator[Finding]:
 
 def configuration(path: Path) -> Iterator[Finding]:
     """Checks a configuration file, as ``mlagents-style check`` does."""
-    from trainer_service.config import check_files
-
     (check,) = check_files([path])
     yield from (Finding("fail", "configuration", error) for error in check.errors)
     yield from (Finding("warn", "configuration", warning) for warning in check.warnings)

@@ -9,13 +9,17 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+import numpy as np
 from packaging.requirements import Requirement
 
 from trainer_service.commands.doctor.report import Finding
 from trainer_service.config import TrainerSettings
+from trainer_service.errors import UserError
+from unity_bridge.codec.pictures import decode_png, encode_png
 from unity_bridge.extras import install_hint
 from unity_bridge.simulators.schemes import Scheme
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+from unity_bridge.transport.inbox import can_serve_directly
 
 DISTRIBUTION = "trainer-service"
 OLDEST_PYTHON, NEXT_PYTHON = (3, 11), (3, 15)
@@ -78,7 +82,6 @@ def torch_device(name: str | None) -> Finding:
     """Checks the device of networks, by computing something there."""
     import torch
 
-    from trainer_service.errors import UserError
     from trainer_service.running.training.compute import choose_device
 
     cores = os.cpu_count() or 1
@@ -118,8 +121,6 @@ def compiled_kernel() -> Finding:
 
 def grpc_server() -> Finding:
     """Checks which of the two gRPC servers the installed grpcio allows."""
-    from unity_bridge.transport.inbox import can_serve_directly
-
     if can_serve_directly():
         return Finding("ok", "gRPC server", "direct, on grpcio's core")
     remedy = "it works, with more time per message; grpcio releases that we know offer the faster one"
@@ -128,10 +129,6 @@ def grpc_server() -> Finding:
 
 def pictures() -> Finding:
     """Checks that a PNG is read as it was written."""
-    import numpy as np
-
-    from unity_bridge.codec.pictures import decode_png, encode_png
-
     picture = np.arange(3 * 5 * 7, dtype=np.uint8).reshape(3, 5, 7)
     if np.array_equal(decode_png(encode_png(picture), picture.shape, (), "the doctor's picture"), picture):
         return Finding("ok", "PNG pictures", "read as they were written")

@@ -1,33 +1,28 @@
 """The study of a sweep: Optuna draws values, compares trials, and keeps all of it in a journal.
 
-Only this module imports Optuna.
+Only this module imports Optuna. It is imported after ``require_optuna``.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from trainer_service.commands.search.space import Parameter, Space, Values, label
+import optuna
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import Trial, TrialState
+
+from trainer_service.commands.search.space import Parameter, Space, label
+from trainer_service.commands.search.trial_record import Direction, Pruner, SamplerName, State, TrialRecord
 from trainer_service.errors import UserError
 from trainer_service.running.metrics.jsonl import JsonLines, read_lines
 from trainer_service.running.runs.files import SaveError, object_in
-from unity_bridge.extras import install_hint
-
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
-    from optuna.trial import Trial
-
-Direction = Literal["maximize", "minimize"]
-SamplerName = Literal["tpe", "random"]
-Pruner = Literal["median", "hyperband", "none"]
-State = Literal["running", "complete", "pruned", "failed"]
 
 _VALUES, _STEPS, _MESSAGE = "values", "steps", "message"
 """Attributes of trials in the journal."""
@@ -36,44 +31,15 @@ _WARMUP_SHARE = 1 / 3
 _SEEDS = 2**32
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
-    """One trial of a sweep."""
-
-    number: int
-    state: State
-    values: Values
-    """The sampled values by path."""
-
-    score: float | None
-    """The mean over its seeds; of a pruned trial the last value that was reported; None without one."""
-
-    steps: int
-    """Agent steps of all its runs."""
-
-    message: str
-    """Why it failed; empty otherwise."""
-
-
 def _sampler(name: SamplerName, seed: int) -> BaseSampler:
-    from optuna.samplers import RandomSampler, TPESampler
-
     return TPESampler(seed=seed) if name == "tpe" else RandomSampler(seed=seed)
 
 
 def _pruner(name: Pruner, reports: int) -> BasePruner:
     """A pruner. reports: the number of values that a whole trial reports."""
-    from optuna.pruners import HyperbandPruner, MedianPruner, NopPruner
-
     if name == "median":
         return MedianPruner(n_warmup_steps=int(reports * _WARMUP_SHARE))
     return HyperbandPruner(max_resource=max(reports, 1)) if name == "hyperband" else NopPruner()
-
-
-def require_optuna() -> None:
-    """Raises UserError where Optuna is not installed."""
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError(f"Optuna is not installed, which sweeps need: {install_hint('sweep')}")
 
 
 class SweepStudy:
@@ -103,13 +69,10 @@ class SweepStudy:
             reports: the number of values that a whole trial reports.
             seed: of the sampler. Draws depend on it, on the trial's number and on the trials before.
         """
-        require_optuna()
-        import optuna
-
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._space = space
         self._sampler, self._seed = sampler, seed
-        self._study: Study = optuna.create_study(
+        self._study: optuna.Study = optuna.create_study(
             storage=None if journal is None else _storage(journal),
             study_name="sweep",
             direction=direction,
@@ -170,8 +133,6 @@ class SweepStudy:
 
         By PED-ANOVA. Empty for fewer than two complete trials, or where all have one score.
         """
-        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-
         scores = {trial.score for trial in self.trials() if trial.state == "complete"}
         if len(scores) < 2:
             return {}
@@ -188,16 +149,12 @@ class SweepStudy:
         trial.set_user_attr(_VALUES, values)
 
     def _trial(self, number: int) -> Trial:
-        from optuna.trial import Trial
-
         return Trial(self._study, self._frozen(number)._trial_id)
 
     def _frozen(self, number: int) -> Any:
         return self._study.get_trials(deepcopy=False)[number]
 
     def _end(self, number: int, state: str, steps: int, score: float | None = None) -> None:
-        from optuna.trial import TrialState
-
         self._trial(number).set_user_attr(_STEPS, steps)
         self._study.tell(number, score, state=TrialState[state])
 
@@ -217,9 +174,6 @@ def _record(frozen: Any) -> TrialRecord:
 
 def _storage(journal: Path) -> Any:
     """The storage in a file. The remains of a killed process, half a line or a lock, are removed."""
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
     journal = journal.absolute()  # the lock is a link to it, from its own folder
     for number, line in enumerate(read_lines(journal), 1):
         if object_in(line) is None and line.endswith(b"\n"):

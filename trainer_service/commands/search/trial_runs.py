@@ -14,7 +14,7 @@ from trainer_service.commands.common.jobs import Job
 from trainer_service.commands.common.run_record import RunRecord, read_run
 from trainer_service.commands.search.objective import Objective
 from trainer_service.commands.search.space import short_text, with_values
-from trainer_service.commands.search.study import TrialRecord
+from trainer_service.commands.search.trial_record import TrialRecord
 from trainer_service.commands.status.run_status import Ending, run_status
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.document import dump_document, read_document

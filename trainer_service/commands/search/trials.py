@@ -10,16 +10,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.jobs import JobEnd, JobPool, Place
 from trainer_service.commands.search.objective import Objective, objective_of
 from trainer_service.commands.search.space import Space, Values, require_valid, short_text, with_values
-from trainer_service.commands.search.study import (
+from trainer_service.commands.search.trial_record import (
     Direction,
     Pruner,
     SamplerName,
-    SweepStudy,
     TrialRecord,
     require_optuna,
 )
@@ -31,6 +30,9 @@ from trainer_service.config.values import Count, PositiveCount, Text
 from trainer_service.errors import UserError
 from trainer_service.running.runs.files import read_object, write_atomic
 from trainer_service.running.training.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from trainer_service.commands.search.study import SweepStudy
 
 _LOOK_S = 0.5
 """Seconds between two looks at the summaries of running trials."""
@@ -122,6 +124,9 @@ def sample_trials(
     space: Space, configuration: Mapping[str, Any], settings: SweepSettings, name: str
 ) -> list[TrialRecord]:
     """The values that the first trials of a sweep would have, if no trial influenced another. Writes nothing."""
+    require_optuna()
+    from trainer_service.commands.search.study import SweepStudy
+
     require_valid(space, configuration, name)
     study = SweepStudy(
         None, space, direction="maximize", sampler="random", pruner="none", reports=0, seed=settings.seed or 0
@@ -156,6 +161,8 @@ def run_sweep(
         UserError: something in the space, the settings or the folder cannot be used, or trials fail.
     """
     require_optuna()
+    from trainer_service.commands.search.study import SweepStudy
+
     require_valid(space, configuration, name)
     options = parse_run_options(with_values(configuration, next(space.corners()))).options
     _require_own_simulators(options, settings.jobs)

@@ -20,7 +20,9 @@ from unity_bridge.simulators.foreign.lookup.ids import Maker
 from unity_bridge.simulators.foreign.lookup.libraries import library_of
 from unity_bridge.simulators.foreign.lookup.wrappers import Wrapper, parse_wrapper, require_no_normalization
 from unity_bridge.simulators.foreign.options import require_known
+from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
 from unity_bridge.simulators.foreign.scene import ForeignScene
+from unity_bridge.simulators.foreign.turns import TurnEnvironment
 from unity_bridge.simulators.foreign.vector import VectorCopies
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
 from unity_bridge.simulators.schemes import OPTIONS_OF_KIND, SceneRequest, load, scheme_of
@@ -162,9 +164,6 @@ def _without_checker(env: Any) -> Any:
 def _pettingzoo(env: Any, code: ForeignCode, *, in_turn: bool) -> Environment:
     """PettingZoo's wrapper makes an environment in turns parallel where it says that this is possible."""
     from pettingzoo.utils.conversions import aec_to_parallel
-
-    from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
-    from unity_bridge.simulators.foreign.turns import TurnEnvironment
 
     if not callable(getattr(env, "last", None)):
         return ParallelEnvironment(env, code)
