@@ -30,6 +30,9 @@ SpaceLike = str | os.PathLike[str] | Mapping[str, Any]
 
 _OF_ONE_RUN = {"force", "inference", "initialize_from"}
 """Arguments of ``train`` that a sweep does not have."""
+_KNOWN = {name: kind for name, kind in RunArguments.__annotations__.items() if name not in _OF_ONE_RUN}
+_OF_THE_SWEEP = ("results_dir", "run_id", "resume", "seed", "ray_address", "insecure_ray")
+"""Arguments of ``train`` that are not those of its trials."""
 
 
 def sweep(
@@ -84,39 +87,50 @@ def sweep(
     Raises:
         UserError: something in the space, the configuration or the folder cannot be used, or trials fail.
     """
-    known = {name: kind for name, kind in RunArguments.__annotations__.items() if name not in _OF_ONE_RUN}
-    require_known(settings, known, "sweep")
-    results_dir, run_id = settings.pop("results_dir", None), settings.pop("run_id", None)
-    resume, seed = bool(settings.pop("resume", None)), settings.pop("seed", None)
-    ray_address, insecure = settings.pop("ray_address", None), bool(settings.pop("insecure_ray", None))
-    run_id = "sweep" if run_id is None else run_id
-    validate_run_id(run_id)
-    folder = Path("results" if results_dir is None else results_dir) / run_id
+    require_known(settings, _KNOWN, "sweep")
+    of_trials: dict[str, Any] = {**settings}
+    own = {name: of_trials.pop(name, None) for name in _OF_THE_SWEEP}
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
-    configuration = _configuration_of_trials(config, settings, environment)
-    parameters = read_space(space)
+    configuration = _configuration_of_trials(config, of_trials, environment)
     options = _sweep_settings(
-        trials=trials, jobs=jobs, seeds=seeds, seed=seed, objective=objective, behavior=behavior,
+        trials=trials, jobs=jobs, seeds=seeds, seed=own["seed"], objective=objective, behavior=behavior,
         direction=direction, sampler=sampler, pruner=pruner, total_steps=total_steps, wall_clock=wall_clock,
     )  # fmt: skip
-    name = "space" if isinstance(space, Mapping) else os.fspath(space)
+    return _swept(space, configuration, options, own, dry_run=dry_run, verbose=verbose, stop=stop)
+
+
+sweep = named(sweep, RunArguments)
+
+
+def _swept(
+    space: SpaceLike,
+    configuration: Mapping[str, Any],
+    options: SweepSettings,
+    own: Mapping[str, Any],
+    *,
+    dry_run: bool,
+    verbose: int,
+    stop: StopSignals | None,
+) -> SweepResult:
+    """Runs a sweep, or only samples its trials. own: the arguments in ``_OF_THE_SWEEP``."""
+    run_id = "sweep" if own["run_id"] is None else own["run_id"]
+    validate_run_id(run_id)
+    folder = Path("results" if own["results_dir"] is None else own["results_dir"]) / run_id
+    parameters, name = read_space(space), "space" if isinstance(space, Mapping) else os.fspath(space)
     if dry_run:
         sampled = sample_trials(parameters, configuration, options, name)
         return SweepResult(folder=folder, objective="", trials=tuple(sampled))
     with ExitStack() as stack:
         stack.enter_context(Console(tty=False, verbose=verbose, stream=sys.stderr))
         stop = stop or stack.enter_context(stop_signals())
-        place = None
-        if ray_address is not None:
+        place, address, resume = None, own["ray_address"], bool(own["resume"])
+        if address is not None:
             from trainer_service.commands.search.ray_jobs import ray_place
 
-            place = stack.enter_context(ray_place(ray_address, options.jobs, insecure=insecure))
+            place = stack.enter_context(ray_place(address, options.jobs, insecure=bool(own["insecure_ray"])))
         return run_sweep(
             parameters, configuration, options, folder, name=name, resume=resume, stop=stop, place=place
         )
-
-
-sweep = named(sweep, RunArguments)
 
 
 def _sweep_settings(**given: Any) -> SweepSettings:
