@@ -70,6 +70,19 @@ SCENES: Mapping[str, BundledScene] = {
 SCENE_NAMES = (*SCENES, *GROUP_SCENES)
 
 
+def copies_of(env: str) -> tuple[str, int]:
+    """The flag that sets the number of copies of an environment, and how many to suggest; empty and 0 for none.
+
+    None are suggested for a bundled scene that has many agents by itself, as those with groups have.
+    """
+    scheme, name = scheme_of(env), env.partition(":")[2]
+    if scheme is None or scheme.kind != "scene":
+        return scheme.copies if scheme else ("", 0)
+    if name not in SCENES:
+        return "--copies", 0
+    return "--agents", 8 if SCENES[name].agents < 4 else 0
+
+
 def experts() -> list[str]:
     """The scenes that have an expert of their own, as users write them: ``sim:NAME``."""
     kinds = {name: each.kind for name, each in SCENES.items()} | {

@@ -16,12 +16,6 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scene import Scene, SceneError
 
 _SEVERAL = ("copies", "with_state", "behaviors")
-_NUMBER = {
-    "scene": ("--agents", 8), "single": ("--agents", 8), "list": ("--copies", 16), "pettingzoo": ("--copies", 16),
-    "any": ("--copies", 0),
-}  # fmt: skip
-"""By kind: the flag that sets the number of copies, and how many a run without a configuration has. More of them make a
-rollout more varied and its steps cheaper."""
 
 OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
     "single": ("wrap", "vector"),
@@ -76,17 +70,15 @@ class Scheme:
     """Of its environments: a key of OPTIONS_OF_KIND, ``any`` of them, ``scene`` for ours, or empty for others'."""
     names: str = ""
     """``module:NAME`` of the names that it knows, or of a function that returns them, to suggest one of them."""
+    copies: tuple[str, int] = ("", 0)
+    """The flag that sets the number of copies, and how many a run without a configuration has, of other than bundled
+    scenes (see ``copies_of``). More of them make a rollout more varied and its steps cheaper."""
     packages: tuple[str, ...] = ()
     """Modules that environments import, which an extra with the name of the scheme installs."""
     needs_all: bool = True
     """Whether environments need all ``packages``, or each its own alone."""
     is_isolated: bool = False
     """Whether even a single simulator gets a process of its own."""
-
-    @property
-    def copies(self) -> tuple[str, int]:
-        """The flag that sets the number of copies, and how many to suggest; empty and 0 for none."""
-        return _NUMBER.get(self.kind, ("", 0))
 
     def open(self, env: str, wanted: SceneRequest) -> Scene:
         """Opens an environment; see ``open_scene``. The modules of libraries, which are extras, are imported here."""
@@ -109,9 +101,9 @@ _REGISTRY = "unity_bridge.simulators.registry"
 
 FILE = Scheme(
     form="FILE.py:NAME", meaning="a class or function in a Python file", kind="any",
-    opener="unity_bridge.simulators.objects:open_file",
+    opener="unity_bridge.simulators.objects:open_file", copies=("--copies", 0),
 )  # fmt: skip
-PROGRAM = Scheme(name="python", kind="any")
+PROGRAM = Scheme(name="python", kind="any", copies=("--copies", 0))
 """Objects of a program, which opens them itself."""
 
 _BUILT_IN = (
@@ -121,17 +113,18 @@ _BUILT_IN = (
     ),
     Scheme(
         name="gym", form="gym:ID", meaning="a Gymnasium environment", kind="single", aliases=("gymnasium",),
-        maker=f"{_LOOKUP}.ids:Maker", names="gymnasium:registry", packages=("gymnasium",),
+        maker=f"{_LOOKUP}.ids:Maker", names="gymnasium:registry", packages=("gymnasium",), copies=("--agents", 8),
     ),
     Scheme(
         name="gymma", form="gymma:ID", meaning="one with lists of agents", kind="list", maker=f"{_LOOKUP}.ids:Maker",
-        packages=("lbforaging", "rware", "ma_gym", "smaclite", "gfootball"), needs_all=False,
+        packages=("lbforaging", "rware", "ma_gym", "smaclite", "gfootball"), needs_all=False, copies=("--copies", 16),
         is_isolated=True,  # they seed the global random generators
     ),
     Scheme(
         name="pettingzoo", form="pettingzoo:MODULE", meaning="a PettingZoo environment", kind="pettingzoo",
         aliases=("pz",), maker=f"{_LOOKUP}.pettingzoo_modules:PettingZooMaker",
         names=f"{_LOOKUP}.pettingzoo_modules:installed_modules", packages=("pettingzoo", "mpe2"),
+        copies=("--copies", 16),
     ),
     PROGRAM,
 )  # fmt: skip

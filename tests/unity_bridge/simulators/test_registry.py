@@ -16,9 +16,9 @@ from unity_bridge.side_channels import (
     parse_notice,
     unpack_records,
 )
-from unity_bridge.simulators import registry, schemes
+from unity_bridge.simulators import command, registry, schemes
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.registry import SCENE_NAMES, SCENES, copies_of, open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.scenes.basic import Basic
 
@@ -74,6 +74,13 @@ def test_gym_environments_get_their_arguments() -> None:
 def test_an_unknown_environment_is_named_with_the_nearest_one(env: str, complaint: str) -> None:
     with pytest.raises(SceneError, match=complaint):
         open_scene(env)
+
+
+@pytest.mark.parametrize("name", SCENE_NAMES)
+def test_a_scene_takes_the_flag_of_its_copies(name: str) -> None:
+    flag, _ = copies_of(f"sim:{name}")
+    arguments = command.parse([f"sim:{name}", flag, "2"])
+    command.open_for(arguments, Academy()).close()
 
 
 def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:

@@ -19,8 +19,8 @@ from trainer_service.config.players import PlayerName
 from trainer_service.errors import UserError
 from trainer_service.running.evaluation.match import sides_of
 from trainer_service.running.evaluation.players import Player
-from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
-from unity_bridge.simulators.registry import SCENES
+from unity_bridge.simulators.registry import copies_of
+from unity_bridge.simulators.schemes import scheme_of
 
 if TYPE_CHECKING:
     from trainer_service.commands.play.match_results import Match
@@ -94,9 +94,8 @@ def _stage(playing: Playing) -> Iterator[tuple[Stage, ShownScene, Scene, PersonA
 
 def _one_copy(env: str, given: Sequence[str]) -> list[str]:
     """The flag for a single copy of a bundled scene, unless the user says how many."""
-    scheme, _, name = env.partition(":")
-    if scheme != "sim" or {"--agents", "--copies"} & set(given):
+    scheme = scheme_of(env)
+    if scheme is None or scheme.kind != "scene" or {"--agents", "--copies"} & set(given):
         return []
-    if name in GROUP_SCENES:
-        return ["--copies", "1"]
-    return ["--agents", "1"] if name in SCENES else []
+    flag, _ = copies_of(env)
+    return [flag, "1"]

@@ -28,9 +28,8 @@ from trainer_service.running.runs.layout import RunLayout
 from trainer_service.running.training.learner_ranks import num_learners, serves_rank_0
 from unity_bridge.programs.executables import Command, bundled_command
 from unity_bridge.programs.program_environment import ProgramEnvironment
-from unity_bridge.simulators.registry import SCENES
+from unity_bridge.simulators.registry import copies_of
 from unity_bridge.simulators.scene import SceneError
-from unity_bridge.simulators.schemes import scheme_of
 
 _COPIES_FLAGS = ("--agents", "--copies", "--vector")
 
@@ -183,18 +182,7 @@ def _from_text(text: str, options: RunOptions, overrides: Mapping[str, Any]) -> 
 
 def with_copies(env: str, arguments: Sequence[str]) -> tuple[str, ...]:
     """The arguments of a simulator, with a number of copies where its user gave none and its scheme takes one."""
-    scheme = scheme_of(env)
-    flag, copies = scheme.copies if scheme else ("", 0)
-    given = any(argument.startswith(_COPIES_FLAGS) for argument in arguments)
-    if given or not copies or _has_many_agents(env, copies):
+    flag, copies = copies_of(env)
+    if not copies or any(argument.startswith(_COPIES_FLAGS) for argument in arguments):
         return tuple(arguments)
     return (*arguments, flag, str(copies))
-
-
-def _has_many_agents(env: str, copies: int) -> bool:
-    """Whether a bundled scene has many agents by itself, as those with groups have."""
-    scheme, name = scheme_of(env), env.partition(":")[2]
-    if scheme is None or scheme.kind != "scene":
-        return False
-
-    return name not in SCENES or SCENES[name].agents >= copies // 2

@@ -11,7 +11,7 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.metrics import Summary, SummaryWriter, format_duration, format_return
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.timers import Timers
-from unity_bridge.simulators.schemes import scheme_of
+from unity_bridge.simulators.registry import copies_of
 
 SILENCE_S = 30.0
 """Seconds without a line on a behavior after which there is one, whatever ``summary_freq`` is."""
@@ -264,8 +264,7 @@ class ExchangeHint:
         more = f"--num-envs={2 * self._num_envs} (simulators beside each other)"
         if exchange_s > _QUICK_EXCHANGE_S:
             return more
-        scheme = scheme_of(self._env or "")
-        flag = scheme.copies[0] if scheme else ""
+        flag, _ = copies_of(self._env or "")
         together = (
             f"--env-args {flag} 8 (copies that share an exchange)" if flag else "more agents in the scene"
         )
