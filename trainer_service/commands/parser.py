@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "clone": ("demos.command:clone_demo", "learn from demonstrations, without a simulator"),
     },
     "Simulators": {
-        "simulate": ("relay:simulate", "run an environment as a simulator, by hand"),
+        "simulate": ("simulate:simulate", "run an environment as a simulator, by hand"),
         "relay": ("relay:relay_simulators", "run simulators here for a trainer on another machine"),
     },
     "Share": {

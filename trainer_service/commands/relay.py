@@ -1,23 +1,27 @@
-"""The commands ``relay``, simulators on this machine for a trainer on another, and ``simulate``."""
+"""The command ``relay``: simulators on this machine for a trainer on another."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from trainer_service.commands.common.command import Flag, Settings
 from trainer_service.commands.common.output import note, say
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
+from trainer_service.config import load_run_options
 from trainer_service.errors import UserError
+from trainer_service.running.collection.launching import bridge_settings, command_of
+from trainer_service.running.metrics.console import Console
+from unity_bridge.relay.relay import Relay
+from unity_bridge.remote.dialing import PlainConnection, TrainerConnection
+from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode, split_address
+from unity_bridge.simulators.client import terminate_like_ctrl_c
+from unity_bridge.transport.endpoint import is_loopback
 from unity_bridge.transport.ports import port_number
-
-if TYPE_CHECKING:
-    from unity_bridge.remote.dialing import PlainConnection
 
 
 def relay_simulators(
@@ -37,13 +41,6 @@ def relay_simulators(
     """Starts simulators on this machine, or waits for the Unity Editor, and carries their messages to a trainer on
     another machine (docs/remote.md).
     """
-    from trainer_service.config import load_run_options
-    from trainer_service.running.collection.launching import bridge_settings, command_of
-    from trainer_service.running.metrics.console import Console
-    from unity_bridge.relay.relay import Relay
-    from unity_bridge.remote.join_code import JOIN_VARIABLE
-    from unity_bridge.simulators.client import terminate_like_ctrl_c
-
     options = load_run_options(None, nested(settings, SETTINGS)).options
     trainer, connect = _trainer(join, address)
     os.environ.pop(JOIN_VARIABLE, None)  # a secret, which no simulator needs
@@ -62,19 +59,8 @@ def relay_simulators(
     note("The trainer ended all conversations.")
 
 
-def simulate(parsed: argparse.Namespace) -> int:
-    """Runs ``mlagents-style simulate``. Returns the exit code."""
-    from unity_bridge.simulators.__main__ import main as run_simulator
-
-    return run_simulator(parsed.rest)
-
-
 def _trainer(join: str | None, address: str | None) -> tuple[str, Callable[[], PlainConnection]]:
     """Returns the trainer's name in messages, and the function that makes a connection to it."""
-    from unity_bridge.remote.dialing import PlainConnection, TrainerConnection
-    from unity_bridge.remote.join_code import JoinCode, split_address
-    from unity_bridge.transport.endpoint import is_loopback
-
     if join is not None or address is None:
         code = JoinCode.given(join or "")
         return address or ", ".join(code.addresses), lambda: TrainerConnection(code, address)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainer_service.config import DistributedSettings, RunOptions
 from trainer_service.distributed.ray_cluster import ray_cluster
+from trainer_service.distributed.ray_workers import ray_workers
+from trainer_service.distributed.rollout_workers import RolloutWorkers
 from trainer_service.running.curriculum import Curriculum
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.runs.folder import RunFolder
@@ -30,9 +32,6 @@ def rollout_workers(
     """Yields rollout workers, which have their own simulators."""
     settings = options.distributed or DistributedSettings()
     with ray_cluster(settings, settings.num_workers) as cluster:
-        from trainer_service.distributed.ray_workers import ray_workers
-        from trainer_service.distributed.rollout_workers import RolloutWorkers
-
         environment = options.env_settings
         _logger.info(
             "Starting %d rollout workers on %s, each with %d x %s",
