@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rich.console import Console as PlainConsole
+from rich.console import RenderableType
 
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, ResultsDir
@@ -17,9 +18,6 @@ from trainer_service.commands.compare.comparison_text import tables, task_tables
 from trainer_service.commands.compare.grouping import GroupBy
 from trainer_service.errors import UserError
 from trainer_service.running.metrics.console import Console
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _WIDTH_OF_A_FILE = 200
 """Columns of tables that no terminal shows."""

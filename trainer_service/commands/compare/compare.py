@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from trainer_service.commands.common.run_record import find_runs, read_run
+from trainer_service.commands.compare.comparison import Comparison
 from trainer_service.commands.compare.comparison import compare as compare_groups
 from trainer_service.commands.compare.comparison_text import tasks_to_json, to_json
 from trainer_service.commands.compare.exports import require_format, write_comparison
 from trainer_service.commands.compare.figure import draw, require_drawable
 from trainer_service.commands.compare.grouping import GroupBy, group_runs
-from trainer_service.commands.compare.tasks import compare_over_tasks
+from trainer_service.commands.compare.tasks import TaskComparison, compare_over_tasks
 from trainer_service.errors import UserError
 from trainer_service.running.runs.layout import RESULTS
-
-if TYPE_CHECKING:
-    from trainer_service.commands.compare.comparison import Comparison
-    from trainer_service.commands.compare.tasks import TaskComparison
 
 
 def compare(

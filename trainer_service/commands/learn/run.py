@@ -16,14 +16,13 @@ from trainer_service.commands.search.seeds_table import learn_seeds
 from trainer_service.commands.suggest.start import without_configuration
 from trainer_service.commands.train.run import train
 from trainer_service.commands.watch.command import WATCHED_AUTOSAVE_S, watched
-from trainer_service.running.callbacks import load_callback
+from trainer_service.running.callbacks import Callback, load_callback
 from trainer_service.running.collection.attach_port import AttachPort
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.training.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from trainer_service.config import RunOptions
-    from trainer_service.running.callbacks import Callback
 
 
 def run(given: Mapping[str, Any], stop: StopSignals) -> int:

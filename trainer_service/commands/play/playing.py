@@ -18,9 +18,9 @@ from trainer_service.commands.common.trained_run import (
     simulator_for,
 )
 from trainer_service.commands.play.match_results import Match
-from trainer_service.config import PlayerName
+from trainer_service.config import PlayerName, RunOptions
 from trainer_service.running.evaluation.evaluate import score
-from trainer_service.running.evaluation.loop import EpisodeLoop
+from trainer_service.running.evaluation.loop import BridgeLike, EpisodeLoop
 from trainer_service.running.evaluation.match import play_match
 from trainer_service.running.evaluation.players import Player, actors_of, load_player, with_expert
 from trainer_service.running.policy import Policy, chosen_checkpoints
@@ -29,10 +29,8 @@ from trainer_service.running.training.compute import choose_device
 
 if TYPE_CHECKING:
     from trainer_service.commands.play.films import FilmOptions
-    from trainer_service.config import RunOptions
     from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
     from trainer_service.running.callbacks import SimulatorStep
-    from trainer_service.running.evaluation.loop import BridgeLike
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from trainer_service.running.runs.folder import RunFolder
 

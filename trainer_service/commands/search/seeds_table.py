@@ -19,7 +19,7 @@ from trainer_service.commands.search.seed_runs import SeedRun, parse_seeds
 from trainer_service.commands.search.seeds import is_finished, run_seeds, shared_flags
 from trainer_service.commands.search.trial_runs import RunWatch
 from trainer_service.commands.status.command import progress_words, status_of
-from trainer_service.config import load_run_options
+from trainer_service.config import RunOptions, load_run_options
 from trainer_service.errors import UserError, suggested_command
 from trainer_service.running.metrics import format_return
 from trainer_service.running.metrics.console import Console
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from trainer_service.commands.common.jobs import JobEnd
-    from trainer_service.config import RunOptions
 
 _LINES_S = 30.0
 """Seconds between lines on the progress of runs outside a terminal."""

@@ -22,7 +22,7 @@ from trainer_service.commands.common.trained_run import folder_of, options_of
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing, play_episodes
 from trainer_service.commands.share.card import model_card
-from trainer_service.commands.share.downloaded_run import make_run, wanted_files
+from trainer_service.commands.share.downloaded_run import LoadedRun, make_run, wanted_files
 from trainer_service.commands.share.package import CARD, FILM, write_package
 from trainer_service.commands.share.package import RESULTS as RESULTS_FILE
 from trainer_service.commands.share.repository import (
@@ -39,7 +39,6 @@ from trainer_service.running.runs.files import write_atomic
 from trainer_service.running.runs.layout import RESULTS, RunLayout
 
 if TYPE_CHECKING:
-    from trainer_service.commands.share.downloaded_run import LoadedRun
     from trainer_service.learning.rollout.episode_scores import Score
     from trainer_service.running.runs.folder import RunFolder
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer_service.commands.common.flags import RESULTS, ResultsDir, Run
 from trainer_service.commands.common.output import CommandResult
-from trainer_service.commands.common.run_record import find_run, read_run
+from trainer_service.commands.common.run_record import RunRecord, find_run, read_run
 from trainer_service.commands.status.run_status import Ending, run_status
 from trainer_service.running.metrics import format_duration, format_return
 from trainer_service.running.runs.layout import RunLayout, existing_state
 from trainer_service.running.runs.lock import holder_of_lock
 from unity_bridge.untrusted_text import harmless
-
-if TYPE_CHECKING:
-    from trainer_service.commands.common.run_record import RunRecord
 
 
 def print_status(run: Run, *, results_dir: ResultsDir = RESULTS) -> CommandResult:

@@ -40,7 +40,7 @@ from trainer_service.running.training.garbage import collected_at_the_end
 from trainer_service.running.training.learn import learn
 from trainer_service.running.training.learner_ranks import num_learners, resumed_after_restart, serves_rank_0
 from trainer_service.running.training.opponent_pools import read_opponents
-from trainer_service.running.training.run import Run, RunFactory, saved_at_the_end
+from trainer_service.running.training.run import Run, RunFactory, SharedLearners, saved_at_the_end
 from trainer_service.running.training.sources import local_simulators, num_workers
 from trainer_service.running.training.stop_signals import StopSignals
 from trainer_service.running.training.warm_start import (
@@ -55,7 +55,6 @@ from unity_bridge.simulators.schemes import scheme_of
 
 if TYPE_CHECKING:
     from trainer_service.running.monitoring.run_monitor import RunMonitor
-    from trainer_service.running.training.run import SharedLearners
     from trainer_service.running.training.sources import MakeSource
 
 _logger = logging.getLogger(__name__)

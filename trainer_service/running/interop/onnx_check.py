@@ -13,16 +13,13 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainer_service.learning.rollout.sensor_roles import SensorRole, role_of
 from unity_bridge.specs import BehaviorSpec
-
-if TYPE_CHECKING:
-    pass
 
 Arrays = Mapping[str, NDArray[Any]]
 

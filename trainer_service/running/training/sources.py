@@ -1,6 +1,6 @@
 """Simulators of this process, started; what makes them a run's source of experience once its behaviors are known.
 
-A source gets its behaviors later than its simulators are started, for these start up while torch is being loaded.
+A source gets its behaviors later than its simulators are started, for these start up meanwhile.
 """
 
 from __future__ import annotations
