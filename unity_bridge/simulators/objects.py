@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any
 
-from unity_bridge.extras import install_hint
 from unity_bridge.simulators.foreign.lookup.imports import import_file, parameters_of
 from unity_bridge.simulators.own_scene import is_scene, own_scene
 from unity_bridge.simulators.scene import Scene, SceneError, flag_of
-from unity_bridge.simulators.schemes import SceneRequest
+from unity_bridge.simulators.schemes import SceneRequest, load_opener
 from unity_bridge.simulators.third_party import ForeignCode
 
 
@@ -81,12 +80,7 @@ def open_object(maker: Callable[[], Callable[..., Any]], env: str, wanted: Scene
                 "--env-kwargs JSON"
             )
         return own_scene(code, first)
-    try:
-        from unity_bridge.simulators.foreign.open import open_made  # imports libraries that are extras
-    except ModuleNotFoundError as error:
-        if error.name != "gymnasium":
-            raise
-        raise code.error(f"Gymnasium is not installed; run: {install_hint('gym')}") from None
+    open_made = load_opener("unity_bridge.simulators.foreign.open:open_made", env)
     return open_made(code, name_of, make_one, wanted, first=first)
 
 

@@ -6,7 +6,7 @@ Whatever differs between them is in their records. Nothing else asks for one of 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,17 +82,7 @@ class Scheme:
 
     def open(self, env: str, wanted: SceneRequest) -> Scene:
         """Opens an environment; see ``open_scene``. The modules of libraries, which are extras, are imported here."""
-        try:
-            opener = load(self.opener)
-        except ModuleNotFoundError as error:
-            if error.name != "gymnasium":
-                raise
-            raise SceneError(f"{env}: Gymnasium is not installed; run: {install_hint(self.name)}") from None
-        except ImportError as error:
-            raise SceneError(
-                f"{env}: Gymnasium is too old ({error}); run: {install_hint(self.name)}"
-            ) from None
-        scene: Scene = opener(env, wanted)
+        scene: Scene = load_opener(self.opener, env, self.name)(env, wanted)
         return scene
 
 
@@ -157,6 +147,19 @@ def load(place: str) -> Any:
     """What ``module:NAME`` says."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def load_opener(place: str, env: str, extra: str = "gym") -> Callable[..., Scene]:
+    """The function that opens an environment. Raises SceneError where Gymnasium, of an extra, is missing or too old."""
+    try:
+        opener: Callable[..., Scene] = load(place)
+    except ModuleNotFoundError as error:
+        if error.name != "gymnasium":
+            raise
+        raise SceneError(f"{env}: Gymnasium is not installed; run: {install_hint(extra)}") from None
+    except ImportError as error:
+        raise SceneError(f"{env}: Gymnasium is too old ({error}); run: {install_hint(extra)}") from None
+    return opener
 
 
 def _of_plugin(name: str) -> Scheme:
