@@ -163,9 +163,7 @@ def test_a_run_of_little_work_leaves_a_gpu_alone(
     mlagents_style, configure, hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # torch's device without numbers stands for the GPU: nothing could be learned there.
-    monkeypatch.setattr(
-        "trainer_service.running.training.compute.choose_device", lambda name: torch.device("meta")
-    )
+    monkeypatch.setattr("trainer_service.commands.train.run.choose_device", lambda name: torch.device("meta"))
     configure("Treadmill", max_steps=130)
     said = mlagents_style("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
     assert said.code == 0
