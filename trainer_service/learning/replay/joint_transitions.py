@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.learning.replay.replay_buffer import ReplayBuffer
-from trainer_service.learning.replay.ring import (
-    FIRST_ROWS,
-    Arrays,
-    observation_arrays,
-    observation_columns,
-)
-from trainer_service.learning.replay.single_steps import SingleSteps
+from trainer_service.learning.replay.replay_buffer import NextValues, ReplayBuffer, decision_columns
+from trainer_service.learning.replay.ring import FIRST_ROWS, Arrays, observation_arrays
 from trainer_service.learning.rollout.joint_steps import find_joint_steps
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Bools, Floats32, Rows
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation, as_floats
+from unity_bridge.steps import Observation
 
 _SUMMED = "team_rewards"
 """The column of summed rewards, by its name in saved replay buffers."""
@@ -186,12 +180,9 @@ class JointReplay(ReplayBuffer[JointSample]):
         return JointSample(
             rows=rows,
             weights=weights,
-            observations=tuple(steps[name][rows] for name in self._sensor_columns),
-            next_observations=tuple(successors(name) for name in self._sensor_columns),
+            **self._decisions(rows, successors),
             present=steps["present"][rows],
             next_present=next_present,
-            continuous_actions=steps["continuous_actions"][rows],
-            discrete_actions=steps["discrete_actions"][rows].astype(np.int64),
             allowed_actions=steps["allowed_actions"][rows],
             next_allowed_actions=successors("allowed_actions"),
             rewards=window.rewards,
@@ -200,37 +191,17 @@ class JointReplay(ReplayBuffer[JointSample]):
             discounts=self._discounts(window.duration),
         )
 
-    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
+    def _after(self, rows: Rows, agents: Any = None) -> tuple[NextValues, Bools]:
         """Implements ReplayBuffer."""
         steps = self._steps
-        at, present, elapsed = self._steps_ahead(rows, ahead)
-        places = np.nonzero(present)
-        taken, agents = at[places], places[2]
-        to_next = steps["ahead"][taken, agents]
-        following, last = self._wrap(taken + to_next), np.flatnonzero(to_next == 0)
-        final_segments = steps["segment"][taken[last], agents[last]] % self._final_capacity
-
-        def successors(name: str) -> NDArray[Any]:
-            values, ends = steps[name][following, agents], self._finals[name][final_segments]
-            if values.dtype != ends.dtype:
-                values, ends = as_floats(values), as_floats(ends)
-            values[last] = ends
-            return values
-
-        return SingleSteps(
-            places=places,
-            observations=tuple(steps[name][taken, agents] for name in self._sensor_columns),
-            next_observations=tuple(successors(name) for name in self._sensor_columns),
-            continuous_actions=steps["continuous_actions"][taken, agents],
-            discrete_actions=steps["discrete_actions"][taken, agents].astype(np.int64),
-            task_rewards=steps["rewards"][taken, agents],
-            terminated=steps["terminated"][taken, agents],
-            elapsed=elapsed[places],
-        )
+        to_next = steps["ahead"][rows, agents]
+        last = np.flatnonzero(to_next == 0)
+        segments = steps["segment"][rows[last], agents[last]]
+        successors = self._next_values((self._wrap(rows + to_next), agents), last, segments)
+        return successors, steps["terminated"][rows, agents]
 
     def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools, NDArray[np.float64]]:
-        """Returns rows of each agent's steps whose rewards count, whether they exist, and the duration of the steps
-        before. [count, B, n] each."""
+        """Implements ReplayBuffer. Shapes [count, B, n]."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
         present, first, going = steps["decides"][rows], steps["segment"][rows], np.ones(at.shape, np.bool_)
@@ -241,7 +212,7 @@ class JointReplay(ReplayBuffer[JointSample]):
                 to_next = steps["ahead"][at, agents]
                 at, present, elapsed = self._wrap(at + to_next), present & (to_next > 0), elapsed + 1.0
             else:
-                going = going & steps["continues"][at]
+                going = going & ~steps["last"][at]
                 elapsed = elapsed + steps["duration"][at]
                 at = np.where(going, self._wrap(at + 1), at)
                 present = going & steps["decides"][at, agents]
@@ -251,18 +222,15 @@ class JointReplay(ReplayBuffer[JointSample]):
         rows_ahead, presence, durations = map(np.stack, zip(*ahead, strict=True))
         return rows_ahead, presence, durations
 
-    def _successors(self, window: _Window) -> tuple[Callable[[str], NDArray[Any]], Bools]:
-        """Returns a function from a column name to values at the next steps, [B, n, …]; and their presence, [B, n]."""
-        steps = self._steps
+    def _successors(self, window: _Window) -> tuple[NextValues, Bools]:
+        """Returns the values at the next steps, [B, n, …], and their presence, [B, n]."""
         next_rows, next_present, finals = self._next_rows(window)
-        final_segments = steps["segment"][window.at[finals], finals[1]] % self._final_capacity
+        segments = self._steps["segment"][window.at[finals], finals[1]]
+        values_of = self._next_values((next_rows, self._agent_indices), finals, segments)
 
         def successors(name: str) -> NDArray[Any]:
-            values, ends = steps[name][next_rows, self._agent_indices], self._finals[name][final_segments]
-            if values.dtype != ends.dtype:
-                values, ends = as_floats(values), as_floats(ends)
+            values = values_of(name)
             values[~next_present] = name == "allowed_actions"
-            values[finals] = ends
             return values
 
         return successors, next_present
@@ -279,7 +247,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         joined: Bools = np.zeros_like(own)
         if window.end is not None:
             below = self._wrap(window.end + 1)
-            joined = steps["continues"][window.end][:, None] & steps["present"][below]
+            joined = ~steps["last"][window.end][:, None] & steps["present"][below]
             next_rows = np.where(joined, below[:, None], next_rows)
         finals = own & ~joined & (ahead == 0) & ~steps["terminated"][at, agents]
         return next_rows, joined | (own & (ahead > 0)) | finals, np.nonzero(finals)
@@ -290,15 +258,15 @@ class JointReplay(ReplayBuffer[JointSample]):
         # An agent that does not decide at the window's last joint step is found by its previous decision.
         last = np.broadcast_to(rows[:, None], (len(rows), len(self._agent_indices)))
         first, own = steps["segment"][rows], steps["present"][rows]
-        rewards, terminated = steps["rewards"][rows], steps["terminated"][rows]
+        rewards, terminated = steps["task_rewards"][rows], steps["terminated"][rows]
         duration = steps["duration"][rows].astype(np.float64)
         for _ in range(1, n_step):
-            going = steps["continues"][at]
+            going = ~steps["last"][at]
             at = np.where(going, self._wrap(at + 1), at)
             last = np.where(steps["present"][at], at[:, None], last)
             same = going[:, None] & own & (steps["segment"][at] == first)
             discounts = self._discounts(duration)[:, None]
-            rewards = rewards + np.where(same, discounts * steps["rewards"][at], 0.0)
+            rewards = rewards + np.where(same, discounts * steps["task_rewards"][at], 0.0)
             terminated = terminated | (same & steps["terminated"][at])
             duration += going * steps["duration"][at]
         duration = np.broadcast_to(duration[:, None], last.shape)
@@ -308,13 +276,15 @@ class JointReplay(ReplayBuffer[JointSample]):
         """The window over each agent's own decisions."""
         steps, agents = self._steps, self._agent_indices
         at = np.broadcast_to(rows[:, None], (len(rows), len(agents)))
-        rewards, duration = steps["rewards"][rows], np.ones(at.shape)
+        rewards, duration = steps["task_rewards"][rows], np.ones(at.shape)
         going = np.ones(at.shape, np.bool_)
         for offset in range(1, n_step):
             ahead = steps["ahead"][at, agents]
             going = going & (ahead > 0)
             at = np.where(going, self._wrap(at + ahead), at)
-            rewards = rewards + np.where(going, self._discount**offset * steps["rewards"][at, agents], 0.0)
+            rewards = rewards + np.where(
+                going, self._discount**offset * steps["task_rewards"][at, agents], 0.0
+            )
             duration += going
         return _Window(at, None, rewards.astype(np.float32), steps["terminated"][at, agents], duration)
 
@@ -324,7 +294,7 @@ class JointReplay(ReplayBuffer[JointSample]):
         total, going = steps[_SUMMED][rows], np.ones(len(rows), np.bool_)
         duration = steps["duration"][rows].astype(np.float64)
         for _ in range(1, self._n_step):
-            going = going & steps["continues"][at]
+            going = going & ~steps["last"][at]
             at = np.where(going, self._wrap(at + 1), at)
             total = total + np.where(going, self._discounts(duration) * steps[_SUMMED][at], 0.0)
             duration += going * steps["duration"][at]
@@ -333,10 +303,6 @@ class JointReplay(ReplayBuffer[JointSample]):
     def _discounts(self, durations: NDArray[np.float64]) -> Floats32:
         discounts: Floats32 = (self._discount**durations).astype(np.float32)
         return discounts
-
-    def _wrap(self, rows: Rows) -> Rows:
-        wrapped: Rows = rows % len(self._steps["segment"])
-        return wrapped
 
 
 def _groups_of(trajectories: Trajectories) -> Rows:
@@ -398,14 +364,14 @@ def _columns_of(
         "continuous_actions": dense(trajectories.continuous_actions[step]),
         "discrete_actions": dense(trajectories.discrete_actions[step]),
         "allowed_actions": dense(allowed, True),
-        "rewards": own + at_decisions(trajectories.group_rewards),
+        "task_rewards": own + at_decisions(trajectories.group_rewards),
         _SUMMED: own.sum(axis=1) + joint_steps.group_rewards[in_time],
         "duration": durations[in_time].astype(np.float32),
         "terminated": dense(terminated),
         "segment": dense(np.repeat(numbers, trajectories.lengths)[step], -1),
         "ahead": dense(np.maximum(ahead[step] - since, 0)),
         "oldest": oldest[group_trajectory],
-        "continues": group_trajectory == np.append(group_trajectory[1:], -1),
+        "last": group_trajectory != np.append(group_trajectory[1:], -1),
     }
 
 
@@ -418,20 +384,16 @@ def _only(actions: NDArray[np.int64], branches: Sequence[int]) -> Bools:
 
 
 def _empty_columns(spec: BehaviorSpec, rows: int, num_agents: int) -> Arrays:
-    actions = spec.action_spec
     return {
-        **observation_columns(spec, rows, num_agents),
+        **decision_columns(spec, rows, num_agents),
         "present": np.empty((rows, num_agents), np.bool_),
         "decides": np.empty((rows, num_agents), np.bool_),
-        "continuous_actions": np.empty((rows, num_agents, actions.continuous_size), np.float32),
-        "discrete_actions": np.empty((rows, num_agents, actions.discrete_size), np.int32),
-        "allowed_actions": np.empty((rows, num_agents, actions.mask_size), np.bool_),
-        "rewards": np.empty((rows, num_agents), np.float32),
+        "task_rewards": np.empty((rows, num_agents), np.float32),
         _SUMMED: np.empty(rows, np.float32),
         "duration": np.empty(rows, np.float32),
         "terminated": np.empty((rows, num_agents), np.bool_),
         "segment": np.empty((rows, num_agents), np.int64),
         "ahead": np.empty((rows, num_agents), np.int64),
         "oldest": np.empty(rows, np.int64),
-        "continues": np.empty(rows, np.bool_),
+        "last": np.empty(rows, np.bool_),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,10 +19,14 @@ from trainer_service.learning.replay.ring import (
 )
 from trainer_service.learning.replay.single_steps import SingleSteps
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.arrays import Rows
+from unity_bridge.arrays import Bools, Rows
 from unity_bridge.specs import BehaviorSpec
+from unity_bridge.steps import as_floats
 
 SampleT = TypeVar("SampleT")
+
+NextValues = Callable[[str], NDArray[Any]]
+"""A function from a column name to its values one step after certain steps."""
 
 _MOST_BYTES = 1 << 21
 """Most bytes of rows that are gathered together, so that they stay in the cache."""
@@ -133,6 +137,67 @@ class ReplayBuffer(Ring, ABC, Generic[SampleT]):
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> SampleT:
         """Returns the sample of these rows. weights: of each row; None if all are equal. Shapes [B]."""
 
-    @abstractmethod
     def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
         """Returns the single steps of the targets of these rows, at most ``ahead`` of each agent. rows: [B]."""
+        at, exists, elapsed = self._steps_ahead(rows, ahead)
+        places = np.nonzero(exists)
+        taken = (at[places], *places[2:])
+        successors, terminated = self._after(*taken)
+        return SingleSteps(
+            places=places,
+            **self._decisions(taken, successors),
+            task_rewards=self._steps["task_rewards"][taken],
+            terminated=terminated,
+            elapsed=None if elapsed is None else elapsed[places],
+        )
+
+    @abstractmethod
+    def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools, NDArray[np.float64] | None]:
+        """Returns rows of each agent's steps whose rewards count, whether they exist, and the duration of the steps
+        before, None for their number. [count, B] each, or [count, B, n] for groups."""
+
+    @abstractmethod
+    def _after(self, rows: Rows, agents: Any = None) -> tuple[NextValues, Bools]:
+        """Returns the values after steps, and whether the task ended with them, [M]. agents: of groups, [M]."""
+
+    def _decisions(self, at: Any, successors: NextValues) -> dict[str, Any]:
+        """Observations, actions and next observations of steps, by their names in samples. at: index of the steps."""
+        steps, sensors = self._steps, self._sensor_columns
+        return {
+            "observations": tuple(steps[name][at] for name in sensors),
+            "next_observations": tuple(successors(name) for name in sensors),
+            "continuous_actions": steps["continuous_actions"][at],
+            "discrete_actions": steps["discrete_actions"][at].astype(np.int64),
+        }
+
+    def _next_values(self, following: Any, last: Any, segments: Rows) -> NextValues:
+        """Returns the values one step later. following: index of the next steps.
+
+        last: which steps are the last ones of their trajectories; segments: the numbers of these.
+        """
+        slots = segments % self._final_capacity
+
+        def values_of(name: str) -> NDArray[Any]:
+            values: NDArray[Any] = self._steps[name][following]
+            ends = self._finals[name][slots]
+            if values.dtype != ends.dtype:
+                values, ends = as_floats(values), as_floats(ends)
+            values[last] = ends
+            return values
+
+        return values_of
+
+    def _wrap(self, rows: Rows) -> Rows:
+        wrapped: Rows = rows % len(self._steps["segment"])
+        return wrapped
+
+
+def decision_columns(spec: BehaviorSpec, *rows: int) -> Arrays:
+    """Returns empty columns of observations and actions, [*rows, …]."""
+    actions = spec.action_spec
+    return {
+        **observation_columns(spec, *rows),
+        "continuous_actions": np.empty((*rows, actions.continuous_size), np.float32),
+        "discrete_actions": np.empty((*rows, actions.discrete_size), np.int32),
+        "allowed_actions": np.empty((*rows, actions.mask_size), np.bool_),
+    }

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer_service.learning.replay.replay_buffer import ReplayBuffer
-from trainer_service.learning.replay.ring import (
-    FIRST_ROWS,
-    Arrays,
-    observation_arrays,
-    observation_columns,
-)
-from trainer_service.learning.replay.single_steps import SingleSteps
+from trainer_service.learning.replay.replay_buffer import NextValues, ReplayBuffer, decision_columns
+from trainer_service.learning.replay.ring import FIRST_ROWS, Arrays, observation_arrays
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.arrays import Rows
+from unity_bridge.arrays import Bools, Rows
 from unity_bridge.specs import BehaviorSpec
-from unity_bridge.steps import Observation, as_floats
+from unity_bridge.steps import Observation
 
 __all__ = ["Arrays", "Rows", "Sample", "SequencesOfSample", "TransitionReplay"]
 
@@ -109,61 +102,34 @@ class TransitionReplay(ReplayBuffer[Sample]):
         return self._append(_steps_of(trajectories, self._segments), self._finals_of(trajectories))
 
     def _gather(self, rows: Rows, weights: NDArray[np.float32] | None) -> Sample:
-        steps = self._steps
         ahead, rewards, discounts = self._look_ahead(rows)
         successors, terminated = self._after(ahead)
-        sensors = self._sensor_columns
         return Sample(
             rows=rows,
             weights=weights,
-            observations=tuple(steps[name][rows] for name in sensors),
-            next_observations=tuple(successors(name) for name in sensors),
-            continuous_actions=steps["continuous_actions"][rows],
-            discrete_actions=steps["discrete_actions"][rows].astype(np.int64),
-            allowed_actions=steps["allowed_actions"][rows],
+            **self._decisions(rows, successors),
+            allowed_actions=self._steps["allowed_actions"][rows],
             next_allowed_actions=successors("allowed_actions"),
             task_rewards=rewards,
             terminated=terminated,
             discounts=discounts,
         )
 
-    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
-        """Implements ReplayBuffer."""
-        steps = self._steps
+    def _steps_ahead(self, rows: Rows, count: int) -> tuple[Rows, Bools, None]:
+        """Implements ReplayBuffer. Shapes [count, B]."""
         following, exists = [rows], [np.ones(len(rows), np.bool_)]
-        for _ in range(ahead - 1):
-            exists.append(exists[-1] & ~steps["last"][following[-1]])
-            following.append(np.where(exists[-1], (following[-1] + 1) % len(steps["segment"]), following[-1]))
-        places = np.nonzero(np.stack(exists))
-        taken = np.stack(following)[places]
-        successors, terminated = self._after(taken)
-        return SingleSteps(
-            places=places,
-            observations=tuple(steps[name][taken] for name in self._sensor_columns),
-            next_observations=tuple(successors(name) for name in self._sensor_columns),
-            continuous_actions=steps["continuous_actions"][taken],
-            discrete_actions=steps["discrete_actions"][taken].astype(np.int64),
-            task_rewards=steps["task_rewards"][taken],
-            terminated=terminated,
-        )
+        for _ in range(count - 1):
+            exists.append(exists[-1] & ~self._steps["last"][following[-1]])
+            following.append(np.where(exists[-1], self._wrap(following[-1] + 1), following[-1]))
+        return np.stack(following), np.stack(exists), None
 
-    def _after(self, rows: Rows) -> tuple[Callable[[str], NDArray[Any]], NDArray[np.bool_]]:
-        """Returns a function from a column name to the values after these rows; and whether the task ended, [B]."""
-        steps, finals = self._steps, self._finals
-        last = np.flatnonzero(steps["last"][rows])
-        segments = steps["segment"][rows[last]] % self._final_capacity
-        following = (rows + 1) % len(steps["segment"])
+    def _after(self, rows: Rows, agents: Any = None) -> tuple[NextValues, Bools]:
+        """Implements ReplayBuffer."""
+        last = np.flatnonzero(self._steps["last"][rows])
+        segments = self._steps["segment"][rows[last]]
         terminated = np.zeros(len(rows), np.bool_)
-        terminated[last] = finals["terminated"][segments]
-
-        def successors(name: str) -> NDArray[Any]:
-            values, ends = steps[name][following], finals[name][segments]
-            if values.dtype != ends.dtype:
-                values, ends = as_floats(values), as_floats(ends)
-            values[last] = ends
-            return values
-
-        return successors, terminated
+        terminated[last] = self._finals["terminated"][segments % self._final_capacity]
+        return self._next_values(self._wrap(rows + 1), last, segments), terminated
 
     def _look_ahead(self, rows: Rows) -> tuple[Rows, NDArray[np.float32], NDArray[np.float32] | None]:
         """Returns the row of each transition's last step, its discounted rewards, and γᵏ. Shapes [B]."""
@@ -175,19 +141,15 @@ class TransitionReplay(ReplayBuffer[Sample]):
         ahead = rows.copy()
         for _ in range(self._n_step - 1):
             going = np.flatnonzero(~steps["last"][ahead])
-            ahead[going] = (ahead[going] + 1) % len(steps["segment"])
+            ahead[going] = self._wrap(ahead[going] + 1)
             rewards[going] += discounts[going] * steps["task_rewards"][ahead[going]]
             discounts[going] *= self._gamma
         return ahead, rewards, discounts
 
 
 def _step_columns(spec: BehaviorSpec, rows: int) -> Arrays:
-    actions = spec.action_spec
     return {
-        **observation_columns(spec, rows),
-        "continuous_actions": np.empty((rows, actions.continuous_size), np.float32),
-        "discrete_actions": np.empty((rows, actions.discrete_size), np.int32),
-        "allowed_actions": np.empty((rows, actions.mask_size), np.bool_),
+        **decision_columns(spec, rows),
         "task_rewards": np.empty(rows, np.float32),
         "segment": np.empty(rows, np.int64),
         "last": np.empty(rows, np.bool_),

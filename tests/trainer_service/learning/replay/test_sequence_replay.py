@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer_service.learning.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
+from trainer_service.learning.replay.sequence_replay import SequenceReplay
 from trainer_service.learning.replay.transitions import Sample, TransitionReplay
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -61,7 +61,7 @@ def sequences_of(sample: Sample) -> list[Lived]:
 
 
 def everything(replay: SequenceReplay) -> list[Lived]:
-    numbers = np.arange(replay._oldest_whole, replay._segments)
+    numbers = np.arange(len(replay._starts) - 1)
     return sequences_of(replay._gather_whole(numbers, None)) if len(numbers) else []
 
 
@@ -84,8 +84,8 @@ ticks_of_segments = st.lists(st.lists(st.tuples(st.integers(1, 7), st.booleans()
 makers = pytest.mark.parametrize(
     "make",
     [
-        lambda capacity: SequenceReplay(SPEC, capacity, MEMORY),
-        lambda capacity: PrioritizedSequenceReplay(SPEC, capacity, MEMORY, alpha=0.6),
+        lambda capacity: SequenceReplay(SPEC, capacity, memory_size=MEMORY),
+        lambda capacity: SequenceReplay(SPEC, capacity, memory_size=MEMORY, alpha=0.6),
     ],
     ids=["uniform", "prioritized"],
 )
@@ -122,7 +122,7 @@ def test_a_saved_state_continues_in_a_buffer_of_any_size(make, before: int, afte
 
 
 def test_all_whole_sequences_are_drawn_alike_however_long() -> None:
-    replay = SequenceReplay(SPEC, 40, MEMORY)
+    replay = SequenceReplay(SPEC, 40, memory_size=MEMORY)
     replay.add(trajectories([(10, True), (1, True), (5, False), (20, True), (8, False)]))
     rng = np.random.default_rng(5)
     drawn = [first for first, _, _ in sequences_of(replay.sample(20_000, rng))]
@@ -133,7 +133,7 @@ def test_all_whole_sequences_are_drawn_alike_however_long() -> None:
 
 
 def test_sequences_are_sampled_in_proportion_to_their_errors() -> None:
-    replay = PrioritizedSequenceReplay(SPEC, 100, MEMORY, alpha=0.5)
+    replay = SequenceReplay(SPEC, 100, memory_size=MEMORY, alpha=0.5)
     replay.add(trajectories([(4, True), (2, True), (1, False), (3, True)]))
     errors = np.array([0.0, 40.0, 0.0, 0.0, 4.0, 0.0, 9.0, 1.0, 1.0, 1.0])
     replay.reprioritize(np.arange(10), errors)
@@ -147,7 +147,7 @@ def test_sequences_are_sampled_in_proportion_to_their_errors() -> None:
 
 
 def test_every_step_of_a_sequence_weighs_what_its_sequence_does() -> None:
-    replay = PrioritizedSequenceReplay(SPEC, 100, MEMORY, alpha=1.0)
+    replay = SequenceReplay(SPEC, 100, memory_size=MEMORY, alpha=1.0)
     replay.add(trajectories([(4, True), (2, True), (1, False)]))
     replay.reprioritize(np.arange(7), np.repeat([1.0, 2.0, 4.0], [4, 2, 1]))
     sample = replay.sample(64, np.random.default_rng(2), beta=1.0)
@@ -160,7 +160,7 @@ def test_every_step_of_a_sequence_weighs_what_its_sequence_does() -> None:
 
 
 def test_new_sequences_have_the_largest_priority_and_overwritten_ones_none() -> None:
-    replay = PrioritizedSequenceReplay(SPEC, 10, MEMORY, alpha=1.0)
+    replay = SequenceReplay(SPEC, 10, memory_size=MEMORY, alpha=1.0)
     replay.add(trajectories([(4, True), (4, True)]))
     replay.reprioritize(np.arange(8), np.repeat([2.0, 5.0], 4))
     replay.add(trajectories([(3, True)], 8))
@@ -175,7 +175,7 @@ def test_new_sequences_have_the_largest_priority_and_overwritten_ones_none() -> 
 
 
 def test_priorities_survive_a_round_trip() -> None:
-    replay, other = (PrioritizedSequenceReplay(SPEC, 20, MEMORY, alpha=0.6) for _ in range(2))
+    replay, other = (SequenceReplay(SPEC, 20, memory_size=MEMORY, alpha=0.6) for _ in range(2))
     for start in (0, 11, 22):
         replay.add(trajectories([(4, True), (5, False), (2, True)], start))
     sample = replay.sample(8, np.random.default_rng(4))
@@ -184,7 +184,7 @@ def test_priorities_survive_a_round_trip() -> None:
     one, same = (each.sample(32, np.random.default_rng(1), beta=0.4) for each in (replay, other))
     np.testing.assert_array_equal(one.rows, same.rows)
     np.testing.assert_array_equal(one.weights, same.weights)
-    uniform = SequenceReplay(SPEC, 20, MEMORY)
+    uniform = SequenceReplay(SPEC, 20, memory_size=MEMORY)
     uniform.load_state(replay.state())
     assert everything(uniform) == everything(replay)
     other.load_state(uniform.state())
@@ -192,24 +192,24 @@ def test_priorities_survive_a_round_trip() -> None:
 
 
 def test_memory_is_kept_once_for_a_sequence() -> None:
-    plain, replay = TransitionReplay(SPEC, 4096), SequenceReplay(SPEC, 4096, MEMORY)
+    plain, replay = TransitionReplay(SPEC, 4096), SequenceReplay(SPEC, 4096, memory_size=MEMORY)
     for start in range(0, 4096, 512):
         for each in (plain, replay):
             each.add(trajectories([(64, True)] * 8, start))
     segments = len(replay._finals["terminated"])
     assert segments <= 2 * 64
-    assert replay.bytes == plain.bytes + segments * (4 * MEMORY + 16)
+    assert replay.bytes == plain.bytes + segments * 4 * MEMORY
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    replay = SequenceReplay(SPEC, 50, MEMORY)
+    replay = SequenceReplay(SPEC, 50, memory_size=MEMORY)
     replay.add(trajectories([(20, True)]))
     state = replay.state()
     with pytest.raises(ValueError, match="none of its sequences fits into a buffer of 10 steps"):
-        SequenceReplay(SPEC, 10, MEMORY).load_state(state)
+        SequenceReplay(SPEC, 10, memory_size=MEMORY).load_state(state)
     with pytest.raises(ValueError, match="broadcast"):
-        SequenceReplay(SPEC, 50, MEMORY + 1).load_state(state)
+        SequenceReplay(SPEC, 50, memory_size=MEMORY + 1).load_state(state)
     plain = TransitionReplay(SPEC, 50)
     plain.add(trajectories([(20, True)]))
     with pytest.raises(KeyError, match="taken"):
-        SequenceReplay(SPEC, 50, MEMORY).load_state(plain.state())
+        SequenceReplay(SPEC, 50, memory_size=MEMORY).load_state(plain.state())

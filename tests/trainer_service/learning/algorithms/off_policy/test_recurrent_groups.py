@@ -116,7 +116,7 @@ def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tup
 def everything(algorithm: ReplayLearner[JointMinibatch], *chosen: int) -> JointSample:
     replay = algorithm.replay.buffer
     assert isinstance(replay, JointSequenceReplay)
-    return replay._gather_whole(np.array(chosen) if chosen else np.arange(len(replay._starts)), None)
+    return replay._gather_whole(np.array(chosen) if chosen else np.arange(len(replay._starts) - 1), None)
 
 
 @learners

@@ -76,7 +76,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 def all_sequences(algorithm: DQN | DDPG | TD3, *chosen: int) -> Sample:
     replay = algorithm.replay.buffer
     assert isinstance(replay, SequenceReplay)
-    numbers = np.arange(replay._oldest_whole, replay._segments)
+    numbers = np.arange(len(replay._starts) - 1)
     return replay._gather_whole(numbers[list(chosen)] if chosen else numbers, None)
 
 

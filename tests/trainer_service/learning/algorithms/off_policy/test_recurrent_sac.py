@@ -79,7 +79,7 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 def all_sequences(algorithm: SAC) -> Any:
     replay = algorithm.replay.buffer
     assert isinstance(replay, SequenceReplay)
-    return replay._gather_whole(np.arange(replay._oldest_whole, replay._segments), None)
+    return replay._gather_whole(np.arange(len(replay._starts) - 1), None)
 
 
 @kinds

@@ -26,7 +26,7 @@ from trainer_service.learning.networks.encoders.layers import observations_as_fl
 from trainer_service.learning.networks.encoders.memory import EncoderInput, Sequences
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.replay.hindsight import GoalTask, HindsightReplay
-from trainer_service.learning.replay.sequence_replay import PrioritizedSequenceReplay, SequenceReplay
+from trainer_service.learning.replay.sequence_replay import SequenceReplay
 from trainer_service.learning.replay.transitions import Sample, SequencesOfSample, TransitionReplay
 from trainer_service.learning.rewards import RewardSource
 from trainer_service.plugins import make_part
@@ -227,8 +227,5 @@ def _make_replay(
         return make_part(
             REPLAY_PLUGINS, replay.type, TransitionReplay, lambda make: make(spec, capacity, **arguments)
         )
-    if not memory_size:
-        return TransitionReplay(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)
-    if alpha is None:
-        return SequenceReplay(spec, capacity, memory_size, n_step=n_step, gamma=gamma)
-    return PrioritizedSequenceReplay(spec, capacity, memory_size, alpha, n_step=n_step, gamma=gamma)
+    make = partial(SequenceReplay, memory_size=memory_size) if memory_size else TransitionReplay
+    return make(spec, capacity, alpha=alpha, n_step=n_step, gamma=gamma)

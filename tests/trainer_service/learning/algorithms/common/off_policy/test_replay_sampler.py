@@ -101,7 +101,7 @@ class Newest(TransitionReplay):
 
 
 def test_samples_that_may_depend_on_the_one_before_are_gathered_one_by_one() -> None:
-    sequences = SequenceReplay(SPEC, 100, 0)
+    sequences = SequenceReplay(SPEC, 100, memory_size=0)
     for buffer in (Newest(SPEC, 100), TransitionReplay(SPEC, 100, alpha=0.5), sequences):
         assert buffer.most_together(4) == 1
     assert TransitionReplay(SPEC, 100).most_together(4) > 1
