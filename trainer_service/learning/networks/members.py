@@ -1,4 +1,4 @@
-"""Member networks: each uses one member's part of a heterogeneous group's padded sensors and actions.
+"""The members of a heterogeneous group: each uses its part of the group's padded sensors and actions.
 
 n agents of a group, S sensors, C continuous actions and K choices in all branches, padded.
 """
@@ -8,17 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from trainer_service.config.hyperparameters.common import Sharing
-from trainer_service.config.network import NetworkSettings
 from trainer_service.learning.rollout.agent_padding import member_choices, member_sensors
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-
-NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +75,6 @@ def sensors_of_agents(spec: BehaviorSpec) -> Tensor | None:
 def continuous_of_agents(spec: BehaviorSpec) -> Tensor | None:
     """1 if the agent of an index has a continuous action. [n, C]; None if all agents have all of them."""
     return _marked(member_views(spec, ()), spec.action_spec.continuous_size, lambda view: view.continuous)
-
-
-def discrete_of_agents(spec: BehaviorSpec) -> Tensor | None:
-    """1 if the agent of an index has a choice. [n, K]; None if all agents have all choices."""
-    return _marked(member_views(spec, ()), spec.action_spec.mask_size, lambda view: view.discrete)
 
 
 def actions_of_agents(spec: BehaviorSpec) -> Tensor | None:
@@ -173,109 +163,3 @@ class PaddedColumns(nn.Module):
         if like is None:
             return own.new_zeros((*own.shape[:-1], self.scatter.shape[1]))
         return (like[..., :1] * 0.0) @ self.scatter.new_zeros(1, self.scatter.shape[1])
-
-
-def each_made_by(
-    make: Callable[..., NetworkT], settings: NetworkSettings, share: Sharing, *, ids: bool
-) -> Callable[[MemberView], NetworkT]:
-    """Returns a function that makes the network of a member as ``make`` makes that of a single behavior.
-
-    share: of the whole group; with ``group`` the agents of each member share a network. ids: whether a network of
-    several agents gets their ids.
-    """
-    return lambda view: make(
-        view.spec, settings, agent_sensors=range(len(view.sensors)), num_agents=view.num_agents,
-        share="none" if share == "none" else "full", ids=ids,
-    )  # fmt: skip
-
-
-class MemberNetworks(nn.Module):
-    """A network for each member of a heterogeneous group, with its own sensors. Outputs are in padded columns."""
-
-    def __init__(
-        self,
-        agent_spec: BehaviorSpec,
-        agent_sensors: Sequence[int],
-        make: Callable[[MemberView], nn.Module],
-        columns: Callable[[MemberView], Sequence[int]],
-        size: int,
-    ) -> None:
-        """agent_spec: an agent's own sensors, padded. agent_sensors: their numbers in ``of_agents``' observations.
-
-        make: makes a member's network. columns: returns the columns of its outputs among ``size``.
-        """
-        super().__init__()
-        self._views = member_views(agent_spec, range(len(agent_spec.observation_specs)))
-        self._agent_sensors = tuple(agent_sensors)
-        self.each = nn.ModuleList(make(view) for view in self._views)
-        self.columns = nn.ModuleList(PaddedColumns(columns(view), size) for view in self._views)
-
-    def keep(self, agents: slice) -> None:
-        """Removes the networks of all other agent indices, in a copy that becomes a model of these agents."""
-        kept = [k for k, view in enumerate(self._views) if view.agents == agents]
-        self._views = [self._views[k] for k in kept]
-        self.each = nn.ModuleList(self.each[k] for k in kept)
-        self.columns = nn.ModuleList(self.columns[k] for k in kept)
-
-    def of_agents(
-        self, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
-    ) -> Tensor:
-        """Returns outputs of M agents of any members, [M, size]. observations: one [M, …] per sensor, ids last.
-
-        forward: applies a member's network to its agents' own sensors, with ids within the member last.
-        """
-        ids = observations[-1]
-        if torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]  # not in torch's types
-            # Plain products, since inference engines may not support other operators.
-            outputs = [
-                self._outputs(k, observations, forward) * ids[:, view.agents].sum(dim=1, keepdim=True)
-                for k, view in enumerate(self._views)
-            ]
-            return torch.stack(outputs).sum(dim=0)
-        rows = [ids[:, view.agents].any(dim=1).nonzero().squeeze(1) for view in self._views]
-        parts = [
-            self._outputs(k, [sensor[mine] for sensor in observations], forward)
-            for k, mine in enumerate(rows)
-        ]
-        return torch.cat(parts)[torch.argsort(torch.cat(rows))]
-
-    def step(
-        self,
-        observations: Sequence[Tensor],
-        forward: Callable[[Any, list[Tensor]], tuple[Tensor, Tensor]],
-    ) -> tuple[Tensor, Tensor]:
-        """Returns the outputs of M agents like ``of_agents``, and their next memories, by networks with memory."""
-        outputs, memories = [], []
-        for k, view in enumerate(self._views):
-            own_observations = self._own_observations(k, observations)
-            output, next_memory = forward(self.each[k], own_observations)
-            is_own = observations[-1][:, view.agents].sum(dim=1, keepdim=True)
-            outputs.append(self.columns[k](output, like=own_observations[-1]) * is_own)
-            memories.append(next_memory * is_own)
-        return torch.stack(outputs).sum(dim=0), torch.stack(memories).sum(dim=0)
-
-    def of_groups(
-        self, observations: Sequence[Tensor], forward: Callable[[MemberView, Any, list[Tensor]], Tensor]
-    ) -> Tensor:
-        """Returns outputs of all agents of B groups, [B, n, size]. observations: the agents' own, [B, n, …] each.
-
-        forward: applies a member's network to its agents' observations, [B, its agents, …].
-        """
-        parts = []
-        for view, network, columns in zip(self._views, self.each, self.columns, strict=True):
-            own = forward(view, network, [observations[sensor][:, view.agents] for sensor in view.sensors])
-            parts.append(columns(own))
-        return torch.cat(parts, dim=1)
-
-    def _outputs(
-        self, k: int, observations: Sequence[Tensor], forward: Callable[[Any, list[Tensor]], Tensor]
-    ) -> Tensor:
-        own_observations = self._own_observations(k, observations)
-        padded: Tensor = self.columns[k](forward(self.each[k], own_observations), like=own_observations[-1])
-        return padded
-
-    def _own_observations(self, k: int, observations: Sequence[Tensor]) -> list[Tensor]:
-        """Inputs of a member's network from single agents: its own sensors, and ids within the member."""
-        view = self._views[k]
-        own = [observations[self._agent_sensors[sensor]] for sensor in view.sensors]
-        return [*own, observations[-1][:, view.agents]]

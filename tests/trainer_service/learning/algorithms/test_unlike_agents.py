@@ -16,6 +16,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.collection.records import BehaviorTick
@@ -233,7 +234,7 @@ def test_what_a_critic_of_actions_is_given_of_absent_branches() -> None:
     """A branch that an agent lacks adds nothing to the value of what it chooses."""
     behavior = make_team(Choosers.members, **settings_of("vdn"))
     network = behavior.learner.networks["network"].network  # type: ignore[attr-defined]
-    q = network.group_q_values([torch.randn(4, 2, 2), torch.randn(4, 2, 1)])
+    q = network.group_outputs(GroupInput([torch.randn(4, 2, 2), torch.randn(4, 2, 1)]))
     assert q.shape == (4, 2, 5)
     assert not q[:, 0, 3:].any()
     assert not q[:, 1, 2].any()

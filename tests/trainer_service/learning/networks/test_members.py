@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,22 +14,21 @@ from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.learning.networks.critics.joint_critic import JointCritic
 from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.learning.networks.groups.group_q_network import (
-    GroupQNetwork,
-    MemberQNetworks,
-    SeparateQNetworks,
-    SharedQNetwork,
-    make_q_network,
-)
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
+from trainer_service.learning.networks.groups.group_q_network import make_q_network
 from trainer_service.learning.networks.groups.histories import GroupInput, Histories
-from trainer_service.learning.networks.groups.member_actor_critic import MemberCritics, make_actors
-from trainer_service.learning.networks.groups.stacked_actor_critic import StackedCritics
+from trainer_service.learning.networks.groups.member_networks import MemberNetworks
+from trainer_service.learning.networks.groups.stacked_actor_critic import (
+    MemberCritics,
+    StackedCritics,
+    make_actors,
+)
 from trainer_service.learning.networks.members import (
     acted_columns,
+    actions_of_agents,
     agents_with,
     branches_of_agents,
     continuous_of_agents,
-    discrete_of_agents,
     member_views,
     observed_columns,
     sensors_of_agents,
@@ -46,6 +46,9 @@ PLAYER = MemberSpec("Player", (vector_sensor("feet", 2), vector_sensor("clock", 
 TEAM = make_selector(padded_spec([KEEPER, PLAYER]), with_state=False, num_agents=3).spec
 EYES, CLOCK, FEET, ID = range(4)
 AGENT_SPEC = padded_spec([KEEPER, PLAYER])
+CHOOSERS = [
+    replace(each, action_spec=replace(each.action_spec, continuous_size=0)) for each in (KEEPER, PLAYER)
+]
 SETTINGS = NetworkSettings(hidden_units=16, num_layers=2)
 NORMED = NetworkSettings(hidden_units=16, num_layers=1, layer_norm=True)
 GROUPS = 5
@@ -85,13 +88,13 @@ def test_views_say_what_is_a_members_own() -> None:
 
 
 def test_marks_of_agents() -> None:
-    sensors, numbers, choices = sensors_of_agents(TEAM), continuous_of_agents(TEAM), discrete_of_agents(TEAM)
+    sensors, numbers, actions = sensors_of_agents(TEAM), continuous_of_agents(TEAM), actions_of_agents(TEAM)
     assert sensors is not None
     assert numbers is not None
-    assert choices is not None
+    assert actions is not None
     assert sensors.tolist() == [[1, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]]
     assert numbers.tolist() == [[1, 1], [1, 0], [1, 0]]
-    assert choices.tolist() == [[1, 1, 1, 0, 0], [1, 1, 0, 1, 1], [1, 1, 0, 1, 1]]
+    assert actions.tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 0, 1, 1]]
     branches = branches_of_agents(TEAM)
     assert branches is not None
     assert branches.tolist() == [1, 2, 2]
@@ -107,7 +110,7 @@ def test_columns_that_are_not_padding() -> None:
 
 def test_members_that_have_the_same_are_not_padded() -> None:
     twins = padded_spec([KEEPER, MemberSpec("Twin", KEEPER.observation_specs, KEEPER.action_spec, 2)])
-    marks = [sensors_of_agents, continuous_of_agents, discrete_of_agents, branches_of_agents, acted_columns]
+    marks = [sensors_of_agents, continuous_of_agents, actions_of_agents, branches_of_agents, acted_columns]
     assert [mark(twins) for mark in marks] == [None] * 5
     assert observed_columns(twins, [0, 1]) is None
     alone = BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec)
@@ -276,19 +279,21 @@ def test_actors_with_memory_step_as_they_unroll(share: Sharing) -> None:
 # Action values
 
 
-def q_networks(share: Sharing, settings: NetworkSettings = SETTINGS) -> GroupQNetwork:
+def q_networks(share: Sharing, settings: NetworkSettings = SETTINGS) -> AgentNetworks:
     sensors, ids = [EYES, CLOCK, FEET], share != "none"
-    return make_q_network(AGENT_SPEC, settings, agent_sensors=sensors, num_agents=3, share=share, ids=ids)
+    return make_q_network(
+        padded_spec(CHOOSERS), settings, agent_sensors=sensors, num_agents=3, share=share, ids=ids
+    )
 
 
 @every
 def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
     network, observations = q_networks(share), group_observations()
     rows, order = rows_of(observations)
-    together = network.group_q_values(observations)
+    together = network.group_outputs(GroupInput(observations))
     assert together.shape == (GROUPS, 3, 5)
-    torch.testing.assert_close(together.flatten(0, 1)[order], network.q_values(rows))
-    has = discrete_of_agents(TEAM)
+    torch.testing.assert_close(together.flatten(0, 1)[order], network.outputs(rows))
+    has = actions_of_agents(padded_spec(CHOOSERS))
     assert has is not None
     assert torch.equal(together != 0, (has > 0).expand(GROUPS, -1, -1))
 
@@ -297,25 +302,22 @@ def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
 def test_values_are_the_same_in_an_exported_model(share: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
     network = q_networks(share)
     rows, _ = rows_of(group_observations())
-    expected = network.q_values(rows)
+    expected = network.outputs(rows)
     monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
-    torch.testing.assert_close(network.q_values(rows), expected)
+    torch.testing.assert_close(network.outputs(rows), expected)
 
 
 @several
 def test_values_of_a_member_are_those_of_its_network_alone(share: Sharing) -> None:
     network, observations = q_networks(share, NORMED), group_observations()
-    assert isinstance(network, MemberQNetworks)
-    player = network.members.each[1]
-    spec = BehaviorSpec((PLAYER.observation_specs[1], PLAYER.observation_specs[0]), PLAYER.action_spec)
-    alone: Any = (
-        SharedQNetwork(spec, NORMED, agent_sensors=[0, 1], ids=2)
-        if share == "group"
-        else SeparateQNetworks(spec, NORMED, agent_sensors=[0, 1], num_agents=2)
-    )
+    assert isinstance(network, MemberNetworks)
+    player = network.each[1]
+    spec = BehaviorSpec((PLAYER.observation_specs[1], PLAYER.observation_specs[0]), CHOOSERS[1].action_spec)
+    of_its_own: Sharing = "none" if share == "none" else "full"
+    alone = make_q_network(spec, NORMED, agent_sensors=[0, 1], num_agents=2, share=of_its_own, ids=True)
     alone.load_state_dict(player.state_dict())
-    own = alone.group_q_values([observations[CLOCK][:, 1:], observations[FEET][:, 1:]])
-    torch.testing.assert_close(network.group_q_values(observations)[:, 1:, [0, 1, 3, 4]], own)
+    own = alone.group_outputs(GroupInput([observations[CLOCK][:, 1:], observations[FEET][:, 1:]]))
+    torch.testing.assert_close(network.group_outputs(GroupInput(observations))[:, 1:, [0, 1, 3, 4]], own)
 
 
 MEMORY = NetworkSettings.model_validate(
@@ -340,10 +342,10 @@ def test_values_with_memory_are_those_of_one_step_after_the_other(share: Sharing
         selected,
         torch.tensor([[not absent, True, True]]).expand(GROUPS, 3),
     )
-    together = network.group_q_values(observations, histories)
+    together = network.group_outputs(GroupInput(observations, histories))
     memories, ids = torch.zeros(3, network.memory_size), torch.eye(3)
     for time in range(GROUPS):
-        q, memories = network.step_q_values([*(sensor[time] for sensor in observations), ids], memories)
+        q, memories = network.step_outputs([*(sensor[time] for sensor in observations), ids], memories)
         torch.testing.assert_close(together[time, agents], q[agents])
 
 

@@ -27,7 +27,7 @@ from trainer_service.learning.networks.encoders.normalizer import ObservationNor
 from trainer_service.learning.networks.flat import FlatParameters
 from trainer_service.learning.networks.policies.action_heads import SQUASH_LIMIT
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
-from trainer_service.learning.networks.policies.q_network import GreedyNetwork
+from trainer_service.learning.networks.policies.q_network import GreedyChoices
 from trainer_service.learning.rollout.assembler import Decisions
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.steps import Observation
@@ -177,8 +177,8 @@ class Actor:
             inputs = self.normalizer.forward([to_tensor(sensor, self.device) for sensor in observations])
             if isinstance(self.network, ActorCritic):
                 return to_array(self.network.values(inputs)[:, 0])
-            if isinstance(self.network, GreedyNetwork):
-                return to_array(self.network.q_values(inputs).amax(dim=1))
+            if isinstance(self.network.actions, GreedyChoices):
+                return to_array(self.network.policy(inputs).logits.amax(dim=1))
         return None
 
     def update_normalizer(self, trajectories: Trajectories) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.common import GroupSettings, Hyperparameters
 from trainer_service.learning.algorithms.common.policy_network import PolicyNetwork
-from trainer_service.learning.networks.members import MemberNetworks
+from trainer_service.learning.networks.groups.member_networks import MemberNetworks
 from trainer_service.learning.networks.policies.action_heads import ActionParameters
 from trainer_service.learning.networks.policies.group_actors import GroupActors
 from trainer_service.learning.rollout.agent_padding import member_sensors

@@ -10,24 +10,14 @@ from torch import Tensor, nn
 
 from trainer_service.learning.networks.encoders.encoder import ObservationEncoder
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.learning.networks.groups.stacked_actor_critic import DecentralizedActors
 from trainer_service.learning.networks.policies.action_heads import ActionParameters, clip_actions
+from trainer_service.learning.networks.policies.action_network import ActionNetwork
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
-from trainer_service.learning.networks.policies.deterministic_actor import DeterministicActor
 from trainer_service.learning.networks.policies.group_actors import GroupActors
-from trainer_service.learning.networks.policies.q_network import GreedyNetwork
 from trainer_service.learning.networks.policies.soft_actor import SoftActor
 from trainer_service.learning.networks.policies.uniform import UniformNetwork
 
-PolicyModule = (
-    ActorCritic
-    | SoftActor
-    | GroupActors
-    | DeterministicActor
-    | DecentralizedActors
-    | GreedyNetwork
-    | UniformNetwork
-)
+PolicyModule = ActorCritic | SoftActor | GroupActors | ActionNetwork | UniformNetwork
 """The module of a policy, as a model file holds it."""
 
 
@@ -91,9 +81,6 @@ class SquashedPolicyNetwork(PolicyNetwork):
 
 class GreedyPolicyNetwork(PolicyNetwork):
     """A policy whose logits are action values, and whose action is the best one. Its models sample nothing."""
-
-    def __init__(self, normalizer: ObservationNormalizer, network: GreedyNetwork) -> None:
-        super().__init__(normalizer, network)
 
     def discrete_actions(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the best choice, twice."""

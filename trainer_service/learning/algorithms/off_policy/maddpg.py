@@ -27,7 +27,7 @@ from trainer_service.learning.algorithms.common.off_policy.update_schedule impor
 from trainer_service.learning.algorithms.common.policy_network import SquashedPolicyNetwork
 from trainer_service.learning.algorithms.common.reward_models import make_reward_sources
 from trainer_service.learning.networks.flat import TargetNetwork
-from trainer_service.learning.networks.groups.member_actor_critic import make_actors, make_critics
+from trainer_service.learning.networks.groups.stacked_actor_critic import make_actors, make_critics
 from trainer_service.learning.networks.members import actions_of_agents, continuous_of_agents
 from trainer_service.learning.networks.optimizers import make_optimizer
 from trainer_service.learning.networks.policies.action_heads import ActionParameters

@@ -11,22 +11,21 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
-from trainer_service.learning.networks.groups.group_q_network import GroupQNetwork, require_vectors
-from trainer_service.learning.networks.groups.histories import Histories, StackedMemory
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks, require_vectors
+from trainer_service.learning.networks.groups.histories import GroupInput, StackedMemory
 from trainer_service.learning.networks.groups.stacked import StackedLinear
-from trainer_service.learning.networks.members import branches_of_agents, discrete_of_agents
+from trainer_service.learning.networks.members import branches_of_agents
+from trainer_service.learning.networks.policies.imitator import Imitator
+from trainer_service.learning.networks.policies.q_network import GreedyChoices
 from trainer_service.learning.networks.products import linear, stacked_linear
 from unity_bridge.specs import BehaviorSpec
 
 
-class CommunicatingNetwork(GroupQNetwork):
+class CommunicatingNetwork(AgentNetworks):
     """A network Q_i(a) for each of n agents, from all observations. The choices of all branches are concatenated."""
 
     identities: Tensor
     """One-hot agent ids for a network that serves several agents. [1, n, n]"""
-
-    has_discrete: Tensor | None
-    """1 if the agent of an index has a choice. [n, choices]; None if all agents have all choices."""
 
     num_branches: Tensor
     """Number of each agent's branches. [n, 1]"""
@@ -37,13 +36,12 @@ class CommunicatingNetwork(GroupQNetwork):
         In a heterogeneous group all agents have padded sensors and actions, so that they can exchange features. Raises
         ValueError if a sensor is not a vector.
         """
-        super().__init__(agent_spec.action_spec.discrete_branches)
+        super().__init__(GreedyChoices(agent_spec.action_spec.discrete_branches), agent_spec)
         require_vectors("a group whose agents communicate", agent_spec.observation_specs)
         self._num_agents = num_agents
         self._observation_size = sum(sensor.size for sensor in agent_spec.observation_specs)
         self._ids = share != "none" and ids
         self.register_buffer("identities", torch.eye(num_agents).unsqueeze(0), persistent=False)
-        self.register_buffer("has_discrete", discrete_of_agents(agent_spec), persistent=False)
         branches = branches_of_agents(agent_spec)
         if branches is None:
             branches = torch.full((num_agents,), float(agent_spec.action_spec.discrete_size))
@@ -77,12 +75,16 @@ class CommunicatingNetwork(GroupQNetwork):
     def _values(self, features: Tensor) -> Tensor:
         """Maps features, or memory outputs, to values. [B, n, features] to [B, n, choices]"""
 
-    def group_q_values(self, observations: Sequence[Tensor], histories: Histories | None = None) -> Tensor:
-        """Implements GroupQNetwork."""
-        features = self._group_features(observations)
-        if self.memory is not None and histories is not None:
-            features = self.memory.unroll(histories.places(features), histories)[histories.selected]
-        return self._own_values(features)
+    def group_outputs(self, seen: GroupInput) -> Tensor:
+        """Implements AgentNetworks."""
+        features = self._group_features(seen.observations)
+        if self.memory is not None:
+            features = self.memory.remembered(features, seen)
+        return self.own(self._values(features))
+
+    def imitators(self) -> list[Imitator]:
+        """Raises ValueError: demonstrations show single agents."""
+        raise ValueError("an agent that hears the others cannot learn from what a single one saw")
 
     def each(self, layer: StackedLinear, features: Tensor) -> Tensor:
         """Applies each agent's own layer, or a shared one. [B, n, inputs] to [B, n, outputs]"""
@@ -95,28 +97,23 @@ class CommunicatingNetwork(GroupQNetwork):
             return layer.forward(features)
         return linear(features, layer.weight.squeeze(0).t(), layer.bias[0, 0])
 
-    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Implements GreedyNetwork.
+    def outputs(self, observations: Sequence[Tensor]) -> Tensor:
+        """Implements ActionNetwork.
 
         Uses only the last two sensors: the group's observations, [B, n·d], and the agent's one-hot id, [B, n].
         """
-        values = self._own_values(self._features_shown(observations))
+        values = self.own(self._values(self._features_shown(observations)))
         return (values * observations[-1].unsqueeze(2)).sum(dim=1)
 
-    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """Implements GreedyNetwork."""
+    def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements ActionNetwork."""
         if self.memory is None:
-            return super().step_q_values(observations, memories)
+            return super().step_outputs(observations, memories)
         ids = observations[-1]
         own = (self._features_shown(observations) * ids.unsqueeze(2)).sum(dim=1)
         remembered, next_memories = self.memory.step(own, memories, ids)
-        values = self._own_values(remembered.unsqueeze(1) * ids.unsqueeze(2))
+        values = self.own(self._values(remembered.unsqueeze(1) * ids.unsqueeze(2)))
         return (values * ids.unsqueeze(2)).sum(dim=1), next_memories
-
-    def _own_values(self, features: Tensor) -> Tensor:
-        """Values of choices, 0 for choices that an agent lacks. [B, n, features] to [B, n, choices]"""
-        values = self._values(features)
-        return values if self.has_discrete is None else values * self.has_discrete
 
     def _features_shown(self, observations: Sequence[Tensor]) -> Tensor:
         """Features of the group's observations, each agent's last sensor but one. [B, n, features]"""

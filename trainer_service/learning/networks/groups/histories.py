@@ -117,6 +117,14 @@ class StackedMemory(nn.Module):
                 outputs[mine] = self.of(agent).unroll(features[mine], memories[its], its_filled)
         return outputs
 
+    def remembered(self, features: Tensor, seen: GroupInput) -> Tensor:
+        """Features of the selected joint steps after all earlier ones, [B, n, output_size]. features: of all groups.
+
+        Raises ValueError without histories.
+        """
+        histories = seen.required_histories
+        return self.unroll(histories.places(features), histories)[histories.selected]
+
     def step(self, features: Tensor, memories: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """One step of M single agents: [M, F] and [M, size] to [M, output_size] and [M, size]. ids: one-hot [M, n]."""
         if len(self.each) == 1:

@@ -18,6 +18,7 @@ from trainer_service.learning.networks.encoders.layers import (
 )
 from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.learning.networks.policies.action_heads import ActionParameters, in_every_row
+from trainer_service.learning.networks.policies.action_network import ActionNetwork
 from trainer_service.ops import distributions as dist
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -95,25 +96,24 @@ class DirectActions(nn.Module):
         return continuous, discrete, dist.categorical_log_prob(log_choices, discrete + offsets)
 
 
-class DeterministicActor(nn.Module):
+class DeterministicActor(ActionNetwork):
     """The actor μ(o), for continuous actions."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings) -> None:
         """Raises ValueError if the networks of the settings do not support a sensor."""
-        super().__init__()
+        super().__init__(DirectActions(spec.action_spec))
         self.actor = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.actor.memory_size
-        self.actions = DirectActions(spec.action_spec)
         self.output = kaiming_linear(self.actor.output_size, self.actions.size, gain=0.2)
 
-    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns each agent's action before tanh, for observations as in ActorCritic."""
-        return self.decide(self.actor.encode(EncoderInput(observations)))
+    def outputs(self, observations: Sequence[Tensor]) -> Tensor:
+        """Implements ActionNetwork: actions before tanh."""
+        return self.output.forward(self.actor.encode(EncoderInput(observations)))
 
-    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns parameters of one step, and each agent's next memory. memories: the actor's part first."""
+    def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements ActionNetwork. memories: the actor's part first."""
         features, next_memories = self.actor.step(observations_as_floats(observations), memories)
-        return self.decide(features), next_memories
+        return self.output.forward(features), next_memories
 
     def forward(self, inputs: EncoderInput) -> Tensor:
         """Returns the actions at the selected steps: [B, C] in [−1, 1]."""
@@ -121,7 +121,7 @@ class DeterministicActor(nn.Module):
 
     def decide(self, features: Tensor) -> ActionParameters:
         """Returns parameters of agents' actions, before tanh, from the trunk's features."""
-        return self.actions.forward(self.output.forward(features))
+        return self.parameters_of(self.output.forward(features))
 
 
 class ActionCritic(nn.Module):

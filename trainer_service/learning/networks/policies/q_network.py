@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.config.network import NetworkSettings
 from trainer_service.learning.networks.encoders.encoder import Trunk
 from trainer_service.learning.networks.encoders.layers import kaiming_linear, observations_as_floats
 from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.learning.networks.policies.action_heads import ActionParameters
+from trainer_service.learning.networks.policies.action_network import ActionNetwork
 from trainer_service.ops.q_learning import dueling, masked_argmax
 from unity_bridge.specs import BehaviorSpec
 
@@ -22,6 +22,11 @@ class GreedyChoices:
 
     def __init__(self, branches: Sequence[int]) -> None:
         self.branches = tuple(branches)
+        self.size = sum(branches)
+
+    def forward(self, q: Tensor) -> ActionParameters:
+        """Returns values as logits. [..., K]"""
+        return ActionParameters(q[..., :0], q.new_empty(0), q)
 
     def most_likely(
         self, parameters: ActionParameters, allowed: Tensor | None
@@ -37,34 +42,7 @@ class GreedyChoices:
         return self.most_likely(parameters, allowed)
 
 
-class GreedyNetwork(nn.Module, ABC):
-    """A network that acts by the values of discrete actions: the exported part of a value learner."""
-
-    def __init__(self, branches: Sequence[int], memory_size: int = 0) -> None:
-        """memory_size: floats of an agent's memory between decisions."""
-        super().__init__()
-        self.actions = GreedyChoices(branches)
-        self.memory_size = self.policy_memory_size = memory_size
-
-    @abstractmethod
-    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Maps normalized observations, one tensor [B, …] per sensor, to the value of every choice. [B, K]"""
-
-    def policy(self, observations: Sequence[Tensor]) -> ActionParameters:
-        """Returns values as logits."""
-        return as_parameters(self.q_values(observations))
-
-    def step(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[ActionParameters, Tensor]:
-        """Returns values as logits, and each agent's next memory. memories: [B, memory_size]."""
-        q, next_memories = self.step_q_values(observations, memories)
-        return as_parameters(q), next_memories
-
-    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """One step with memory, [B, memory_size]: returns the value of every choice, [B, K], and the next memories."""
-        raise ValueError("there is no memory to step on")
-
-
-class QNetwork(GreedyNetwork):
+class QNetwork(ActionNetwork):
     """The value of every choice of one agent, for any kinds of sensors."""
 
     def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, dueling: bool) -> None:
@@ -72,7 +50,7 @@ class QNetwork(GreedyNetwork):
 
         Raises ValueError if the networks of the settings do not support a sensor.
         """
-        super().__init__(spec.action_spec.discrete_branches)
+        super().__init__(GreedyChoices(spec.action_spec.discrete_branches))
         self.trunk = Trunk(spec, settings)
         self.memory_size = self.policy_memory_size = self.trunk.memory_size
         features, mask_size = self.trunk.output_size, spec.action_spec.mask_size
@@ -80,30 +58,25 @@ class QNetwork(GreedyNetwork):
         self.q = kaiming_linear(features, mask_size, gain=0.1)
         self.value = kaiming_linear(features, 1, gain=0.1) if dueling else None
 
-    def q_values(self, observations: Sequence[Tensor]) -> Tensor:
-        """Implements GreedyNetwork; without memory."""
+    def outputs(self, observations: Sequence[Tensor]) -> Tensor:
+        """Implements ActionNetwork; without memory."""
         return self.encoded_q_values(EncoderInput(observations))
 
     def encoded_q_values(self, inputs: EncoderInput) -> Tensor:
         """Returns the value of every choice at the selected steps. [B, K]"""
         return self._values(self.trunk.encode(inputs))
 
-    def step_q_values(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
-        """Implements GreedyNetwork."""
+    def step_outputs(self, observations: Sequence[Tensor], memories: Tensor) -> tuple[Tensor, Tensor]:
+        """Implements ActionNetwork."""
         features, next_memories = self.trunk.step(observations_as_floats(observations), memories)
         return self._values(features), next_memories
 
     def decide(self, features: Tensor) -> ActionParameters:
         """Returns values as logits, from the trunk's features."""
-        return as_parameters(self._values(features))
+        return self.parameters_of(self._values(features))
 
     def _values(self, features: Tensor) -> Tensor:
         q = self.q.forward(features)
         if self.value is None:
             return q
         return dueling(self.value.forward(features), q, self.actions.branches)
-
-
-def as_parameters(q: Tensor) -> ActionParameters:
-    """Returns values as logits. [B, K]"""
-    return ActionParameters(q[:, :0], q.new_empty(0), q)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.learning.algorithms.common.off_policy.head_consensus import HeadConsensus
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.running.behaviors.behavior import Behavior
@@ -154,9 +155,9 @@ def test_the_network_chooses_and_its_target_judges(lived, trainer_type: str) -> 
         scrambled(learner.networks["network"], "")
         scrambled(learner.networks["target"], "")
         chosen = masked_argmax(
-            learner.networks["network"].network.group_q_values(batch.next_observations), None, (2,)
+            learner.networks["network"].network.group_outputs(GroupInput(batch.next_observations)), None, (2,)
         )
-        judged = learner.networks["target"].network.group_q_values(batch.next_observations)
+        judged = learner.networks["target"].network.group_outputs(GroupInput(batch.next_observations))
         assert torch.equal(learner.next_values(batch), chosen_value(judged, chosen, (2,)))
         assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
 

@@ -74,7 +74,7 @@ def q_of(behavior: Behavior, *observations: float) -> np.ndarray:
     network = QNetwork(behavior.spec, behavior.settings.network_settings, dueling=hyper.dueling)
     network.load_state_dict(checkpoint_of(behavior).algorithm["network"])
     with torch.inference_mode():
-        return network.q_values([torch.tensor(observations)[:, None]]).numpy()
+        return network.outputs([torch.tensor(observations)[:, None]]).numpy()
 
 
 def rows(observation: Any, reward: Any, allowed: np.ndarray | None = None, **ends: np.ndarray) -> StepBatch:

@@ -11,6 +11,7 @@ import torch
 from seeds import seeds
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupNetworks, GroupQLearner
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -240,7 +241,7 @@ def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
     with torch.inference_mode():
         networks = made.networks["network"]
         assert isinstance(networks, GroupNetworks)
-        q = networks.network.group_q_values(shown)
+        q = networks.network.group_outputs(GroupInput(shown))
         values = q.gather(2, choices.unsqueeze(2)).squeeze(2)
         assert networks.mixer is not None
         # The state is what both see.

@@ -134,9 +134,9 @@ def test_sequences_give_what_acting_step_by_step_gave(
     network = algorithm.actor.network
     with torch.inference_mode():
         seen = [torch.from_numpy(sensor) for sensor in trajectories.observations]
-        expected, _ = network.step_q_values(seen, torch.from_numpy(trajectories.memories))
+        expected, _ = network.step_outputs(seen, torch.from_numpy(trajectories.memories))
         sample = everything(algorithm)
-        found = network.group_q_values(*algorithm.minibatch(sample).inputs)
+        found = network.group_outputs(algorithm.minibatch(sample).inputs)
     steps = {tuple(row): number for number, row in enumerate(trajectories.observations[0].tolist())}
     rows, agents = np.nonzero(sample.present)
     assert len(rows) == len(trajectories) > 50

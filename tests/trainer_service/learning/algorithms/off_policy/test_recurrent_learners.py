@@ -166,7 +166,7 @@ def test_of_single_decisions_the_loss_is_that_of_a_network_without_history(walke
     assert not sample.sequences.memories.any()
     seen = [torch.from_numpy(sample.observations[0])]
     network = algorithm.networks["network"]
-    q, _ = network.step_q_values(seen, torch.zeros(len(sample.rows), 6))
+    q, _ = network.step_outputs(seen, torch.zeros(len(sample.rows), 6))
     chosen = q.gather(1, torch.from_numpy(sample.discrete_actions))[:, 0]
     loss = (chosen - torch.from_numpy(sample.task_rewards)).square().mean()
     slopes = torch.autograd.grad(loss, list(network.parameters()))

@@ -9,6 +9,7 @@ from torch import Tensor
 from trainer_service.config.hyperparameters.off_policy import ShareSettings, SICSettings
 from trainer_service.config.network import NetworkSettings
 from trainer_service.learning.networks.groups.communication import CommunicatingNetwork
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.messages import MessageNetwork
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -69,7 +70,7 @@ def test_values_are_of_mixed_shared_features(
     observations: list[float], mix: str, expected: list[float]
 ) -> None:
     network = plain(shared_features(len(observations), spec_of(1, 2), units=1, thought_units=1, mix=mix))
-    values = network.group_q_values([torch.tensor(observations).view(1, -1, 1)])
+    values = network.group_outputs(GroupInput([torch.tensor(observations).view(1, -1, 1)]))
     assert values[0].tolist() == [[number, number] for number in expected]
 
 
@@ -78,11 +79,11 @@ def test_values_are_of_mixed_shared_features(
 @pytest.mark.parametrize("num_agents", SIZES)
 def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
     network = shaken(make(num_agents, spec_of(3, 2, 3), share=share, agent_ids=share == "full"))
-    values = network.group_q_values([seen(5, num_agents, 3)])
+    values = network.group_outputs(GroupInput([seen(5, num_agents, 3)]))
     assert values.shape == (5, num_agents, 5)
     assert torch.isfinite(values).all()
     # Nobody is the same as anybody else: each has a network or an id of its own.
-    same = network.group_q_values([torch.ones(1, num_agents, 3)])[0]
+    same = network.group_outputs(GroupInput([torch.ones(1, num_agents, 3)]))[0]
     assert len(same.unique(dim=0)) == num_agents
 
 
@@ -104,7 +105,7 @@ def test_shared_features_equal_the_sum_written_out_agent_by_agent(num_agents: in
         value = mixed @ network.critic.weight[i] + network.critic.bias[i]
         joined = torch.cat([own, mixed], dim=1)
         advantage = torch.tanh(joined @ network.advantage.weight[i] + network.advantage.bias[i])
-        torch.testing.assert_close(network.group_q_values([inputs])[:, i], value + advantage)
+        torch.testing.assert_close(network.group_outputs(GroupInput([inputs]))[:, i], value + advantage)
 
 
 @pytest.mark.parametrize("num_agents", [2, 3, 4])
@@ -119,11 +120,11 @@ def test_messages_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> N
     for i in range(num_agents):
         received = torch.cat([sent[i], *(sent[j] for j in range(num_agents) if j != i)], dim=1)
         expected = received @ network.readout.weight[i] + network.readout.bias[i]
-        torch.testing.assert_close(network.group_q_values([inputs])[:, i], expected)
+        torch.testing.assert_close(network.group_outputs(GroupInput([inputs]))[:, i], expected)
 
 
 def test_new_networks_expect_nothing() -> None:
-    assert not messages(3, spec_of(3, 4)).group_q_values([seen(6, 3, 3)]).any()
+    assert not messages(3, spec_of(3, 4)).group_outputs(GroupInput([seen(6, 3, 3)])).any()
     network = shared_features(3, spec_of(3, 4))
     assert not network.critic.weight.any()
     assert not network.critic.bias.any()
@@ -132,7 +133,7 @@ def test_new_networks_expect_nothing() -> None:
 def received(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
     """Returns the agents in whose networks one agent's value leaves a gradient."""
     network.zero_grad()
-    network.group_q_values([seen(6, 4, 3)])[:, agent].sum().backward()
+    network.group_outputs(GroupInput([seen(6, 4, 3)]))[:, agent].sum().backward()
     assert parameter.grad is not None
     return [bool(grad.any()) for grad in parameter.grad]
 
@@ -164,8 +165,11 @@ def test_agents_that_move_around_the_ring_think_the_same(mix: str, alike: bool) 
     network, moved = (shaken(shared_features(4, spec_of(3, 2), mix=mix)) for _ in range(2))
     moved.load_state_dict(rolled(network))
     inputs = seen(6, 4, 3)
-    expected = network.group_q_values([inputs]).roll(1, dims=1)
-    assert torch.allclose(moved.group_q_values([inputs.roll(1, dims=1)]), expected, atol=1e-6) == alike
+    expected = network.group_outputs(GroupInput([inputs])).roll(1, dims=1)
+    assert (
+        torch.allclose(moved.group_outputs(GroupInput([inputs.roll(1, dims=1)])), expected, atol=1e-6)
+        == alike
+    )
 
 
 def test_whoever_serves_all_alike_does_not_care_for_their_order() -> None:
@@ -174,22 +178,22 @@ def test_whoever_serves_all_alike_does_not_care_for_their_order() -> None:
     blocks = network.readout.weight.data.view(1, 3, -1, 2)
     blocks[:, 2] = blocks[:, 1]
     inputs, order = seen(6, 3, 3), [2, 0, 1]
-    expected = network.group_q_values([inputs])[:, order]
-    torch.testing.assert_close(network.group_q_values([inputs[:, order]]), expected)
+    expected = network.group_outputs(GroupInput([inputs]))[:, order]
+    torch.testing.assert_close(network.group_outputs(GroupInput([inputs[:, order]])), expected)
 
 
 def test_actions_values_differ_by_less_than_two() -> None:
     network = shaken(shared_features(2, spec_of(3, 2)))
     with torch.no_grad():
         network.advantage.weight.mul_(1000.0)
-        values = network.group_q_values([seen(50, 2, 3)])
+        values = network.group_outputs(GroupInput([seen(50, 2, 3)]))
     apart = float((values[..., 0] - values[..., 1]).abs().max())
     assert 1.9 < apart <= 2.0 + 1e-5
 
 
 def test_the_value_is_counted_once_whatever_the_number_of_branches() -> None:
     network = plain(shared_features(3, spec_of(1, 2, 3), units=1, thought_units=1))
-    values = network.group_q_values([torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1)])[0]
+    values = network.group_outputs(GroupInput([torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1)]))[0]
     assert (values[:, 0] + values[:, 2]).tolist() == [1.0625, 0.9375, 1.0]
 
 
@@ -197,7 +201,7 @@ def test_the_value_is_counted_once_whatever_the_number_of_branches() -> None:
 def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
     network = shaken(make(3, spec_of(2, 4)))
     inputs = seen(5, 3, 2)
-    values = network.group_q_values([inputs])
+    values = network.group_outputs(GroupInput([inputs]))
     for agent in range(3):
         who = torch.eye(3)[[agent] * 5]
         logits = network.policy([inputs[:, agent], inputs.flatten(1), who]).logits

@@ -15,11 +15,9 @@ from torch import Tensor, nn
 from trainer_service.config import NetworkSettings
 from trainer_service.config.network import Activation
 from trainer_service.learning.networks.encoders.layers import LinearBody, NormedBody
-from trainer_service.learning.networks.groups.group_q_network import (
-    GroupQNetwork,
-    SeparateQNetworks,
-    SharedQNetwork,
-)
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
+from trainer_service.learning.networks.groups.group_q_network import SharedQNetwork, make_q_network
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.mixers import MonotonicMixer, SumMixer
 from trainer_service.learning.networks.groups.stacked import (
     StackedBody,
@@ -40,8 +38,11 @@ def seeded() -> None:
     torch.manual_seed(5)
 
 
-def own_networks() -> SeparateQNetworks:
-    return SeparateQNetworks(OWN, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS)
+def own_networks(spec: BehaviorSpec = OWN) -> AgentNetworks:
+    sensors = range(len(spec.observation_specs))
+    return make_q_network(
+        spec, SETTINGS, agent_sensors=sensors, num_agents=NUM_AGENTS, share="none", ids=False
+    )
 
 
 def shared(*, ids: int = NUM_AGENTS) -> SharedQNetwork:
@@ -136,20 +137,20 @@ def test_a_layer_begins_as_wide_as_any_other() -> None:
 @pytest.mark.parametrize("make", [own_networks, shared])
 def test_an_agent_decides_by_the_values_that_the_group_learns(make) -> None:
     network, seen = make(), group()
-    values = network.group_q_values(seen).flatten(0, 1)
+    values = network.group_outputs(GroupInput(seen)).flatten(0, 1)
     rows = rows_of(seen)
-    torch.testing.assert_close(network.q_values(rows), values, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(network.outputs(rows), values, atol=1e-6, rtol=1e-5)
     order = torch.randperm(len(values))[:10]
-    some = network.q_values([sensor[order] for sensor in rows])
+    some = network.outputs([sensor[order] for sensor in rows])
     torch.testing.assert_close(some, values[order], atol=1e-6, rtol=1e-5)
-    assert network.q_values([sensor[:0] for sensor in rows]).shape == (0, 5)
+    assert network.outputs([sensor[:0] for sensor in rows]).shape == (0, 5)
 
 
 def test_separate_networks_know_nothing_of_each_other() -> None:
     network, seen = own_networks(), group()
-    before = network.group_q_values(seen)
+    before = network.group_outputs(GroupInput(seen))
     seen[0][:, 1] += 1.0
-    after = network.group_q_values(seen)
+    after = network.group_outputs(GroupInput(seen))
     assert torch.equal(before[:, [0, 2]], after[:, [0, 2]])
     assert not torch.equal(before[:, 1], after[:, 1])
 
@@ -157,25 +158,25 @@ def test_separate_networks_know_nothing_of_each_other() -> None:
 def test_agents_may_swap_where_the_network_has_no_ids() -> None:
     seen, order = group(), [2, 0, 1]
     for network, alike in ((shared(ids=0), True), (shared(), False), (own_networks(), False)):
-        values = network.group_q_values(seen)
-        swapped = network.group_q_values([sensor[:, order] for sensor in seen])
+        values = network.group_outputs(GroupInput(seen))
+        swapped = network.group_outputs(GroupInput([sensor[:, order] for sensor in seen]))
         assert torch.allclose(swapped, values[:, order], atol=1e-6) == alike
 
 
 def test_networks_of_their_own_refuse_pictures() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
     with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
-        SeparateQNetworks(spec, SETTINGS, agent_sensors=[0], num_agents=2)
+        own_networks(spec)
     SharedQNetwork(spec, SETTINGS, agent_sensors=[0], ids=2)
 
 
 class Rows(nn.Module):
-    def __init__(self, network: GroupQNetwork) -> None:
+    def __init__(self, network: AgentNetworks) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, *sensors: Tensor) -> Tensor:
-        return self.network.q_values(sensors)
+        return self.network.outputs(sensors)
 
 
 def test_separate_networks_export_as_plain_products() -> None:
@@ -203,7 +204,7 @@ def test_separate_networks_export_as_plain_products() -> None:
     given = {name: sensor[order].numpy() for name, sensor in zip(names, rows, strict=True)}
     (values,) = session.run(None, given)
     with torch.inference_mode():
-        wanted = network.q_values(rows)[order].numpy()
+        wanted = network.outputs(rows)[order].numpy()
     np.testing.assert_allclose(values, wanted, atol=1e-5)
 
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from trainer_service.config import NetworkSettings
+from trainer_service.config.hyperparameters.common import Sharing
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
 from trainer_service.learning.networks.groups.histories import GroupInput
-from trainer_service.learning.networks.groups.stacked_actor_critic import StackedActors, StackedCritics
+from trainer_service.learning.networks.groups.stacked_actor_critic import StackedCritics, make_actors
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_AGENTS, GROUPS = 3, 4
@@ -24,8 +26,9 @@ def seeded() -> None:
     torch.manual_seed(5)
 
 
-def actors(*, shared: bool, ids: bool) -> StackedActors:
-    return StackedActors(SPEC, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS, shared=shared, ids=ids)
+def actors(*, shared: bool, ids: bool) -> AgentNetworks:
+    share: Sharing = "full" if shared else "none"
+    return make_actors(SPEC, SETTINGS, agent_sensors=[0, 1], num_agents=NUM_AGENTS, share=share, ids=ids)
 
 
 def seen() -> list[torch.Tensor]:
@@ -71,7 +74,7 @@ def test_a_picture_is_refused_by_name() -> None:
     with pytest.raises(
         ValueError, match=r"maddpg needs sensors that are vectors; 'camera' has shape \(3, 20, 20\)"
     ):
-        StackedActors(spec, SETTINGS, agent_sensors=[0], num_agents=2, shared=True, ids=False)
+        make_actors(spec, SETTINGS, agent_sensors=[0], num_agents=2, share="full", ids=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -33,7 +33,7 @@ def seen(rows: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("dueling", [False, True])
 def test_it_takes_sensors_of_any_kind_and_values_every_choice(dueling: bool) -> None:
-    q = network(dueling=dueling).q_values(seen(7))
+    q = network(dueling=dueling).outputs(seen(7))
     assert q.shape == (7, 5)
     assert q.abs().max() < 2.0
 
@@ -42,8 +42,8 @@ def test_bytes_of_pictures_are_fractions() -> None:
     values = network()
     vector, picture, entities = seen(4)
     as_bytes = (picture.clamp(0.0, 1.0) * 255).to(torch.uint8)
-    of_bytes = values.q_values([vector, as_bytes, entities])
-    torch.testing.assert_close(of_bytes, values.q_values([vector, as_bytes.float() / 255, entities]))
+    of_bytes = values.outputs([vector, as_bytes, entities])
+    torch.testing.assert_close(of_bytes, values.outputs([vector, as_bytes.float() / 255, entities]))
 
 
 def test_its_policy_takes_the_best_allowed_choice() -> None:

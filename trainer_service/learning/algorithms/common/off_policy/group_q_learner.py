@@ -29,7 +29,8 @@ from trainer_service.learning.algorithms.common.off_policy.update_schedule impor
 from trainer_service.learning.algorithms.common.policy_network import GreedyPolicyNetwork
 from trainer_service.learning.algorithms.common.reward_models import make_reward_sources
 from trainer_service.learning.networks.flat import TargetNetwork
-from trainer_service.learning.networks.groups.group_q_network import GroupQNetwork, make_q_network
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
+from trainer_service.learning.networks.groups.group_q_network import make_q_network
 from trainer_service.learning.networks.optimizers import make_optimizer
 from trainer_service.learning.networks.random_streams import seeded
 from trainer_service.ops.q_learning import (
@@ -41,7 +42,7 @@ from trainer_service.ops.q_learning import (
 )
 from unity_bridge.specs import BehaviorSpec
 
-MakeNetwork = Callable[[BehaviorSpec, NetworkSettings, Any, int], GroupQNetwork]
+MakeNetwork = Callable[[BehaviorSpec, NetworkSettings, Any, int], AgentNetworks]
 """Makes a network from an agent's sensors and actions, the settings of networks and of the algorithm, and the number of
 agents in a group."""
 
@@ -49,7 +50,7 @@ agents in a group."""
 class GroupNetworks(nn.Module):
     """All learned networks: the agents' action values, and their mixer if there is one."""
 
-    def __init__(self, network: GroupQNetwork, mixer: nn.Module | None) -> None:
+    def __init__(self, network: AgentNetworks, mixer: nn.Module | None) -> None:
         super().__init__()
         self.network = network
         self.mixer = mixer
@@ -164,7 +165,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
 
     def td_errors(self, batch: JointMinibatch) -> TDErrors:
         """TD errors of each agent, or of the group with a mixer."""
-        q = self._online.network.group_q_values(*batch.inputs)
+        q = self._online.network.group_outputs(batch.inputs)
         values = torch.where(batch.present, chosen_value(q, batch.actions, self._branches), 0.0)
         with torch.no_grad():
             next_values = torch.where(batch.next_present, self.next_values(batch), 0.0)
@@ -175,14 +176,14 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
 
     def next_values(self, batch: JointMinibatch) -> Tensor:
         """Target values of each agent's best next choice. [B, n]"""
-        q = self._target.network.network.group_q_values(*batch.next_inputs)
+        q = self._target.network.network.group_outputs(batch.next_inputs)
         if not self._hyper.double:
             return best_value(q, batch.next_allowed, self._branches)
-        online_q = self._online.network.group_q_values(*batch.next_inputs)
+        online_q = self._online.network.group_outputs(batch.next_inputs)
         return double_q_value(online_q, q, batch.next_allowed, self._branches)
 
     def _target_values(self, batch: JointMinibatch) -> TargetValues:
-        q = self._target.network.network.group_q_values(*batch.inputs)
+        q = self._target.network.network.group_outputs(batch.inputs)
         best = best_value(q, batch.allowed, self._branches)
         chosen = chosen_value(q, batch.actions, self._branches)
         return TargetValues(*(torch.where(batch.present, each, 0.0) for each in (best, chosen)))
@@ -262,7 +263,7 @@ class GroupQLearner(ReplayLearner[JointMinibatch]):
 
 def _network(
     view: GroupView, settings: TrainerSettings, hyper: GroupQSettings, make_network: MakeNetwork | None
-) -> GroupQNetwork:
+) -> AgentNetworks:
     if make_network is not None:
         return make_network(view.agent_spec, settings.network_settings, hyper, view.num_agents)
     return make_q_network(

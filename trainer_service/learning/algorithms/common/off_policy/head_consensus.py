@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from trainer_service.learning.networks.flat import FlatAdam
-from trainer_service.learning.networks.groups.group_q_network import GroupQNetwork
+from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.communication import consensus, disagreement
 
@@ -17,7 +17,7 @@ class HeadConsensus:
     target's heads are not averaged, only updated as usual.
     """
 
-    def __init__(self, network: GroupQNetwork, adam: FlatAdam, every: int) -> None:
+    def __init__(self, network: AgentNetworks, adam: FlatAdam, every: int) -> None:
         """adam: of the network's parameters, optionally with others. Raises ValueError for a network without heads."""
         if not isinstance(network, SharedFeaturesNetwork):
             raise ValueError("only networks of shared features have heads to agree on")

@@ -11,7 +11,7 @@ from torch import Tensor
 from trainer_service.learning.algorithms.common.observation_selection import sensors_of
 from trainer_service.learning.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.learning.algorithms.common.off_policy.joint_minibatch import JointMinibatch
-from trainer_service.learning.networks.groups.group_q_network import require_vectors
+from trainer_service.learning.networks.groups.agent_networks import require_vectors
 from trainer_service.learning.networks.members import observed_columns, sensors_of_agents
 from trainer_service.learning.rollout.sensor_roles import SensorRole
 

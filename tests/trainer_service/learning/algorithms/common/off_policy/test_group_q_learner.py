@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from trainer_service.learning.algorithms.common.off_policy.group_q_learner impor
 from trainer_service.learning.algorithms.common.off_policy.group_replay import GroupView
 from trainer_service.learning.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.learning.algorithms.common.off_policy.mixer_state import MixerState
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.collection.collector import BehaviorTick
@@ -96,12 +97,12 @@ def fixed(made: GroupQLearner, *, now: Any, chooses: Any, judges: Any) -> GroupQ
     """Says what its networks think of this joint step, and its two estimates of the next one. Each [n, K]."""
     now, chooses, judges = (torch.tensor([table], dtype=torch.float32) for table in (now, chooses, judges))
 
-    def online(seen: Sequence[Tensor], histories: None) -> Tensor:
-        return now if float(seen[0][0, 0, 0]) < 0.5 else chooses
+    def online(seen: GroupInput) -> Tensor:
+        return now if float(seen.observations[0][0, 0, 0]) < 0.5 else chooses
 
     networks, targets = made.networks["network"].network, made.networks["target"].network
-    networks.group_q_values = online  # type: ignore[assignment]
-    targets.group_q_values = lambda seen, histories: judges  # type: ignore[assignment]
+    networks.group_outputs = online  # type: ignore[assignment]
+    targets.group_outputs = lambda seen: judges  # type: ignore[assignment]
     return made
 
 
@@ -229,7 +230,7 @@ def test_nothing_about_who_is_not_there_influences_anything(trainer_type: str) -
     assert torch.equal(slopes, same)
     assert slopes.abs().sum() > 0
     if trainer_type != "qmix":  # whose state is of everyone
-        layer = made.networks["network"].network.q
+        layer = made.networks["network"].network.output
         assert not layer.weight.grad[1].any()
         assert layer.weight.grad[0].any()
 
