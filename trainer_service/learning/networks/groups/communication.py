@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.config.hyperparameters.common import Sharing
 from trainer_service.config.network import NetworkSettings
@@ -125,8 +124,3 @@ class CommunicatingNetwork(AgentNetworks):
             # Arithmetic instead of expanding, since old inference engines cannot expand.
             inputs = torch.cat([inputs, inputs[:, :, :1] * 0.0 + self.identities], dim=2)
         return self._features(inputs)
-
-
-def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:
-    """Makes one layer from each width to the next, for ``copies`` networks at once."""
-    return nn.ModuleList(StackedLinear(copies, before, after) for before, after in itertools.pairwise(sizes))

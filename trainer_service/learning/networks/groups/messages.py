@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from trainer_service.config.hyperparameters.off_policy import SICSettings
 from trainer_service.config.network import NetworkSettings
-from trainer_service.learning.networks.groups.communication import CommunicatingNetwork, layers_of
-from trainer_service.learning.networks.groups.stacked import StackedLinear
+from trainer_service.learning.networks.groups.communication import CommunicatingNetwork
+from trainer_service.learning.networks.groups.stacked import StackedLinear, layers_of
 from trainer_service.ops.communication import own_first
 from unity_bridge.specs import BehaviorSpec
 

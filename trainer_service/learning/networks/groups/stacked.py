@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import torch
@@ -42,6 +42,11 @@ class StackedLinear(nn.Module):
         return linear(features, self.weight[agent].t(), self.bias[agent, 0], activation)
 
 
+def layers_of(copies: int, sizes: Sequence[int]) -> nn.ModuleList:
+    """Makes one layer from each width to the next, for ``copies`` networks at once."""
+    return nn.ModuleList(StackedLinear(copies, before, after) for before, after in itertools.pairwise(sizes))
+
+
 class StackedBody(nn.Module):
     """A body for each agent: ``num_layers`` times linear and an activation, at least one."""
 
@@ -50,10 +55,7 @@ class StackedBody(nn.Module):
     ) -> None:
         super().__init__()
         self.activation: Activation = activation
-        sizes = [inputs] + [hidden_units] * max(num_layers, 1)
-        self.layers = nn.ModuleList(
-            StackedLinear(count, before, after) for before, after in itertools.pairwise(sizes)
-        )
+        self.layers = layers_of(count, [inputs] + [hidden_units] * max(num_layers, 1))
         if activation != "swish":
             for layer in cast(Iterable[StackedLinear], self.layers):
                 layer.begin_as_pytorch()
@@ -82,9 +84,7 @@ class StackedNormedBody(nn.Module):
         self._keep_scale = keep_scale
         inputs += 2 * keep_scale
         sizes = [inputs] + [hidden_units] * max(num_layers, 1)
-        self.layers = nn.ModuleList(
-            StackedLinear(count, before, after) for before, after in itertools.pairwise(sizes)
-        )
+        self.layers = layers_of(count, sizes)
         for layer in cast(Iterable[StackedLinear], self.layers):
             for weight in layer.weight.unbind():
                 nn.init.orthogonal_(weight, 2.0**0.5)

@@ -47,50 +47,18 @@ class StackedActors(StackedNetworks):
         return (outputs * ids.unsqueeze(2)).sum(dim=1)
 
 
-class JointInputs(nn.Module):
-    """Inputs of critics: all agents' observations and actions, concatenated, without padding."""
-
-    observation_columns: Tensor | None
-    """Columns of observations that are not padding; None for all."""
-
-    action_columns: Tensor | None
-    """Columns of actions that are not padding; None for all."""
-
-    def __init__(self, agent_spec: BehaviorSpec, num_agents: int) -> None:
-        super().__init__()
-        sensors, actions = agent_spec.observation_specs, agent_spec.action_spec
-        observed, acted = observed_columns(agent_spec, range(len(sensors))), acted_columns(agent_spec)
-        self.register_buffer("observation_columns", observed, persistent=False)
-        self.register_buffer("action_columns", acted, persistent=False)
-        size = num_agents * sum(sensor.size for sensor in sensors) if observed is None else len(observed)
-        self.observed_size = size + num_agents
-        """Size of all agents' observations and presence."""
-        each = actions.continuous_size + actions.mask_size
-        self.acted_size = num_agents * each if acted is None else len(acted)
-        """Size of all agents' actions."""
-
-    def observed(self, observations: Sequence[Tensor], present: Tensor) -> Tensor:
-        """Observations, one [B, n, …] per sensor, and presence, bool [B, n], to [B, observed_size]."""
-        presence = present.to(observations[0].dtype)
-        if self.observation_columns is None:
-            return torch.cat([*observations, presence.unsqueeze(2)], dim=2).flatten(1)
-        observed = torch.cat(list(observations), dim=2).flatten(1)[:, self.observation_columns]
-        return torch.cat([observed, presence], dim=1)
-
-    def acted(self, actions: Tensor, present: Tensor, critics: slice) -> Tensor:
-        """Maps the actions for each agent's critic, [B, n or 1, n, C + K], to [B, critics, acted_size]."""
-        acted = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
-        if self.action_columns is not None:
-            acted = acted[:, :, self.action_columns]
-        return acted.expand(-1, present.shape[1], -1)[:, critics]
-
-
 class StackedCritics(CentralCritics):
     """Critics of agents, with optional memory of all agents' observations while agent i was present.
 
     With memory, it processes the observations, and one more layer adds the actions. While acting, no agent has a
     critic's inputs, so memories of critics are not stored: they start at zero in each sequence.
     """
+
+    observation_columns: Tensor | None
+    """Columns of all agents' observations that are not padding; None for all."""
+
+    action_columns: Tensor | None
+    """Columns of all agents' actions that are not padding; None for all."""
 
     def __init__(
         self,
@@ -107,25 +75,31 @@ class StackedCritics(CentralCritics):
         """
         super().__init__()
         self._shared, self._critics = shared, critics
-        self.joint = JointInputs(agent_spec, num_agents)
+        sensors, actions = agent_spec.observation_specs, agent_spec.action_spec
+        observed, acted = observed_columns(agent_spec, range(len(sensors))), acted_columns(agent_spec)
+        self.register_buffer("observation_columns", observed, persistent=False)
+        self.register_buffer("action_columns", acted, persistent=False)
+        inputs = num_agents * sum(sensor.size for sensor in sensors) if observed is None else len(observed)
+        each = actions.continuous_size + actions.mask_size
+        acted_size = num_agents * each if acted is None else len(acted)
         served = len(range(num_agents)[critics])
         count = 1 if shared else served
-        inputs, acted = self.joint.observed_size + (served if shared else 0), self.joint.acted_size
+        inputs += num_agents + (served if shared else 0)
         memory = settings.memory
         # Without memory, absent agents have values too: no memories of their own are needed to compute these.
         self.values_absent_agents = memory is None
-        self.body = make_stacked_body(count, inputs + (acted if memory is None else 0), settings)
+        self.body = make_stacked_body(count, inputs + (acted_size if memory is None else 0), settings)
         self.memory, self.joined, features = None, None, self.body.output_size
         if memory is not None:
             self.memory = StackedMemory(count, features, memory)
             single = settings.model_copy(update={"num_layers": 1})
-            self.joined = make_stacked_body(count, self.memory.output_size + acted, single)
+            self.joined = make_stacked_body(count, self.memory.output_size + acted_size, single)
             features = self.joined.output_size
         self.value = StackedLinear(count, features, 1, gain=0.1)
 
     def forward(self, seen: GroupInput, present: Tensor, actions: Tensor) -> Tensor:
         """Implements CentralCritics. Raises ValueError with memory but without histories."""
-        acted = self.joint.acted(actions, present, self._critics)
+        acted = self._acted(actions, present)
         if self.memory is None or self.joined is None:
             inputs = torch.cat([self._observed(seen, present, acted), acted], dim=2)
             features = each_through(self.body, inputs, self._shared, self._shared)
@@ -142,9 +116,21 @@ class StackedCritics(CentralCritics):
         return each_through(self.value, features, self._shared).squeeze(2)
 
     def _observed(self, seen: GroupInput, present: Tensor, acted: Tensor) -> Tensor:
-        """Observations and presence for each critic. [groups, critics, observed_size]"""
-        observed = self.joint.observed(seen.observations, present)
+        """All agents' observations and presence for each critic, without padding. present: bool [groups, n]"""
+        presence = present.to(acted.dtype)
+        if self.observation_columns is None:
+            observed = torch.cat([*seen.observations, presence.unsqueeze(2)], dim=2).flatten(1)
+        else:
+            own = torch.cat(list(seen.observations), dim=2).flatten(1)[:, self.observation_columns]
+            observed = torch.cat([own, presence], dim=1)
         return observed.unsqueeze(1).expand(-1, acted.shape[1], -1)
+
+    def _acted(self, actions: Tensor, present: Tensor) -> Tensor:
+        """Maps the actions for each agent's critic, [B, n or 1, n, C + K], to [B, critics, F], without padding."""
+        acted = (actions * present.view(len(present), 1, -1, 1)).flatten(2)
+        if self.action_columns is not None:
+            acted = acted[:, :, self.action_columns]
+        return acted.expand(-1, present.shape[1], -1)[:, self._critics]
 
 
 class MemberCritics(CentralCritics):
