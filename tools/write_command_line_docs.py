@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_service.commands.common.command import Command, read_command
+from trainer_service.commands.common.command import CommandEntry, read_command
 from trainer_service.commands.parser import BY_HAND, COMMANDS, build_parser
 from unity_bridge.simulators import command as simulator
 
@@ -30,11 +30,11 @@ Written by tools/write_command_line_docs.py from the functions of the commands.
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainer_service.commands.common.command import Argument, Command
+from trainer_service.commands.common.command import CommandEntry, ParserArgument
 from unity_bridge.transport.ports import port_number
 
 # fmt: off
-TABLE: Mapping[str, Command] = {
+TABLE: Mapping[str, CommandEntry] = {
 """
 HEAD = """# Command line
 
@@ -48,7 +48,7 @@ _PLAIN = {"positional arguments", "options"}
 """Names of argparse's own groups, which say nothing."""
 
 
-def read_commands() -> dict[str, Command]:
+def read_commands() -> dict[str, CommandEntry]:
     """The commands, as their functions describe them."""
     places = {name: f"trainer_service.commands.{place}" for name, (place, _) in COMMANDS.items()}
     return {
@@ -58,11 +58,11 @@ def read_commands() -> dict[str, Command]:
     }
 
 
-def table(commands: Mapping[str, Command]) -> str:
+def table(commands: Mapping[str, CommandEntry]) -> str:
     """The text of the table."""
     lines = [TABLE_HEAD.removesuffix("\n")]
     for name, command in commands.items():
-        lines.append(f"    {name!r}: Command({command.description!r}, (")
+        lines.append(f"    {name!r}: CommandEntry({command.description!r}, (")
         lines += [f"        {_literal(each)}," for each in command.arguments]
         lines.append("    )),")
     return "\n".join([*lines, "}", ""])
@@ -79,7 +79,7 @@ def _literal(value: Any) -> str:
     return value.__name__ if callable(value) else repr(value)
 
 
-def page(table: Mapping[str, Command]) -> str:
+def page(table: Mapping[str, CommandEntry]) -> str:
     """The text of the page."""
     commands = _commands(build_parser(table))
     rows = [f"| [`{name}`](#{name}) | {_words(purpose)} |" for name, purpose, _ in commands]

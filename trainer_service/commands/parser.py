@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from trainer_service._version import __version__
-from trainer_service.commands.common.command import Command, add_arguments
+from trainer_service.commands.common.command import CommandEntry, add_arguments
 from trainer_service.commands.learn.flags import add_flags as add_flags_of_learn
 from trainer_service.commands.learn.flags import with_resume_joined
 from trainer_service.commands.table import TABLE
@@ -80,7 +80,7 @@ _ELSEWHERE = {
 """Flags of simulators, and commands of other programs, that have another name here."""
 
 
-def build_parser(table: Mapping[str, Command] = TABLE) -> argparse.ArgumentParser:
+def build_parser(table: Mapping[str, CommandEntry] = TABLE) -> argparse.ArgumentParser:
     """The parser of ``mlagents-style``. It sets ``command``, a name, and ``parser``, the command's own.
 
     table: the commands whose flags follow from a function.

@@ -59,7 +59,7 @@ MOST_SENSORS = 256
 _KNOWN_PROPERTIES = functools.reduce(operator.or_, DimensionProperty).value
 
 
-class Description(NamedTuple):
+class BehaviorDescription(NamedTuple):
     """The description of a behavior in its first message."""
 
     spec: BehaviorSpec
@@ -73,7 +73,7 @@ def decode_behavior_spec(
     first_row: bytes,
     package_version: str = "",
     picture_layout: PictureLayout = "auto",
-) -> Description:
+) -> BehaviorDescription:
     """Returns a behavior's description: its actions as declared, its sensors as in its first agent's info.
 
     Args:
@@ -115,7 +115,7 @@ def decode_behavior_spec(
             f"{where}: expected at most {LARGEST_OBSERVATION} numbers in all observations, got {size}"
         )
     spec = BehaviorSpec(tuple(spec for spec, _ in sensors), _decode_action_spec(brain, where))
-    return Description(spec, tuple(layout for _, layout in sensors))
+    return BehaviorDescription(spec, tuple(layout for _, layout in sensors))
 
 
 def encode_behavior_spec(behavior_id: str, spec: ActionSpec) -> BrainParametersProto:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unity_bridge.codec.messages import Description, decode_behavior_spec
+from unity_bridge.codec.messages import BehaviorDescription, decode_behavior_spec
 from unity_bridge.codec.sensor_reader import is_compressed
 from unity_bridge.demonstrations.file_format import index_file, read_rows
 from unity_bridge.demonstrations.records import DemonstratedSegment
@@ -140,7 +140,7 @@ class DemonstrationFile:
             raise DemonstrationError(f"'{self.path}': {error}") from error
         return info
 
-    def _describe(self, first_row: bytes, float_order: FloatOrder) -> Description:
+    def _describe(self, first_row: bytes, float_order: FloatOrder) -> BehaviorDescription:
         try:
             description = decode_behavior_spec(self._index.brain, first_row, picture_layout=float_order)
         except WireError as error:

@@ -19,7 +19,7 @@ from unity_bridge.remote.dialing import PlainConnection
 from unity_bridge.server.origins import Attached, Origin
 from unity_bridge.server.session import STOP_MESSAGE, is_goodbye, is_introduction
 from unity_bridge.server.settings import BridgeSettings
-from unity_bridge.server.supervisor import EXIT_WAIT_S, Launched, Supervisor
+from unity_bridge.server.supervisor import EXIT_WAIT_S, LaunchedSimulator, Supervisor
 from unity_bridge.transport import peers
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox
@@ -89,7 +89,7 @@ class Relay:
             self._check_deadlines()
             self._leaving = [each for each in self._leaving if not each.has_left()]
         for each in self._simulators.values():
-            if isinstance(each.origin, Launched):
+            if isinstance(each.origin, LaunchedSimulator):
                 each.origin.process.program.wait(EXIT_WAIT_S)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from unity_bridge.codec.envelope import Envelope, open_envelope, parse
 from unity_bridge.codec.messages import (
-    Description,
+    BehaviorDescription,
     RepeatedLayouts,
     StepDecoder,
     decode_behavior_spec,
@@ -355,7 +355,7 @@ class Session:
                 f"expected descriptions without agents of {LARGEST_HANDSHAKE} bytes at most, got {kept}"
             )
 
-    def _register(self, behavior: str, description: Description) -> None:
+    def _register(self, behavior: str, description: BehaviorDescription) -> None:
         spec, layouts = description
         known = self._specs.get(behavior)
         if known is None:

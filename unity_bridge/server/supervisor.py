@@ -27,7 +27,7 @@ TRACEBACK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Launched(Origin):
+class LaunchedSimulator(Origin):
     """A simulator whose process the bridge started, and starts again when it fails."""
 
     process: LaunchedProcess
@@ -64,7 +64,7 @@ class Launched(Origin):
         news = f"; starting it again{self.process.log_summary()}"
         return Failure(reason, was_killed, self.process.log_tail(), news=news)
 
-    def successor(self, name: str, failure: Failure) -> Launched:
+    def successor(self, name: str, failure: Failure) -> LaunchedSimulator:
         """Ends a process that failed, whatever it does, and returns its successor."""
         process, supervisor = self.process, self.supervisor
         process.end(supervisor.grace_s)
@@ -74,7 +74,7 @@ class Launched(Origin):
         refusal = process.plan.restarts.spend(time.monotonic())
         if refusal:
             raise SimulatorLost(f"{name}: {failure.reason}; {refusal}{failure.log_tail}")
-        return Launched(process.plan.start(again=True), supervisor)
+        return LaunchedSimulator(process.plan.start(again=True), supervisor)
 
     def is_leaving(self, *, told: bool) -> bool:
         return True
@@ -91,7 +91,7 @@ class Supervisor:
         self.working_commands: set[Command] = set()
         """Programs of which a simulator has stepped."""
 
-    def start(self, number: int, command: Command) -> Launched:
+    def start(self, number: int, command: Command) -> LaunchedSimulator:
         """Starts the process of simulator ``number``, with a port of its own. Raises like ``LaunchPlan.start``."""
         self._run_logs.mkdir(parents=True, exist_ok=True)
         settings = self._settings
@@ -107,7 +107,7 @@ class Supervisor:
                 period_s=settings.restarts_rate_limit_period_s,
             ),
         )
-        return Launched(plan.start(), self)
+        return LaunchedSimulator(plan.start(), self)
 
     def host(self, number: int, command: Command) -> Hosted:
         """Makes simulator ``number`` a part of this process; it is opened when the inbox is read."""
@@ -117,7 +117,7 @@ class Supervisor:
 
     def stop(self, origins: Iterable[Origin]) -> None:
         """Ends launched processes, frees their ports, and removes logs that the settings do not ask for."""
-        processes = [each.process for each in origins if isinstance(each, Launched)]
+        processes = [each.process for each in origins if isinstance(each, LaunchedSimulator)]
         stop_processes([each.program for each in processes], grace_s=self.grace_s)
         for each in processes:
             each.endpoint.stop()

@@ -32,7 +32,7 @@ METHOD = "Exchange"
 _REFUSAL_CHARACTERS = 600
 
 
-class Source(Hashable, Protocol):
+class CallSource(Hashable, Protocol):
     """The place that a call comes from: an endpoint, or a simulator in its stead."""
 
     @property
@@ -45,7 +45,7 @@ class Call:
     __slots__ = ("_respond", "data", "endpoint", "peer")
 
     def __init__(
-        self, endpoint: Source, peer: str, data: bytes | Steps, respond: Callable[[Any], None]
+        self, endpoint: CallSource, peer: str, data: bytes | Steps, respond: Callable[[Any], None]
     ) -> None:
         self.endpoint = endpoint
         self.peer = peer
@@ -73,7 +73,7 @@ class HangUp:
     call: Call
 
 
-MakeRelayed = Callable[[Source, bytes, Respond, Metadata], Call | None]
+MakeRelayed = Callable[[CallSource, bytes, Respond, Metadata], Call | None]
 """Returns the call of a relay by its metadata; None for a simulator's own call."""
 
 

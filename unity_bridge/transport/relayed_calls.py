@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, unquote
 
-from unity_bridge.transport.endpoint import Call, Source
+from unity_bridge.transport.endpoint import Call, CallSource
 from unity_bridge.transport.service import Metadata, Respond
 
 SESSION = "x-relay-session"
@@ -54,7 +54,7 @@ class RelayedCall(Call):
     __slots__ = ("note_size", "number", "reply", "report")
 
     def __init__(
-        self, endpoint: Source, session: str, number: int, data: bytes, respond: Respond, report: str
+        self, endpoint: CallSource, session: str, number: int, data: bytes, respond: Respond, report: str
     ) -> None:
         super().__init__(endpoint, _PREFIX + session, data, respond)
         self.number = number
@@ -166,7 +166,9 @@ def _ignore(size: int) -> None:
     pass
 
 
-def relayed_call(endpoint: Source, data: bytes, respond: Respond, metadata: Metadata) -> RelayedCall | None:
+def relayed_call(
+    endpoint: CallSource, data: bytes, respond: Respond, metadata: Metadata
+) -> RelayedCall | None:
     """Returns a call as an exchange of a relay; None where its metadata names none, or no valid one."""
     named = dict(metadata)
     session, number = str(named.get(SESSION)), str(named.get(EXCHANGE))

@@ -63,7 +63,7 @@ class FlagsOf:
         self.function, self.but = function, but
 
 
-class Argument(NamedTuple):
+class ParserArgument(NamedTuple):
     """An entry of the table: what ``add_argument`` gets, and where."""
 
     names: tuple[str, ...]
@@ -72,27 +72,27 @@ class Argument(NamedTuple):
     either: str = ""
 
 
-class Command(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command as the table has it."""
 
     description: str
-    arguments: tuple[Argument | str, ...]
+    arguments: tuple[ParserArgument | str, ...]
     """Its arguments; a text is the name of a setting."""
 
 
-JSON = Argument(("--json",), {"action": "store_true", "help": "print one JSON object and nothing else"})
+JSON = ParserArgument(("--json",), {"action": "store_true", "help": "print one JSON object and nothing else"})
 
 
-def read_command(function: Callable[..., Any]) -> Command:
+def read_command(function: Callable[..., Any]) -> CommandEntry:
     """The entries of a function."""
     arguments = [entry for each in _parameters(function) for entry in _entries(*each)]
     if get_type_hints(function).get("return") not in (int, NoneType):
         arguments.append(JSON)
     description, _, _ = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
-    return Command(" ".join(description.split()), tuple(arguments))
+    return CommandEntry(" ".join(description.split()), tuple(arguments))
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[Argument | str]) -> None:
+def add_arguments(parser: argparse.ArgumentParser, arguments: Sequence[ParserArgument | str]) -> None:
     """Adds entries to the parser of a command."""
     homes: dict[str, Any] = {"": parser}
     for each in arguments:
@@ -178,7 +178,7 @@ def _parameters(function: Callable[..., Any]) -> Iterator[tuple[inspect.Paramete
             yield parameter.replace(annotation=parts[0]), metadata
 
 
-def _entries(parameter: inspect.Parameter, metadata: Sequence[Any]) -> Iterator[Argument | str]:
+def _entries(parameter: inspect.Parameter, metadata: Sequence[Any]) -> Iterator[ParserArgument | str]:
     if isinstance(metadata[0], Settings):
         yield from metadata[0].names
         return
@@ -187,10 +187,12 @@ def _entries(parameter: inspect.Parameter, metadata: Sequence[Any]) -> Iterator[
     names, options = _spellings(parameter, first), _options(parameter, first)
     if names[0].startswith("-"):
         options["dest"] = parameter.name
-    yield Argument(names, options, group, first.either)
+    yield ParserArgument(names, options, group, first.either)
     for each in others:
         stands_for = {"action": "store_const", "const": each.const, "help": each.help}
-        yield Argument(tuple(each.names.split()), {**stands_for, "dest": parameter.name}, group, each.either)
+        yield ParserArgument(
+            tuple(each.names.split()), {**stands_for, "dest": parameter.name}, group, each.either
+        )
 
 
 def _spellings(parameter: inspect.Parameter, flag: Flag) -> tuple[str, ...]:

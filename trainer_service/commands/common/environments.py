@@ -38,7 +38,7 @@ environment, or a function or class that makes one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class ChosenEnvironment:
     """An environment that a run shall start."""
 
     env_path: str | None = None
@@ -94,7 +94,7 @@ def environment_for(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     env_args: Sequence[str] | None = None,
-) -> Environment:
+) -> ChosenEnvironment:
     """The environment that ``env`` stands for.
 
     Args:
@@ -116,14 +116,14 @@ def environment_for(
     if isinstance(env, str):
         env = _registered(env)
     if env is None or isinstance(env, str):
-        return Environment(env_path=env, env_args=arguments, env_kwargs=env_kwargs)
+        return ChosenEnvironment(env_path=env, env_args=arguments, env_kwargs=env_kwargs)
     if not callable(env) and not is_environment(env):
         raise UserError(
             "env: expected a text as for --env, a path, an environment of Gymnasium or PettingZoo, or a function that "
             f"makes one, got {env!r:.80}"
         )
     given = program_environment(env, env_kwargs)
-    return Environment(env_path=given.env, env_args=arguments, given=given)
+    return ChosenEnvironment(env_path=given.env, env_args=arguments, given=given)
 
 
 def environment_of_resumed(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainer_service.commands.common.environments import Environment
+from trainer_service.commands.common.environments import ChosenEnvironment
 from trainer_service.config import RunOptions, load_run_options
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.runs.folder import RunFolder
@@ -32,7 +32,7 @@ def options_of(folder: RunFolder | None, settings: Mapping[str, Any] | None = No
 
 
 def simulator_for(
-    environment: Environment,
+    environment: ChosenEnvironment,
     folder: RunFolder | None,
     *,
     seed: int,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainer_service.commands.common.command import require_at_least
-from trainer_service.commands.common.environments import Environment
+from trainer_service.commands.common.environments import ChosenEnvironment
 from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.trained_run import (
     one_thread,
@@ -41,7 +41,7 @@ _logger = logging.getLogger(__name__)
 class Playing:
     """The inputs of a play: the players, where they play, how long, and how they act."""
 
-    environment: Environment
+    environment: ChosenEnvironment
 
     run: RunFolder | None = None
     """The run whose options and lessons the simulator gets; None for the defaults."""

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from pydantic import ValidationError
 
 from trainer_service.commands.common.configuration import Configuration, configuration_values
-from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
+from trainer_service.commands.common.environments import ChosenEnvironment, EnvironmentLike, environment_for
 from trainer_service.commands.common.run_arguments import SETTINGS, RunArguments
 from trainer_service.commands.common.settings import named, nested, require_known
 from trainer_service.commands.search.space import read_space
@@ -143,7 +143,7 @@ def _sweep_settings(**given: Any) -> SweepSettings:
 
 
 def _configuration_of_trials(
-    config: Configuration, settings: Mapping[str, Any], environment: Environment
+    config: Configuration, settings: Mapping[str, Any], environment: ChosenEnvironment
 ) -> dict[str, Any]:
     """The configuration of all trials, nested as in a file: with the environment, and without what names one run.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainer_service.commands.common.aggregates import CONFIDENCE, estimate
 from trainer_service.commands.common.command import require_at_least
-from trainer_service.commands.common.environments import Environment, EnvironmentLike, environment_for
+from trainer_service.commands.common.environments import ChosenEnvironment, EnvironmentLike, environment_for
 from trainer_service.commands.common.flags import EVALUATION_SEED
 from trainer_service.commands.common.trained_run import folder_of, options_of
 from trainer_service.commands.play.films import FilmOptions, filming
@@ -221,7 +221,7 @@ def result_of(score: Score, *, seed: int, evaluated_at: str) -> dict[str, Any]:
     }
 
 
-def _require_environment(folder: RunFolder, environment: Environment) -> None:
+def _require_environment(folder: RunFolder, environment: ChosenEnvironment) -> None:
     if environment.env_path is None and options_of(folder).env_settings.env_path is None:
         raise UserError(
             f"run '{folder.path.name}' was trained by simulators that attached: name an environment to evaluate it on "

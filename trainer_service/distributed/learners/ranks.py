@@ -22,7 +22,7 @@ from trainer_service.distributed.learners.torchrun import publish
 from trainer_service.errors import ConfigError, LearnerRankLost
 from trainer_service.learning.algorithms import make_learner
 from trainer_service.learning.algorithms.common.learner import Compute, Learner
-from trainer_service.running.training.learner_ranks import Launched, launched_rank, num_learners
+from trainer_service.running.training.learner_ranks import LaunchedRank, launched_rank, num_learners
 from unity_bridge.programs.child_process import ignoring_schedulers
 from unity_bridge.specs import BehaviorSpec
 
@@ -150,7 +150,7 @@ def start_ranks(world: int, device: torch.device) -> LearnerRanks:
         raise
 
 
-def meet_launched(launched: Launched, device: torch.device) -> LearnerRanks:
+def meet_launched(launched: LaunchedRank, device: torch.device) -> LearnerRanks:
     """Connects to the other ranks that torchrun started. Raises LearnerRankLost if a rank does not connect."""
     host = "127.0.0.1" if launched.one_machine else launched.master
     meeting, store = open_meeting(launched.world, device, host=host, one_machine=launched.one_machine)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from trainer_service.running.training.learner_ranks import Launched
+from trainer_service.running.training.learner_ranks import LaunchedRank
 
 if TYPE_CHECKING:
     from trainer_service.distributed.learners.group import Meeting
@@ -24,7 +24,7 @@ _TIMEOUT = timedelta(seconds=180)
 _PLACE = "trainer_service/learner_ranks"
 
 
-def publish(meeting: Meeting, launched: Launched) -> Any:
+def publish(meeting: Meeting, launched: LaunchedRank) -> Any:
     """Publishes the meeting for the other ranks. Returns an object that must live until they are connected."""
     store = _rendezvous(launched)
     store.set(_place(launched), json.dumps(asdict(meeting)))
@@ -38,7 +38,7 @@ def serve_launched() -> int:
     from trainer_service.distributed.learners.rank import serve_rank
 
     _ignore("SIGINT", "SIGUSR1", "SIGUSR2")
-    launched = Launched.of(os.environ)
+    launched = LaunchedRank.of(os.environ)
     store = _rendezvous(launched)
     try:
         store.wait([_place(launched)], _TIMEOUT)
@@ -50,7 +50,7 @@ def serve_launched() -> int:
     )
 
 
-def _place(launched: Launched) -> str:
+def _place(launched: LaunchedRank) -> str:
     """Returns the key for the meeting's address. It includes the start, since the keys of earlier starts persist."""
     return f"{_PLACE}/{launched.restarts}"
 
@@ -62,7 +62,7 @@ def _ignore(*names: str) -> None:
             signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
-def _rendezvous(launched: Launched) -> Any:
+def _rendezvous(launched: LaunchedRank) -> Any:
     from torch.distributed.rendezvous import rendezvous
 
     store, _, _ = next(rendezvous("env://", launched.rank, launched.world, timeout=_TIMEOUT))

@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedRank:
     """A rank as torchrun describes it in its environment."""
 
     rank: int
@@ -37,7 +37,7 @@ class Launched:
     """How often torchrun has restarted the ranks."""
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Launched:
+    def of(cls, environment: Mapping[str, str]) -> LaunchedRank:
         """Raises KeyError or ValueError where the environment is not torchrun's."""
         return cls(
             rank=int(environment["RANK"]),
@@ -54,7 +54,7 @@ class Launched:
         return self.local_world == self.world
 
 
-def launched_rank() -> Launched | None:
+def launched_rank() -> LaunchedRank | None:
     """The learner rank that torchrun started this process as; None where it did not, or started one alone.
 
     Raises:
@@ -63,7 +63,7 @@ def launched_rank() -> Launched | None:
     if not all(os.environ.get(name) for name in _TORCHRUN) or os.environ["WORLD_SIZE"] == "1":
         return None
     try:
-        return Launched.of(os.environ)
+        return LaunchedRank.of(os.environ)
     except ValueError as error:
         raise ConfigError(f"RANK and WORLD_SIZE of torchrun: expected whole numbers: {error}") from None
 
