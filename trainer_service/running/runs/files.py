@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -78,8 +79,11 @@ class Replacement:
         """Writes what will be at ``path`` and syncs it. Returns where it is until then. Raises SaveError."""
         temporary = self._temporary[path] = temporary_path(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _grant_owner(path.parent, stat.S_IRWXU)
             with temporary.open("wb") as file:
+                _grant_owner(temporary, stat.S_IRUSR | stat.S_IWUSR)
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -125,6 +129,13 @@ class Replacement:
                 raise SaveError(path, error) from error
         for folder in {path.parent for path in self._temporary}:
             sync_folder(folder)
+
+
+def _grant_owner(path: Path, rights: int) -> None:
+    """Gives the owner these rights: an environment in this process may set a mask while another thread saves."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & rights != rights:
+        path.chmod(mode | rights)
 
 
 def object_in(text: bytes) -> dict[str, Any] | None:

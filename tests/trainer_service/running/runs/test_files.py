@@ -129,3 +129,14 @@ def test_messages_name_files_from_the_working_folder_on(
     assert with_short_paths(text) == (
         f"cannot write 'results/a run': full; results/a run and '{others}', --env={ours}, '{tmp_path}' as they are"
     )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no such mask")
+def test_the_owner_may_use_files_whatever_mask_an_environment_sets_meanwhile(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        write_atomic(tmp_path / "models" / "policy.onnx", b"model")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "models").stat().st_mode & 0o700 == 0o700
+    assert (tmp_path / "models" / "policy.onnx").stat().st_mode & 0o600 == 0o600
