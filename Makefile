@@ -28,7 +28,7 @@ demo: $(VENV)/.installed
 # Commands of the pages are typed without a path, so the environment must be active.
 GO_ON = echo "Go on:       . $(BIN)/activate"
 
-# Side by side on up to four cores: most of a test is a simulator's or a trainer's process, waiting for the other.
+# Side by side, one process more than cores and at most four: many tests wait for a simulator or a trainer.
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 # What CI runs: every tier, each property once.

@@ -64,6 +64,12 @@ def processes() -> None:
     """Marks fixtures: a test that uses one that requests this stands in the tier ``process``."""
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores for ``-n auto``: a fifth of the suite is waiting for simulators and trainers."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks each test that names no tier with the one where it stands."""
