@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-GAMMA, TAU, BATCH, START = 0.99, 0.005, 256, 5000
+GAMMA, TAU, START = 0.99, 0.005, 5000
 CRITICS, ACTOR_WIDTH, EVERY = 2, 256, 10_000
 LOG_SIGMA = (-20.0, 2.0)
+EPSILON = 1e-3
 RENORM_AFTER = 100_000
 """Updates after which batch renormalization replaces batch normalization (Bhatt et al. 2024)."""
 VALUE_RANGE = 5.0
@@ -60,6 +62,7 @@ class Part:
     updates: int = 1
     """Gradient steps for each step of the environment."""
     width: int = 256
+    batch_size: int = 256
 
 
 PARTS = {
@@ -74,12 +77,41 @@ PARTS = {
     "n_step_3": Part(n_step=3),
     "two_updates": Part(updates=2),
     "delay_3": Part(policy_delay=3, learning_rate=1e-3),
+    "batch_128": Part(batch_size=128),
+    "layer_delay_3": Part(norm="layer", policy_delay=3, learning_rate=1e-3),
     "layer_tqc": Part(norm="layer", quantiles=25),
     "crossq_512": Part(
         norm="batch", actor_norm="batch", has_targets=False, policy_delay=3, learning_rate=1e-3, beta1=0.5,
         width=512,
     ),
 }  # fmt: skip
+
+
+class Standardized(torch.autograd.Function):
+    """(x − mean) / deviation · weight + bias over the rows of [N, B, F], with the gradient in closed form.
+
+    Sums over rows are products with a row of ones. In autograd's own operations it takes five times as long.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        average = x.new_full((len(x), 1, x.shape[1]), 1 / x.shape[1])
+        mean = torch.bmm(average, x)
+        var = (torch.bmm(average, x * x) - mean * mean).clamp_min(0)
+        scale = torch.rsqrt(var + EPSILON)
+        y = torch.addcmul(bias - mean * weight * scale, x, weight * scale)
+        ctx.save_for_backward(x, mean, scale, weight, average)
+        ctx.mark_non_differentiable(mean, var)
+        return y, mean, var
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, mean, scale, weight, average = ctx.saved_tensors
+        of_bias = torch.bmm(average, grad)
+        of_weight = (torch.bmm(average, grad * x) - mean * of_bias) * scale
+        slope = weight * scale * scale * of_weight
+        of_x = torch.addcmul(slope * mean - weight * scale * of_bias, x, -slope)
+        return of_x.addcmul_(grad, weight * scale), of_weight * x.shape[1], of_bias * x.shape[1]
 
 
 class BatchRenorm(nn.Module):
@@ -95,18 +127,21 @@ class BatchRenorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            return (x - self.mean) * (self.weight * torch.rsqrt(self.var + 1e-3)) + self.bias
-        var, mean = torch.var_mean(x, dim=1, keepdim=True, unbiased=False)
-        y = (x - mean) * torch.rsqrt(var + 1e-3)
+            scale = self.weight * torch.rsqrt(self.var + EPSILON)
+            return torch.addcmul(self.bias - self.mean * scale, x, scale)
+        weight, bias = self.weight, self.bias
         if self.count > RENORM_AFTER:
-            running = (self.var + 1e-3).sqrt()
-            ratio = ((var + 1e-3).sqrt() / running).clamp(1 / 3, 3).detach()
-            y = y * ratio + ((mean - self.mean) / running).clamp(-5, 5).detach()
+            running = torch.rsqrt(self.var + EPSILON)
+            with torch.no_grad():
+                var, mean = torch.var_mean(x, dim=1, keepdim=True, unbiased=False)
+                ratio = ((var + EPSILON).sqrt() * running).clamp(1 / 3, 3)
+                shift = ((mean - self.mean) * running).clamp(-5, 5)
+            weight, bias = weight * ratio, bias + weight * shift
+        y, mean, var = Standardized.apply(x, weight, bias)
         self.count += 1
-        with torch.no_grad():
-            self.mean.lerp_(mean, 0.01)
-            self.var.lerp_(var, 0.01)
-        return y * self.weight + self.bias
+        self.mean.lerp_(mean, 0.01)
+        self.var.lerp_(var, 0.01)
+        return y
 
 
 class LayerNorm(nn.Module):
@@ -280,7 +315,7 @@ class Learner:
     def update(self) -> None:
         part, replay = self.part, self.replay
         self.updates += 1
-        rows = self.rng.integers(0, replay.size, BATCH)
+        rows = self.rng.integers(0, replay.size, part.batch_size)
         last, rewards, discounts = replay.sums(rows, part.n_step)
         observations = self.scaled(replay.observations[rows])
         successors = self.scaled(replay.successors[last])
@@ -297,7 +332,7 @@ class Learner:
         else:  # one pass over both, so that both have the same moments
             self.critics.train()
             both = self.critics(torch.cat([now, then]).expand(CRITICS, -1, -1))
-            outputs, next_outputs = both[:, :BATCH], both[:, BATCH:].detach()
+            outputs, next_outputs = both[:, : part.batch_size], both[:, part.batch_size :].detach()
         loss = self.critic_loss(outputs, next_outputs, rewards, discounts, alpha * next_log_prob)
         self.step(1, loss)
         if self.updates % part.policy_delay == 0:
@@ -322,7 +357,7 @@ class Learner:
         part = self.part
         if part.quantiles:
             kept = CRITICS * (part.quantiles - part.dropped)
-            atoms = next_outputs.transpose(0, 1).reshape(BATCH, -1).sort(-1)[0][:, :kept]
+            atoms = next_outputs.transpose(0, 1).reshape(part.batch_size, -1).sort(-1)[0][:, :kept]
             targets = rewards[:, None] + discounts[:, None] * (atoms - entropy[:, None])
             errors = targets[None, :, None, :] - outputs[:, :, :, None]
             weights = (self.fractions[:, None] - (errors.detach() < 0).float()).abs()
