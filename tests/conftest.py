@@ -66,7 +66,7 @@ def processes() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores for ``-n auto``: a fifth of the suite is waiting for simulators and trainers."""
+    """One process more than cores for ``-n auto``: many tests wait for simulators and trainers."""
     return (os.cpu_count() or 1) + 1
 
 
