@@ -1,7 +1,8 @@
-"""Offsets of an MLP policy's layers in the vector of its parameters."""
+"""Offsets of the layers of MLPs in the vectors of their parameters."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,12 @@ from trainer_service.learning.networks.encoders.memory import LSTM, Memory
 from trainer_service.learning.networks.flat import FlatParameters
 from trainer_service.learning.networks.policies.action_heads import ActionHeads
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
+from trainer_service.learning.networks.policies.soft_actor import (
+    SoftActor,
+    SoftCritics,
+    SquashedHeads,
+    TwinLinear,
+)
 from trainer_service.learning.networks.products import Linear
 
 
@@ -39,6 +46,21 @@ class LSTMLayer:
 
     from_memory: LinearLayer
     """U h + b', the same gates."""
+
+
+@dataclass(frozen=True, slots=True)
+class StackLayout:
+    """A body of dense layers and linear heads on it, as offsets into ``FlatParameters.vector``."""
+
+    body: tuple[LinearLayer, ...]
+    heads: tuple[LinearLayer, ...]
+    """With several networks each layer is the first one's. The others' weights follow it, and so do their biases."""
+
+    relu: bool
+    """Whether ReLU follows the body's layers; otherwise Swish does."""
+
+    networks: int = 1
+    """Number of networks. The weights of several are [inputs, outputs]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +155,37 @@ def layout_of(network: nn.Module, parameters: FlatParameters) -> MlpLayout | Non
     return layout if vector.covered == layout.size else None
 
 
+def soft_layouts(
+    policy: SoftActor, critics: SoftCritics, vectors: Sequence[FlatParameters]
+) -> tuple[StackLayout, StackLayout] | None:
+    """Returns the layouts of a ``SoftActor`` and its ``SoftCritics``; None for any other networks.
+
+    Sensors are vectors, actions continuous, layers linear with Swish or ReLU. vectors: the networks' parameters.
+    """
+    kinds = type(policy), type(critics), type(policy.actions)
+    if kinds != (SoftActor, SoftCritics, SquashedHeads) or critics.memory_size:
+        return None
+    actions, activation, encoder = policy.actions, critics.activation, critics.encoders[0]
+    if (
+        activation not in ("swish", "relu")
+        or type(encoder) is not ObservationEncoder
+        or not encoder.vector_sizes
+    ):
+        return None
+    own, theirs = (_Vector(each.vector) for each in vectors)
+    try:
+        body = _body(policy.actor, own, activation)
+        heads = own.linear(actions.mean), own.linear(actions.log_sigma)
+        twins = tuple(map(theirs.linear, critics.body)), (theirs.linear(critics.q),)
+    except _NoLayoutError:
+        return None
+    # Logits, and what else a body may have, are parameters too.
+    if [own.covered, theirs.covered] != [each.vector.numel() for each in vectors]:
+        return None
+    relu = activation == "relu"
+    return StackLayout(body, heads, relu), StackLayout(*twins, relu, len(critics.q.weight))
+
+
 class _NoLayoutError(Exception):
     """The network has a part that no layout describes."""
 
@@ -153,8 +206,10 @@ class _Vector:
         self.covered += parameter.numel()
         return int(parameter.storage_offset())
 
-    def linear(self, layer: nn.Module) -> LinearLayer:
+    def linear(self, layer: nn.Module | None) -> LinearLayer:
         """Returns a layer's offsets in the vector."""
+        if type(layer) is TwinLinear:
+            return LinearLayer(self.offset(layer.weight), self.offset(layer.bias), *layer.weight.shape[1:])
         if type(layer) is not Linear or layer.bias is None:
             raise _NoLayoutError
         return LinearLayer(
@@ -162,13 +217,13 @@ class _Vector:
         )
 
 
-def _body(trunk: Trunk, vector: _Vector) -> tuple[LinearLayer, ...]:
+def _body(trunk: Trunk, vector: _Vector, activation: str = "swish") -> tuple[LinearLayer, ...]:
     """Returns the layers of a trunk's body, if the trunk has no other parts except memory."""
     if type(trunk) is not Trunk or type(trunk.encoder) is not ObservationEncoder:
         raise _NoLayoutError
     if (
         type(trunk.body) is not LinearBody
-        or trunk.body.activation != "swish"
+        or trunk.body.activation != activation
         or not trunk.encoder.vector_sizes
     ):
         raise _NoLayoutError

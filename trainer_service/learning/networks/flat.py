@@ -197,11 +197,11 @@ class TargetNetwork(Generic[NetworkT]):
 
     def __init__(self, network: NetworkT) -> None:
         self.network = copy.deepcopy(network).requires_grad_(False)
-        self._vector = FlatParameters(self.network.parameters()).vector
+        self.parameters = FlatParameters(self.network.parameters())
 
     def soft_update(self, online: FlatParameters, tau: float) -> None:
         """θ' ← θ' + τ (θ − θ'). τ = 1 copies, τ = 0 changes nothing. online: parameters of the followed network."""
         if tau == 1.0:
-            self._vector.copy_(online.vector)
+            self.parameters.vector.copy_(online.vector)
         elif tau:
-            self._vector.lerp_(online.vector, tau)
+            self.parameters.vector.lerp_(online.vector, tau)

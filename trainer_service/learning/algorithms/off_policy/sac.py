@@ -29,6 +29,8 @@ from trainer_service.learning.algorithms.common.off_policy.transition_minibatch 
     transition_parts,
 )
 from trainer_service.learning.algorithms.common.policy_network import SquashedPolicyNetwork
+from trainer_service.learning.kernels.choice import KernelChoice, sac_kernel_for
+from trainer_service.learning.kernels.compiled.sac import CompiledSAC, SoftBatch
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.networks.flat import FlatOptimizer, TargetNetwork
 from trainer_service.learning.networks.optimizers import make_optimizer
@@ -39,6 +41,15 @@ from trainer_service.learning.networks.random_streams import random_stream, seed
 from trainer_service.learning.rewards import RewardSource
 from trainer_service.ops import soft_actor_critic as soft
 from unity_bridge.specs import BehaviorSpec
+
+_MEANS = (
+    "Losses/Critic {} Loss",
+    "Losses/Policy Loss",
+    "Policy/Entropy",
+    "Policy/Entropy Coeff {}",
+    "Policy/Signal {} Value",
+)
+"""Tags of a gradient step's means, in the order of the compiled kernel."""
 
 
 class SAC(ReplayLearner[TransitionMinibatch]):
@@ -66,6 +77,13 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         imitator, loss = Imitator.of_trunk(policy.actor, policy.actions.forward), action_loss(policy.actions)
         parameters = self._policy_optimizer.parameters
         self._drawing = random_stream(compute.seed + 2)
+        optimizers = [self._policy_optimizer, self._critic_optimizer, self._alpha_optimizer]
+        targets, signals = self._target_critics.parameters.vector, (self._discounts, self._ends_count)
+        make_kernel = partial(sac_kernel_for, policy, critics, optimizers, targets, *signals, hyper.tau)
+        has_own = type(self)._step is not SAC._step or type(self).targets is not SAC.targets
+        self._kernel: KernelChoice[CompiledSAC] = KernelChoice(
+            (lambda: None) if has_own else make_kernel, compute.behavior
+        )
         super().__init__(
             settings,
             compute,
@@ -117,42 +135,60 @@ class SAC(ReplayLearner[TransitionMinibatch]):
     def update(self, step: int) -> Metrics:
         """Makes the gradient steps that are due, of the critics, the policy, the temperatures and the targets."""
         updates = self.begin_update(step)
+        kernel = self._kernel.chosen
+        make_step = self._step if kernel is None else partial(self._compiled_step, kernel)
         for batch in updates.minibatches():
-            noise = partial(updates.normal, generator=self._drawing)
-            alpha = self._log_alpha.detach().exp()
-            # The critics move towards the soft targets.
-            targets = self.targets(batch, updates)
-            q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
-            taken = batch.discrete_actions + self._policy.actions.offsets
-            errors = soft.taken_values(q, taken) - targets
-            losses = soft.critic_loss(errors, batch.weights)
-            updates.minimize(self._critic_optimizer, losses.sum())
-            # The policy moves towards larger soft values.
-            parameters = self._policy.policy_from(batch.inputs)
-            drawn = self._policy.actions.draw(parameters, batch.allowed_or_none, noise)
-            with self._critic_optimizer.held_still():
-                q = self._critics.forward(batch.inputs, drawn.continuous)
-            values = soft.soft_values(q, drawn, alpha, self._branches)
-            policy_loss = -values.sum(dim=1).mean()
-            updates.minimize(self._policy_optimizer, policy_loss)
-            with torch.no_grad():
-                entropy = soft.entropies(drawn, self._branches)
-                wanted = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
-                gradient = soft.temperature_gradient(entropy, wanted)
-                self._alpha_optimizer.apply_gradient(gradient, updates.rate, updates.share)
-            means = {
-                "Losses/Critic {} Loss": losses,
-                "Losses/Policy Loss": policy_loss,
-                "Policy/Entropy": entropy.sum(dim=1).mean(),
-                "Policy/Entropy Coeff {}": alpha,
-                "Policy/Signal {} Value": values.mean(dim=0),
-                "Policy/Signal {} Reward": batch.rewards.mean(dim=0),
-            }
-            updates.report(means)
-            updates.finish_step(errors.detach().abs().mean(dim=(0, 2)))
-            self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
+            means, errors = make_step(batch, updates)
+            updates.report({**means, "Policy/Signal {} Reward": batch.rewards.mean(dim=0)})
+            updates.finish_step(errors)
             updates.clone()
         return {**updates.metrics(self._named(updates.means())), **updates.learn_rewards()}
+
+    def _step(
+        self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Makes a gradient step of all networks. Returns means for the report, and the mean |δ| of each row, [B]."""
+        noise = partial(updates.normal, generator=self._drawing)
+        alpha = self._log_alpha.detach().exp()
+        # The critics move towards the soft targets.
+        targets = self.targets(batch, updates)
+        q = self._critics.values(self._critics.encode(batch.inputs), batch.continuous_actions)
+        taken = batch.discrete_actions + self._policy.actions.offsets
+        errors = soft.taken_values(q, taken) - targets
+        losses = soft.critic_loss(errors, batch.weights)
+        updates.minimize(self._critic_optimizer, losses.sum())
+        # The policy moves towards larger soft values.
+        parameters = self._policy.policy_from(batch.inputs)
+        drawn = self._policy.actions.draw(parameters, batch.allowed_or_none, noise)
+        with self._critic_optimizer.held_still():
+            q = self._critics.forward(batch.inputs, drawn.continuous)
+        values = soft.soft_values(q, drawn, alpha, self._branches)
+        policy_loss = -values.sum(dim=1).mean()
+        updates.minimize(self._policy_optimizer, policy_loss)
+        with torch.no_grad():
+            entropy = soft.entropies(drawn, self._branches)
+            wanted = soft.target_entropies(self._continuous_size, batch.allowed, self._branches)
+            gradient = soft.temperature_gradient(entropy, wanted)
+            self._alpha_optimizer.apply_gradient(gradient, updates.rate, updates.share)
+        self._target_critics.soft_update(self._critic_optimizer.parameters, self._hyper.tau)
+        means = (losses, policy_loss, entropy.sum(dim=1).mean(), alpha, values.mean(dim=0))
+        return dict(zip(_MEANS, means, strict=True)), errors.detach().abs().mean(dim=(0, 2))
+
+    def _compiled_step(
+        self,
+        kernel: CompiledSAC,
+        batch: TransitionMinibatch,
+        updates: ReplayUpdate[TransitionMinibatch],
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The same as ``_step``, with the same noise."""
+        next_noise, noise = (updates.normal(batch.continuous_actions, self._drawing) for _ in range(2))
+        rows = SoftBatch(
+            batch.inputs.observations, batch.next_inputs.observations, batch.continuous_actions, batch.rewards,
+            batch.terminated, batch.weights, next_noise, noise,
+        )  # fmt: skip
+        means, errors = kernel.step(rows, updates.rate, updates.max_norm)
+        parts = torch.split(means, [2, 1, 1, 1, len(self._discounts)])
+        return dict(zip(_MEANS, parts, strict=True)), errors
 
     @torch.no_grad()
     def targets(self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch]) -> Tensor:
@@ -191,7 +227,16 @@ class SAC(ReplayLearner[TransitionMinibatch]):
 
     def state_dict(self) -> dict[str, Any]:
         """The whole state except the replay buffer, see ``replay_state``."""
-        return {**super().state_dict(), "log_alpha": self._log_alpha.detach()}
+        return {
+            **super().state_dict(),
+            "log_alpha": self._log_alpha.detach(),
+            "gradients": self._kernel.state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As for every learner with a replay buffer. The next update warns if it computes gradients otherwise."""
+        super().load_state_dict(state)
+        self._kernel.load(state.get("gradients", ""))  # older checkpoints have no entry
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
         """Loads reward signals by name. A signal that is not in the state starts anew."""

@@ -20,7 +20,8 @@ from trainer_service.learning.algorithms.common.on_policy.learner import OnPolic
 from trainer_service.learning.algorithms.common.on_policy.parts import agent_parts
 from trainer_service.learning.algorithms.common.on_policy.rollout import Rollout, decouple, make_rollout
 from trainer_service.learning.algorithms.common.schedules import scheduled_at
-from trainer_service.learning.kernels.choice import KernelChoice
+from trainer_service.learning.kernels.choice import KernelChoice, kernel_for
+from trainer_service.learning.kernels.compiled.ppo import CompiledPPO
 from trainer_service.learning.kernels.ppo_epoch import Minibatch, PPOEpoch
 from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
@@ -63,7 +64,9 @@ class PPO(OnPolicyLearner):
         self._estimates_once = any(sensor.is_picture for sensor in spec.observation_specs)
         self._optimizer = parts.optimizers["optimizer"]
         has_own = type(self)._step is not PPO._step or type(self)._minibatches is not PPO._minibatches
-        self._kernel = KernelChoice(self._policy, None if has_own else self._optimizer, compute.behavior)
+        self._kernel: KernelChoice[CompiledPPO] = KernelChoice(
+            lambda: None if has_own else kernel_for(self._policy, self._optimizer), compute.behavior
+        )
 
     def update(self, step: int) -> Metrics:
         """Makes ``num_epoch`` passes over the collected experience, which is then discarded.

@@ -25,30 +25,32 @@ class UnavailableError(Exception):
     """There is no compiled kernel here. The message is one line."""
 
 
+def _fields(kind: Any, names: str) -> list[tuple[str, Any]]:
+    """Fields of one type, by their names."""
+    return [(name, kind) for name in names.split()]
+
+
 class Layer(Structure):
     """``Layer`` of network.h."""
 
-    _fields_: ClassVar = [(name, c_int64) for name in ("weight", "bias", "inputs", "outputs")]
+    _fields_: ClassVar = _fields(c_int64, "weight bias inputs outputs")
 
 
 class Lstm(Structure):
     """``Lstm`` of network.h."""
 
-    _fields_: ClassVar = [("from_features", Layer), ("from_memory", Layer)]
+    _fields_: ClassVar = _fields(Layer, "from_features from_memory")
 
 
 class Network(Structure):
     """``Network`` of network.h."""
 
     _fields_: ClassVar = [
-        ("parameters", c_int64),
-        ("depth", c_int64),
-        ("actor", POINTER(Layer)),
-        ("critic", POINTER(Layer)),
+        *_fields(c_int64, "parameters depth"),
+        *_fields(POINTER(Layer), "actor critic"),
         ("heads", Layer * 3),
         ("lstms", POINTER(Lstm)),
-        ("log_sigma", c_int64),
-        ("branches", c_int64),
+        *_fields(c_int64, "log_sigma branches"),
         ("choices", POINTER(c_int64)),
     ]
 
@@ -56,42 +58,24 @@ class Network(Structure):
 class Sequences(Structure):
     """``Sequences`` of network.h."""
 
-    _fields_: ClassVar = [
-        ("steps", c_int64),
-        ("active", c_void_p),
-        ("memories", c_void_p),
-        ("memory_size", c_int64),
-    ]
+    _fields_: ClassVar = [("steps", c_int64), *_fields(c_void_p, "active memories"), ("memory_size", c_int64)]
 
 
 class Rows(Structure):
     """``Rows`` of ppo_update.c."""
 
-    _fields_: ClassVar = [
-        ("observations", c_void_p),
-        ("continuous_actions", c_void_p),
-        ("discrete_actions", c_void_p),
-        ("allowed_actions", c_void_p),
-        ("old_log_prob", c_void_p),
-        ("advantage", c_void_p),
-        ("old_value", c_void_p),
-        ("returns", c_void_p),
-    ]
+    _fields_: ClassVar = _fields(
+        c_void_p,
+        "observations continuous_actions discrete_actions allowed_actions old_log_prob advantage old_value returns",
+    )
 
 
 class Rates(Structure):
     """``Rates`` of ppo_update.c."""
 
     _fields_: ClassVar = [
-        ("clip_epsilon", c_double),
-        ("value_coefficient", c_double),
-        ("entropy_coefficient", c_double),
-        ("max_norm", c_double),
-        ("learning_rate", c_double),
-        ("beta_1", c_double),
-        ("beta_2", c_double),
-        ("epsilon", c_double),
-        ("weight_decay", c_double),
+        *_fields(c_double, "clip_epsilon value_coefficient entropy_coefficient max_norm"),
+        *_fields(c_double, "learning_rate beta_1 beta_2 epsilon weight_decay"),
         ("value_clip_range", POINTER(c_double)),
     ]
 
@@ -99,12 +83,47 @@ class Rates(Structure):
 class Learned(Structure):
     """``Learned`` of ppo_update.c."""
 
+    _fields_: ClassVar = [*_fields(c_void_p, "parameters gradient mean square"), ("steps", c_int64)]
+
+
+class Stack(Structure):
+    """``Stack`` of dense.h."""
+
     _fields_: ClassVar = [
-        ("parameters", c_void_p),
-        ("gradient", c_void_p),
-        ("mean", c_void_p),
-        ("square", c_void_p),
-        ("steps", c_int64),
+        *_fields(c_int64, "networks depth heads relu turned"),
+        ("layers", POINTER(Layer)),
+        *_fields(c_void_p, "theta gradient"),
+    ]
+
+
+class Columns(Structure):
+    """``Columns`` of dense.h."""
+
+    _fields_: ClassVar = [("at", c_void_p), ("width", c_int64)]
+
+
+class Soft(Structure):
+    """``Soft`` of sac_step.h."""
+
+    _fields_: ClassVar = [
+        *_fields(Stack, "policy critics"),
+        *_fields(Learned, "policy_learned critics_learned alpha_learned"),
+        ("rates", POINTER(Rates)),
+        ("target_parameters", c_void_p),
+        *_fields(c_int64, "policy_parameters critic_parameters"),
+        ("tau", c_double),
+        *_fields(c_void_p, "discounts ends"),
+        *_fields(c_int64, "sensors actions signals"),
+    ]
+
+
+class Transitions(Structure):
+    """``Transitions`` of sac_step.h."""
+
+    _fields_: ClassVar = [
+        ("rows", c_int64),
+        *_fields(POINTER(Columns), "seen next"),
+        *_fields(c_void_p, "rewards terminated weights next_noise noise"),
     ]
 
 
@@ -117,6 +136,7 @@ class CompiledLibrary:
 
     steps: Any
     values: Any
+    sac_step: Any
 
 
 def pointer(tensor: Tensor, dtype: torch.dtype, count: int) -> int:
@@ -155,11 +175,13 @@ def load(path: Path = build.LIBRARY) -> Mapping[str, CompiledLibrary]:
 
 
 def _functions(library: ctypes.CDLL, key: str) -> CompiledLibrary:
-    steps, values = library[f"ppo_steps_{key}"], library[f"ppo_values_{key}"]
+    names = ("ppo_steps", "ppo_values", "sac_step")
+    steps, values, sac_step = functions = [library[f"{name}_{key}"] for name in names]
     network, rows, rates, learned = POINTER(Network), POINTER(Rows), POINTER(Rates), POINTER(Learned)
     count, numbers, losses, sequences = c_int64, c_void_p, POINTER(c_double), POINTER(Sequences)
     steps.argtypes = [network, rows, numbers, count, count, sequences, rates, learned, losses, count]
     values.argtypes = [network, numbers, numbers, numbers, count, sequences, numbers, count]
-    for function in (steps, values):
+    sac_step.argtypes = [POINTER(Soft), POINTER(Transitions), losses, numbers]
+    for function in functions:
         function.restype = c_int
-    return CompiledLibrary(_NAMES[key][1], steps, values)
+    return CompiledLibrary(_NAMES[key][1], *functions)

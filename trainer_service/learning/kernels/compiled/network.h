@@ -101,56 +101,77 @@ static int make_block(Block *block, const Network *network, const Sequences *seq
     return 1;
 }
 
+/* A matrix as it lies in memory: its number [m][n] is at[m * row + n * column]. */
+typedef struct {
+    const float *at;
+    int64_t rows, columns, row, column;
+} Matrix;
+
+/* y = A x + bias, or what is there + A x; bias: [A's rows] or NULL. */
+static void multiply(const Block *block, const Matrix *a, const float *bias, int add, const float *x, float *y) {
+    for (int64_t m = 0; m < a->rows; m += TILE_ROWS) {
+        int64_t rows = least(TILE_ROWS, a->rows - m), row = a->row, column = a->column;
+        const float *part = a->at + m * row;
+        if (column != 1) { /* numbers that a tile takes together are to lie together */
+            for (int64_t k = 0; k < a->columns; k++)
+                for (int64_t i = 0; i < rows; i++) block->packed[k * TILE_ROWS + i] = part[i * row + k * column];
+            part = block->packed, row = 1, column = TILE_ROWS;
+        }
+        for (int64_t p = 0; p < block->panels; p++) {
+            Product q = {1, a->columns, part, row, column, 0, x + p * a->columns * PANEL, PANEL};
+            tile(rows, &q, bias ? bias + m : NULL, add, y + (p * a->rows + m) * PANEL, PANEL);
+        }
+    }
+}
+
+/* C = a bᵀ, or what is there + a bᵀ: sums over all rows of the block. a: [m] in panels; b: [n] as rows; C: [m][n]. */
+static void multiply_turned(const Block *block, int64_t m, const float *a, int64_t n, const float *b, int add,
+                            float *c) {
+    float partial[TILE_ROWS * PANEL];
+    for (int64_t i = 0; i < m; i += TILE_ROWS) {
+        int64_t rows = least(TILE_ROWS, m - i);
+        for (int64_t j = 0; j < n; j += PANEL) {
+            Product q = {block->panels, PANEL, a + i * PANEL, PANEL, 1, m * PANEL, b + j, padded(n)};
+            if (j + PANEL <= n) {
+                tile(rows, &q, NULL, add, c + i * n + j, n);
+                continue;
+            }
+            tile(rows, &q, NULL, 0, partial, PANEL);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t k = 0; k < n - j; k++) {
+                    float *to = c + (i + r) * n + j + k;
+                    *to = partial[r * PANEL + k] + (add ? *to : 0);
+                }
+        }
+    }
+}
+
+/* Σ y over all rows of the block, or what is there + that. y: [count] in panels. */
+static void sum_rows(const Block *block, int64_t count, const float *y, int add, float *sums) {
+    for (int64_t m = 0; m < count; m++) {
+        Vector sum = {0};
+        for (int64_t p = 0; p < block->panels; p++)
+            for (int64_t j = 0; j < PANEL; j += LANES) sum += load(y + (p * count + m) * PANEL + j);
+        sums[m] = total(sum) + (add ? sums[m] : 0);
+    }
+}
+
 /* y = W x + b */
 static void linear(const Block *block, const Layer *layer, const float *x, float *y) {
-    int64_t inputs = layer->inputs, outputs = layer->outputs;
-    const float *weight = block->theta + layer->weight, *bias = block->theta + layer->bias;
-    for (int64_t m = 0; m < outputs; m += TILE_ROWS)
-        for (int64_t p = 0; p < block->panels; p++) {
-            Product q = {1, inputs, weight + m * inputs, inputs, 1, 0, x + p * inputs * PANEL, PANEL};
-            tile(least(TILE_ROWS, outputs - m), &q, bias + m, 0, y + (p * outputs + m) * PANEL, PANEL);
-        }
+    Matrix weight = {block->theta + layer->weight, layer->outputs, layer->inputs, layer->inputs, 1};
+    multiply(block, &weight, block->theta + layer->bias, 0, x, y);
 }
 
 /* ∂L/∂x = Wᵀ ∂L/∂y; `add` to what is there. */
 static void linear_by_input(const Block *block, const Layer *layer, const float *grad_y, int add, float *grad_x) {
-    int64_t inputs = layer->inputs, outputs = layer->outputs;
-    for (int64_t m = 0; m < inputs; m += TILE_ROWS) {
-        int64_t rows = least(TILE_ROWS, inputs - m);
-        const float *columns = block->theta + layer->weight + m;
-        for (int64_t k = 0; k < outputs; k++)
-            for (int64_t i = 0; i < rows; i++) block->packed[k * TILE_ROWS + i] = columns[k * inputs + i];
-        for (int64_t p = 0; p < block->panels; p++) {
-            Product q = {1, outputs, block->packed, 1, TILE_ROWS, 0, grad_y + p * outputs * PANEL, PANEL};
-            tile(rows, &q, NULL, add, grad_x + (p * inputs + m) * PANEL, PANEL);
-        }
-    }
+    Matrix turned = {block->theta + layer->weight, layer->inputs, layer->outputs, 1, layer->inputs};
+    multiply(block, &turned, NULL, add, grad_y, grad_x);
 }
 
 /* ∂L/∂W += ∂L/∂y xᵀ and ∂L/∂b += Σ ∂L/∂y, sums over all rows of the block. x: as rows. */
 static void linear_by_parameters(const Block *block, const Layer *layer, const float *grad_y, const float *x) {
-    int64_t inputs = layer->inputs, outputs = layer->outputs;
-    float partial[TILE_ROWS * PANEL];
-    for (int64_t m = 0; m < outputs; m += TILE_ROWS) {
-        int64_t rows = least(TILE_ROWS, outputs - m);
-        for (int64_t n = 0; n < inputs; n += PANEL) {
-            Product q = {block->panels, PANEL, grad_y + m * PANEL, PANEL, 1, outputs * PANEL, x + n, padded(inputs)};
-            float *c = block->gradient + layer->weight + m * inputs + n;
-            if (n + PANEL <= inputs) {
-                tile(rows, &q, NULL, 1, c, inputs);
-                continue;
-            }
-            tile(rows, &q, NULL, 0, partial, PANEL);
-            for (int64_t i = 0; i < rows; i++)
-                for (int64_t j = 0; j < inputs - n; j++) c[i * inputs + j] += partial[i * PANEL + j];
-        }
-    }
-    for (int64_t m = 0; m < outputs; m++) {
-        Vector sum = {0};
-        for (int64_t p = 0; p < block->panels; p++)
-            for (int64_t j = 0; j < PANEL; j += LANES) sum += load(grad_y + (p * outputs + m) * PANEL + j);
-        block->gradient[layer->bias + m] += total(sum);
-    }
+    multiply_turned(block, layer->outputs, grad_y, layer->inputs, x, 1, block->gradient + layer->weight);
+    sum_rows(block, layer->outputs, grad_y, 1, block->gradient + layer->bias);
 }
 
 /* From panels to rows, and back. */
@@ -170,19 +191,30 @@ static void to_panels(const Block *block, int64_t features, const float *rows, f
                  features - f);
 }
 
-/* A body's layers, each followed by Swish, x σ(x), whose derivative is σ + x σ (1 - σ). Returns what the last one
- * puts out. which: 0 for the actor's body, 1 for the critic's. */
+/* Swish, x σ(x), in place of `count` sums, and its derivative σ + x σ (1 - σ); or ReLU and its derivative. */
+static void activate(int relu, int64_t count, float *features, float *slopes) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        Vector before = load(features + i);
+        if (relu) {
+            store(features + i, where(before < 0.0f, (Vector){0}, before)); /* NaN stays */
+            store(slopes + i, where(before <= 0.0f, (Vector){0}, all(1.0f)));
+            continue;
+        }
+        Vector gate = sigmoid(before), after = before * gate;
+        store(features + i, after);
+        store(slopes + i, gate + after * (1.0f - gate));
+    }
+}
+
+/* A body's layers, each followed by Swish. Returns what the last one puts out. which: 0 for the actor's body, 1 for the
+ * critic's. */
 static const float *body(const Block *block, const Layer *layers, int which) {
     const float *x = block->input;
     float *features = block->features[which], *slopes = block->slopes[which];
     for (int64_t l = 0; l < block->network->depth; l++) {
         int64_t count = layers[l].outputs * block->panels * PANEL;
         linear(block, &layers[l], x, features);
-        for (int64_t i = 0; i < count; i += LANES) {
-            Vector before = load(features + i), gate = sigmoid(before), after = before * gate;
-            store(features + i, after);
-            store(slopes + i, gate + after * (1.0f - gate));
-        }
+        activate(0, count, features, slopes);
         x = features;
         features += count;
         slopes += count;

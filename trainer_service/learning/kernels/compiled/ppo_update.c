@@ -1,5 +1,5 @@
 /* PPO's update of MLP policies: vectors in, bodies of Linear and Swish, perhaps LSTMs, Gaussian and categorical
- * heads.
+ * heads. Of its parts sac_step.h makes a gradient step of soft actor-critic.
  *
  * It is what PPO._step does with torch, many minibatches per call: gather the rows, forward, the gradient of the loss in
  * closed form (ops/ppo_loss.py has the equations), backward, clip, Adam. Always in the same order, so that equal input
@@ -446,4 +446,7 @@ int EXPORTED(ppo_values)(const Network *network, const float *theta, const float
     free(block.memory);
     return 1;
 }
+
+#include "dense.h"
+#include "sac_step.h"
 #endif

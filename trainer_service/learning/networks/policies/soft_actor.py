@@ -179,7 +179,7 @@ class SoftCritics(nn.Module):
         outputs = value_heads * self._values[1]
         self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
-        self._activation = settings.activation
+        self.activation = settings.activation
 
     def forward(self, inputs: EncoderInput, continuous: Tensor) -> Tensor:
         """Maps normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
@@ -230,11 +230,11 @@ class SoftCritics(nn.Module):
         if is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
             # Large products gain nothing from batching, and their intermediate results stay in the cache.
             for layer in cast(Iterable[TwinLinear], self.body):
-                own = layer.apart(own, self._activation)
+                own = layer.apart(own, self.activation)
             return torch.stack(self.q.apart(own))
         together = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
         for layer in cast(Iterable[TwinLinear], self.body):
-            together = activated(layer.forward(together), self._activation)
+            together = activated(layer.forward(together), self.activation)
         return self.q.forward(together)
 
 

@@ -53,7 +53,7 @@ def test_one_slower_than_torch_is_found(library: CompiledLibrary) -> None:
 def test_the_fastest_that_is_fit_is_chosen_and_others_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plain, wide = (CompiledLibrary(name, None, None) for name in ("AVX2", "AVX-512"))
+    plain, wide = (CompiledLibrary(name, None, None, None) for name in ("AVX2", "AVX-512"))
     faults = {"AVX-512": "it is wrong", "AVX2": None}
     monkeypatch.setattr(check, "load", lambda: {"avx2": plain, "avx512": wide})
     monkeypatch.setattr(check, "fault_of", lambda library: faults[library.name])

@@ -163,7 +163,8 @@ class ReplayUpdate(Generic[BatchT]):
         self._learner = learner
         self._replay = learner.replay
         self._step = step
-        self._max_norm = settings.hyperparameters.max_grad_norm
+        self.max_norm = settings.hyperparameters.max_grad_norm
+        """Largest norm of a gradient; None for no limit."""
         self._cloned: Metrics = {}
         self._rng = learner.replay.rng()
         self._reports: dict[tuple[str, ...], tuple[list[int], list[Tensor]]] = {}
@@ -189,7 +190,7 @@ class ReplayUpdate(Generic[BatchT]):
 
     def minimize(self, optimizer: FlatOptimizer, loss: Tensor) -> None:
         """Makes one step with the gradient of a mean over the rows of the newest minibatch."""
-        optimizer.minimize(loss, self.rate, self._max_norm, self.share)
+        optimizer.minimize(loss, self.rate, self.max_norm, self.share)
 
     @torch.no_grad()
     def report(self, values: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,259 @@
+"""SAC's gradient steps by the compiled kernel beside autograd's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fuzzing import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from ppo_cases import compiled_libraries
+from torch import Tensor
+
+from trainer_service.config import TrainerSettings
+from trainer_service.learning.algorithms import SAC, Compute
+from trainer_service.learning.kernels import choice
+from trainer_service.learning.kernels.compiled.library import CompiledLibrary
+from trainer_service.learning.rollout.trajectories import Trajectories
+from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
+
+LIBRARIES = [pytest.param(library, id=library.name) for library in compiled_libraries()] or [
+    pytest.param(None, id="none", marks=pytest.mark.skip(reason="no compiled kernel was built here"))
+]
+RATE = 1e-5
+"""Small, so that a sign of Adam's first step, which rounding may turn, changes little."""
+
+TWO_SIGNALS = {
+    "extrinsic": {"gamma": 0.9, "strength": 1.0},
+    "rnd": {"gamma": 0.8, "strength": 0.5, "learning_rate": RATE},
+}
+
+
+class Case:
+    """A learner that has seen some steps, of which many ended an episode."""
+
+    def __init__(
+        self,
+        sensors: tuple[int, ...] = (5,),
+        actions: int = 2,
+        rows: int = 40,
+        signals: int = 1,
+        seed: int = 1,
+        network: Mapping[str, Any] | None = None,
+        **hyper: Any,
+    ) -> None:
+        values = {
+            "batch_size": rows, "buffer_size": 400, "buffer_init_steps": 0, "steps_per_update": 64,
+            "learning_rate": RATE, **hyper,
+        }  # fmt: skip
+        settings = {
+            "trainer_type": "sac",
+            "hyperparameters": values,
+            "network_settings": {"hidden_units": 24, "num_layers": 2, **(network or {})},
+        }
+        if signals == 2:
+            settings["reward_signals"] = TWO_SIGNALS
+        self.spec = BehaviorSpec(
+            tuple(ObservationSpec(f"numbers {size}", (size,)) for size in sensors), ActionSpec(actions, ())
+        )
+        self.settings = TrainerSettings.model_validate(settings)
+        self.seed = seed
+
+    def learner(self) -> SAC:
+        made = SAC(self.spec, self.settings, Compute(torch.device("cpu"), self.seed))
+        made.record(self.experience())
+        made.replay.schedule.steps = self.settings.hyperparameters.learning_starts + 64  # type: ignore[union-attr]
+        return made
+
+    def experience(self) -> Trajectories:
+        rng, steps, lengths = np.random.default_rng(self.seed), 64, np.full(16, 4)
+        actions = self.spec.action_spec.continuous_size
+
+        def seen(rows: int) -> tuple[Any, ...]:
+            return tuple(
+                rng.normal(size=(rows, *sensor.shape)).astype(np.float32)
+                for sensor in self.spec.observation_specs
+            )
+
+        return Trajectories(
+            observations=seen(steps),
+            continuous_actions=np.tanh(rng.normal(size=(steps, actions))).astype(np.float32),
+            discrete_actions=np.zeros((steps, 0), np.int64),
+            allowed_actions=np.ones((steps, 0), np.bool_),
+            log_probs=np.zeros(steps, np.float32),
+            memories=np.zeros((steps, 0), np.float32),
+            rewards=rng.normal(size=steps).astype(np.float32),
+            group_rewards=np.zeros(steps, np.float32),
+            lengths=lengths,
+            final_observations=seen(len(lengths)),
+            final_allowed_actions=np.ones((len(lengths), 0), np.bool_),
+            final_memories=np.zeros((len(lengths), 0), np.float32),
+            terminated=np.arange(len(lengths)) % 2 == 0,
+        )
+
+
+def both(
+    case: Case, library: CompiledLibrary, change: Callable[[SAC], None] | None = None
+) -> tuple[SAC, SAC, dict[str, float], dict[str, float]]:
+    """Two equal learners after an update, by the kernel and by autograd, and the updates' metrics."""
+    learners, metrics = [], []
+    for fast in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(choice, "compiled_library", lambda fast=fast: library if fast else None)
+            learner = case.learner()
+            if change is not None:
+                with torch.no_grad():
+                    change(learner)
+            metrics.append(dict(learner.update(0)))
+        assert (learner._kernel.chosen is not None, learner.replay.updates) == (fast, 1)
+        learners.append(learner)
+    return *learners, *metrics  # type: ignore[return-value]
+
+
+def gradients(learner: SAC) -> list[Tensor]:
+    return [optimizer.parameters.gradient for optimizer in learner.optimizers.values()]
+
+
+def assert_equal_but_for_rounding(ours: SAC, theirs: SAC, tolerance: float = 2e-5) -> None:
+    """Gradients, Adam's moments, and the targets, which the critics' new parameters have moved."""
+    for key, mine, other in zip(ours.optimizers, gradients(ours), gradients(theirs), strict=True):
+        assert float((mine - other).norm() / other.norm().clamp(min=0.01)) < tolerance, key
+    for mine, other in zip(ours.optimizers.values(), theirs.optimizers.values(), strict=True):
+        assert torch.allclose(mine.adam.mean, other.adam.mean, atol=1e-5, rtol=1e-4)
+        assert torch.equal(mine.adam.steps, other.adam.steps)
+    moved = [learner._target_critics.parameters.vector for learner in (ours, theirs)]
+    torch.testing.assert_close(*moved, atol=3 * RATE, rtol=1e-5)
+
+
+cases = st.builds(
+    Case,
+    sensors=st.lists(st.integers(1, 20), min_size=1, max_size=3).map(tuple),
+    actions=st.integers(1, 9),
+    rows=st.integers(1, 300),
+    seed=st.integers(0, 10**6),
+    network=st.fixed_dictionaries(
+        {
+            "hidden_units": st.integers(1, 70),
+            "num_layers": st.integers(1, 4),
+            "activation": st.sampled_from(["swish", "relu"]),
+            "normalize": st.booleans(),
+        }
+    ),
+    max_grad_norm=st.none() | st.floats(0.01, 10.0),
+    tau=st.floats(0.001, 1.0),
+    init_entcoef=st.floats(0.01, 2.0),
+    replay=st.sampled_from([{"type": "uniform"}, {"type": "prioritized"}]),
+)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@examples(60)
+@given(case=cases)
+def test_a_step_is_that_of_autograd(library: CompiledLibrary, case: Case) -> None:
+    ours, theirs, said, expected = both(case, library)
+    assert_equal_but_for_rounding(ours, theirs)
+    assert said == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_signal_has_its_value_and_its_discount(library: CompiledLibrary) -> None:
+    ours, theirs, said, expected = both(Case(signals=2), library)
+    assert_equal_but_for_rounding(ours, theirs)
+    assert said == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("bias", [-30.0, 3.0])
+def test_a_deviation_beyond_its_range_has_no_gradient(library: CompiledLibrary, bias: float) -> None:
+    def change(learner: SAC) -> None:
+        layer = learner._policy.actions.log_sigma
+        assert layer is not None
+        layer.bias.fill_(bias)
+
+    ours, theirs, *_ = both(Case(), library, change)
+    assert_equal_but_for_rounding(ours, theirs, 1e-3)
+    layer = ours._policy.actions.log_sigma
+    assert layer is not None
+    assert not layer.weight.grad.any()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_equal_critics_share_the_policys_gradient(library: CompiledLibrary) -> None:
+    def change(learner: SAC) -> None:
+        for parameter in (*learner._critics.parameters(), *learner._target_critics.network.parameters()):
+            parameter[1] = parameter[0]
+
+    ours, theirs, *_ = both(Case(), library, change)
+    assert_equal_but_for_rounding(ours, theirs)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_number_that_is_none_spreads_as_in_torch(library: CompiledLibrary) -> None:
+    def change(learner: SAC) -> None:
+        learner._critics.q.bias[1] = torch.nan
+
+    for learner in both(Case(network={"activation": "relu"}), library, change)[:2]:
+        assert all(gradient.isnan().any() for gradient in gradients(learner)[:2])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_same_step_gives_the_same_bits(library: CompiledLibrary) -> None:
+    first, second = (both(Case(rows=130), library)[0] for _ in range(2))
+    for mine, other in zip(gradients(first), gradients(second), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_other_networks_are_left_to_autograd(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "compiled_library", lambda: library)
+    assert Case().learner()._kernel.chosen is not None
+    others = (
+        {"activation": "tanh"}, {"hidden_units": 513},
+        {"memory": {"memory_size": 8, "sequence_length": 4}},
+    )  # fmt: skip
+    for network in others:
+        case = Case(network=network)
+        learner = SAC(case.spec, case.settings, Compute(torch.device("cpu"), 1))
+        assert learner._kernel.chosen is None, network
+    hybrid = Case()
+    hybrid.spec = BehaviorSpec(hybrid.spec.observation_specs, ActionSpec(2, (3,)))
+    assert SAC(hybrid.spec, hybrid.settings, Compute(torch.device("cpu"), 1))._kernel.chosen is None
+    assert Case(optimizer="adamw").learner()._kernel.chosen is None
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert Case().learner()._kernel.chosen is None
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("method", ["_step", "targets"])
+def test_a_subclass_with_a_step_of_its_own_keeps_it(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr(choice, "compiled_library", lambda: library)
+    other = type("Other", (SAC,), {method: partial(getattr(SAC, method))})
+    case = Case()
+    assert other(case.spec, case.settings, Compute(torch.device("cpu"), 1))._kernel.chosen is None
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_checkpoint_says_which_kernel_it_was(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(choice, "compiled_library", lambda: library)
+    learner, resumed = Case().learner(), Case().learner()
+    learner.update(0)
+    state = copy.deepcopy(learner.state_dict())
+    monkeypatch.setattr(choice, "compiled_library", lambda: None)
+    resumed.load_state_dict({key: value for key, value in state.items() if key != "gradients"})
+    assert resumed._kernel.chosen is None
+    assert "not bit for bit" not in caplog.text
+    resumed.load_state_dict(state)
+    assert resumed._kernel.chosen is None
+    assert "not bit for bit" in caplog.text
