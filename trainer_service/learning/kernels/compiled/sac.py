@@ -25,7 +25,10 @@ from trainer_service.learning.networks.flat import FlatOptimizer
 
 
 class SoftBatch(NamedTuple):
-    """B transitions, as in a learner's minibatch, and the noise of actions that are drawn in their states, [B, C]."""
+    """B transitions, as in a learner's minibatch, and the noise of actions that are drawn in their states, [B, C].
+
+    noise: None where policy and temperature are not to learn from them.
+    """
 
     observations: Sequence[Tensor]
     next_observations: Sequence[Tensor]
@@ -34,7 +37,7 @@ class SoftBatch(NamedTuple):
     terminated: Tensor
     weights: Tensor | None
     next_noise: Tensor
-    noise: Tensor
+    noise: Tensor | None
 
 
 class CompiledSAC:
@@ -83,8 +86,8 @@ class CompiledSAC:
     def step(self, batch: SoftBatch, rate: float, max_norm: float | None) -> tuple[Tensor, Tensor]:
         """Makes a gradient step. max_norm: of the gradients of policy and critics; None for no limit.
 
-        Returns means, [5 + S]: both critics' losses, the policy's, entropy, α, soft values by signal. And the mean
-        |δ| of each row, [B]. Raises MemoryError if memory runs out; then nothing has changed.
+        Returns means: both critics' losses and, where the policy learns, its loss, entropy, α, soft values by signal,
+        [2] or [5 + S]. And the mean |δ| of each row, [B]. Raises MemoryError, before any change, if memory runs out.
         """
         soft, rows = self._soft, len(batch.actions)
         for rates in self._rates:
@@ -95,16 +98,21 @@ class CompiledSAC:
         for each, adam in zip(learned, self._adams, strict=True):
             each.steps = int(adam.steps)
         soft.sensors = len(batch.observations)
+        seen, following = (
+            [each.contiguous() for each in (*sensors, batch.actions)]
+            for sensors in (batch.observations, batch.next_observations)
+        )
         transitions = Transitions(
             rows,
-            _columns([*batch.observations, batch.actions]),
-            _columns([*batch.next_observations, batch.actions]),
+            _columns(seen),
+            _columns(following),
             pointer(batch.rewards, torch.float32, rows * soft.signals),
             pointer(batch.terminated, torch.bool, rows),
             None if batch.weights is None else pointer(batch.weights, torch.float32, rows),
-            *(pointer(each, torch.float32, rows * soft.actions) for each in (batch.next_noise, batch.noise)),
+            pointer(batch.next_noise, torch.float32, rows * soft.actions),
+            None if batch.noise is None else pointer(batch.noise, torch.float32, rows * soft.actions),
         )
-        means = (c_double * (5 + soft.signals))()
+        means = (c_double * (2 if batch.noise is None else 5 + soft.signals))()
         errors = torch.empty(rows, dtype=torch.float32, device="cpu")
         if not self._step(byref(soft), byref(transitions), means, errors.data_ptr()):
             raise MemoryError("no memory for a minibatch in the compiled kernel")

@@ -1,6 +1,6 @@
 /* A gradient step of soft actor-critic with continuous actions: what SAC._step does with torch, in its order. Critics
- * move towards the soft targets, then policy and temperature learn, then the critics' targets follow. The gradients are
- * in closed form; ops/soft_actor_critic.py has the equations. */
+ * move towards the soft targets, then policy and temperature may learn, then the critics' targets follow. The gradients
+ * are in closed form; ops/soft_actor_critic.py has the equations. */
 typedef struct {
     Stack policy, critics;            /* the policy's heads: means and ln σ; critics have one head, of the signals */
     Learned policy_learned, critics_learned, alpha_learned;
@@ -17,7 +17,7 @@ typedef struct { /* a minibatch; what belongs to a row lies side by side */
     const float *rewards;         /* [rows][signals] */
     const uint8_t *terminated;    /* [rows] */
     const float *weights;         /* [rows], or NULL where all are equal */
-    const float *next_noise, *noise; /* of actions, [rows][actions] */
+    const float *next_noise, *noise; /* of actions, [rows][actions]; noise is NULL where the policy is not to learn */
 } Transitions;
 
 enum { CRITICS = 2 };
@@ -128,8 +128,8 @@ static void policy_gradient(int64_t rows, int64_t actions, const float *noise, f
     }
 }
 
-/* means: of each critic's loss, of the policy's, of the entropy -ln π, α, of each signal's value. errors: [rows]. Returns 0 where
- * there was no memory, and then nothing has changed; else 1. */
+/* means: of each critic's loss, and if the policy learns of its loss, of the entropy -ln π, α, of each signal's value.
+ * errors: [rows]. Returns 0 where there was no memory, and then nothing has changed; else 1. */
 int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *errors) {
     int64_t rows = batch->rows, actions = soft->actions, signals = soft->signals, sums[2] = {0, 0};
     const Stack *stacks[2] = {&soft->policy, &soft->critics};
@@ -164,23 +164,26 @@ int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *err
     dense_backward(&soft->critics, &chosen, kept_critics, grad_q, NULL);
     learn(&soft->rates[1], &soft->critics_learned, soft->critic_parameters);
 
-    draw(&soft->policy, &seen, batch->noise, kept, actions, &drawn);
-    action->at = drawn.action;
-    dense_forward(&soft->critics, &chosen, kept_critics, &q);
-    double log_prob = policy_value(soft, rows, drawn.log_prob, alpha, q, means + 5);
-    dense_backward(&soft->critics, &chosen, kept_critics, grad_q, grad_action);
-    policy_gradient(rows, actions, batch->noise, alpha, grad_action, &drawn);
-    dense_backward(&soft->policy, &seen, kept, heads, NULL);
-    learn(&soft->rates[0], &soft->policy_learned, soft->policy_parameters);
-    *soft->alpha_learned.gradient = (float)((double)actions - log_prob); /* H - H_target, which is -actions */
-    learn(&soft->rates[2], &soft->alpha_learned, 1);
-    means[2] = 0;
-    for (int64_t s = 0; s < signals; s++) means[2] -= means[5 + s];
-    means[3] = -log_prob;
-    means[4] = alpha;
+    if (batch->noise) {
+        draw(&soft->policy, &seen, batch->noise, kept, actions, &drawn);
+        action->at = drawn.action;
+        dense_forward(&soft->critics, &chosen, kept_critics, &q);
+        double log_prob = policy_value(soft, rows, drawn.log_prob, alpha, q, means + 5);
+        dense_backward(&soft->critics, &chosen, kept_critics, grad_q, grad_action);
+        policy_gradient(rows, actions, batch->noise, alpha, grad_action, &drawn);
+        dense_backward(&soft->policy, &seen, kept, heads, NULL);
+        learn(&soft->rates[0], &soft->policy_learned, soft->policy_parameters);
+        *soft->alpha_learned.gradient = (float)((double)actions - log_prob); /* H - H_target, which is -actions */
+        learn(&soft->rates[2], &soft->alpha_learned, 1);
+        means[2] = 0;
+        for (int64_t s = 0; s < signals; s++) means[2] -= means[5 + s];
+        means[3] = -log_prob;
+        means[4] = alpha;
+    }
 
     const float *online = soft->critics_learned.parameters, tau = (float)soft->tau;
     float *target = soft->target_parameters;
-    for (int64_t i = 0; i < soft->critic_parameters; i++) target[i] = tau == 1 ? online[i] : target[i] + tau * (online[i] - target[i]);
+    for (int64_t i = 0; i < soft->critic_parameters; i++)
+        target[i] = tau == 1 ? online[i] : target[i] + tau * (online[i] - target[i]);
     return 1;
 }

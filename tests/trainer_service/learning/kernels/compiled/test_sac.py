@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from behavior_worlds import assert_equal_states, flat
 from fuzzing import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import SAC, Compute
 from trainer_service.learning.kernels import choice
 from trainer_service.learning.kernels.compiled.library import CompiledLibrary
+from trainer_service.learning.kernels.compiled.sac import CompiledSAC, SoftBatch
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -207,6 +209,29 @@ def test_the_same_step_gives_the_same_bits(library: CompiledLibrary) -> None:
     first, second = (both(Case(rows=130), library)[0] for _ in range(2))
     for mine, other in zip(gradients(first), gradients(second), strict=True):
         assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_without_noise_critics_and_targets_alone_learn(
+    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = CompiledSAC.step
+    alone, *_ = both(Case(), library)
+
+    def of_critics(kernel: CompiledSAC, batch: SoftBatch, *arguments: Any) -> Any:
+        means, errors = step(kernel, batch._replace(noise=None), *arguments)
+        assert len(means) == 2
+        return torch.cat([means, torch.zeros(4)]), errors
+
+    before = Case().learner().state_dict()
+    monkeypatch.setattr(CompiledSAC, "step", of_critics)
+    learner, *_ = both(Case(), library)
+    after = learner.state_dict()
+    for name in ("actor", "actor_optimizer", "alpha_optimizer"):
+        assert_equal_states(flat(before[name]), flat(after[name]))
+    assert torch.equal(before["log_alpha"], after["log_alpha"])
+    for name in ("critics", "target_critics", "critic_optimizer"):
+        assert_equal_states(flat(alone.state_dict()[name]), flat(after[name]))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
