@@ -113,8 +113,10 @@ static void multiply(const Block *block, const Matrix *a, const float *bias, int
         int64_t rows = least(TILE_ROWS, a->rows - m), row = a->row, column = a->column;
         const float *part = a->at + m * row;
         if (column != 1) { /* numbers that a tile takes together are to lie together */
+            int whole = row == 1 && rows == TILE_ROWS; /* a copy of known length is one instruction or two */
             for (int64_t k = 0; k < a->columns; k++)
-                for (int64_t i = 0; i < rows; i++) block->packed[k * TILE_ROWS + i] = part[i * row + k * column];
+                if (whole) memcpy(block->packed + k * TILE_ROWS, part + k * column, TILE_ROWS * sizeof(float));
+                else for (int64_t i = 0; i < rows; i++) block->packed[k * TILE_ROWS + i] = part[i * row + k * column];
             part = block->packed, row = 1, column = TILE_ROWS;
         }
         for (int64_t p = 0; p < block->panels; p++) {
