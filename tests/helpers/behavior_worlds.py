@@ -40,21 +40,23 @@ Kind = TypeVar("Kind", bound=World)
 class OneDecision:
     """Episodes of one decision, paid by what was seen and done: nothing is unfinished between two ticks."""
 
-    def __init__(self, agents: int) -> None:
+    def __init__(self, agents: int, choices: int = 3) -> None:
+        """choices: 3 of one branch, or 0 for none."""
         self.rng = np.random.default_rng(1)
         self.agents = agents
+        self.choices = choices
 
     def begin(self) -> StepBatch:
         self.seen = (3.0 * self.rng.normal(size=(self.agents, 2))).astype(np.float32)
         return self.rows(np.zeros(self.agents))
 
     def step(self, actions: ActionBatch) -> StepBatch:
-        paid = self.seen[:, 0] * actions.continuous[:, 0] + actions.discrete[:, 0]
+        paid = self.seen[:, 0] * actions.continuous[:, 0] + actions.discrete.sum(axis=1)
         return concatenate(self.rows(paid, terminated=np.ones(self.agents, np.bool_)), self.begin())
 
     def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        allowed = np.ones((self.agents, 3), np.bool_)
-        allowed[:, 2] = self.seen[:, 1] > 0
+        allowed = np.ones((self.agents, self.choices), np.bool_)
+        allowed[:, 2:] = self.seen[:, 1:2] > 0
         ids = np.arange(self.agents, dtype=np.int64)
         return step_batch(
             [self.seen], rewards.astype(np.float32), agent_ids=ids, allowed_actions=allowed, **ends

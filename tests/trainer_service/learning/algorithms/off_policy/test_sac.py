@@ -35,6 +35,7 @@ AGENTS = 4
 @pytest.fixture
 def learner(make_behavior) -> Callable[..., Behavior]:
     def make(seed: int = 1, units: int = 8, **changes: Any) -> Behavior:
+        branches = changes.pop("branches", (3,))
         hyperparameters = {
             "batch_size": 16,
             "buffer_size": 60,
@@ -46,7 +47,7 @@ def learner(make_behavior) -> Callable[..., Behavior]:
         made: Behavior = make_behavior(
             sizes=(2,),
             continuous=1,
-            branches=(3,),
+            branches=branches,
             seed=seed,
             trainer_type="sac",
             hyperparameters={**hyperparameters, **changes},
@@ -64,13 +65,14 @@ def updates_of(behavior: Behavior) -> int:
     return updates
 
 
+@pytest.mark.parametrize("branches", [(3,), ()], ids=["hybrid", "continuous"])
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 @pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, replay: str
+    learner, tmp_path: Path, ticks: int, replay: str, branches: tuple[int, ...]
 ) -> None:
-    make = partial(learner, replay={"type": replay})
-    straight = assert_resumes_exactly(make, OneDecision(AGENTS), tmp_path, ticks, more=25)
+    make = partial(learner, replay={"type": replay}, branches=branches)
+    straight = assert_resumes_exactly(make, OneDecision(AGENTS, sum(branches)), tmp_path, ticks, more=25)
     assert updates_of(straight) > 15
 
 
