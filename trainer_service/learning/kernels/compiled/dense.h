@@ -18,17 +18,36 @@ typedef struct { /* what a stack is put in: parts side by side */
     const Columns *parts;
 } Inputs;
 
-/* One of two memories of a thread, which grow. Returns NULL where there is none. */
+/* Two memories of a thread, which grow, and end with it. */
+typedef struct {
+    float *memory[2];
+    int64_t size[2];
+} Memories;
+static pthread_key_t memories_of_thread;
+static int has_key;
+
+static void free_memories(void *memories) {
+    for (int which = 0; which < 2; which++) free(((Memories *)memories)->memory[which]);
+    free(memories);
+}
+static void make_key(void) { has_key = !pthread_key_create(&memories_of_thread, free_memories); }
+
+/* One of them, for so many floats. Returns NULL where there is none. */
 static float *workspace(int which, int64_t floats) {
-    static __thread float *memory[2];
-    static __thread int64_t size[2];
-    if (floats > size[which]) {
-        free(memory[which]);
-        size[which] = 0;
-        if (posix_memalign((void **)&memory[which], 64, (size_t)floats * sizeof(float))) memory[which] = NULL;
-        else size[which] = floats;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (pthread_once(&once, make_key) || !has_key) return NULL;
+    Memories *own = pthread_getspecific(memories_of_thread);
+    if (!own) {
+        own = calloc(1, sizeof(Memories));
+        if (!own || pthread_setspecific(memories_of_thread, own)) return free(own), NULL;
     }
-    return memory[which];
+    if (floats > own->size[which]) {
+        free(own->memory[which]);
+        own->size[which] = 0;
+        if (posix_memalign((void **)&own->memory[which], 64, (size_t)floats * sizeof(float))) own->memory[which] = NULL;
+        else own->size[which] = floats;
+    }
+    return own->memory[which];
 }
 
 /* What a block of rows is worked on with, for any of the networks. */
