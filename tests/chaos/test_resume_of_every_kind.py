@@ -172,6 +172,9 @@ KINDS = {
     "sac": Kind(SINGLE_RANK, "sac"),
     "sac, gru": Kind(SINGLE_RANK, "sac", settings=GRU),
     "sac, gail": Kind(SINGLE_RANK, "sac", settings=GAIL),
+    "sac, prioritized, demonstrations": Kind(
+        SINGLE_RANK, "sac", {"replay": {"type": "prioritized", **EXPERT}}, RND
+    ),
     "sac, curriculum of samplers": Kind(SCHOOL, "sac"),
     "sac without save_replay_buffer": Kind(SINGLE_RANK, "sac", {"save_replay_buffer": False}),
     "dqn, n-step, prioritized, dueling": Kind(CHOOSING, "dqn", {**PRIORITIZED, "n_step": 3, "dueling": True}),

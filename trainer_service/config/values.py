@@ -135,6 +135,8 @@ Number = Annotated[float, BeforeValidator(number)]
 NonNegative = Annotated[float, Field(ge=0), BeforeValidator(number)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(number)]
 UnitInterval = Annotated[float, Field(ge=0, le=1), BeforeValidator(number)]
+Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(number)]
+"""A part of a whole: neither nothing nor all of it."""
 LogStd = Annotated[float, Field(ge=-20, le=2), BeforeValidator(number)]
 """The natural logarithm of a standard deviation, from 2e-9 to 7.4."""
 

@@ -25,6 +25,8 @@ from trainer_service.config.values import (
     Positive,
     PositiveCount,
     ShapesWeights,
+    Share,
+    Text,
     UnitInterval,
 )
 from unity_bridge.plugins import PluginGroup
@@ -83,6 +85,13 @@ class ReplaySettings(Section):
     kwargs: dict[str, Any] | None = None
     """Keyword arguments of a plugin's buffer."""
 
+    demo_path: Text | None = None
+    """A .demo file or a folder of them, of which every minibatch holds steps with their recorded rewards (Ball et al.
+    2023); null for none. For learners of single agents without memory."""
+
+    demo_share: Share = 0.5
+    """With ``demo_path``: the share of demonstrated steps in a minibatch, below 1."""
+
     @property
     def draws_single_transitions(self) -> bool:
         """Whether it neither draws sequences and sums of n rewards, nor joint transitions of groups."""
@@ -138,6 +147,11 @@ class ReplayHyperparameters(Hyperparameters):
         return self.replay.type == "hindsight"
 
     @property
+    def demonstrated_rows(self) -> int:
+        """Demonstrated rows of a minibatch, if there are demonstrations: at least one, and never all."""
+        return max(min(round(self.batch_size * self.replay.demo_share), self.batch_size - 1), 1)
+
+    @property
     def learning_starts(self) -> int:
         """Agent steps recorded before the first update."""
         # A batch of a group's learner is of joint steps, and each of them took a step of every agent.
@@ -154,6 +168,12 @@ class ReplayHyperparameters(Hyperparameters):
             longest = network.memory.sequence_length
             sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"
             yield Contradiction(("hyperparameters", "buffer_size"), sequence, self.buffer_size)
+        if self.replay.demo_path is not None and network.memory is not None:
+            without = "nothing, as recordings (replay.demo_path) hold no memories of a policy"
+            yield Contradiction(("network_settings", "memory"), without, "a memory")
+        if self.replay.demo_path is not None and self.batch_size < 2:
+            both = "at least 2, an own and a demonstrated step (replay.demo_path)"
+            yield Contradiction(("hyperparameters", "batch_size"), both, self.batch_size)
         reason = f"as replay of type {self.replay.type} draws single transitions"
         if self.replay.draws_single_transitions and network.memory is not None:
             yield Contradiction(("network_settings", "memory"), f"nothing, {reason}", "a memory")
@@ -299,6 +319,9 @@ class GroupOffPolicySettings(GroupSettings, OffPolicyHyperparameters):
         if self.replay.draws_single_transitions:
             others = "uniform or prioritized, as other buffers are for agents that learn alone (ddpg, td3, sac, dqn)"
             yield Contradiction(("hyperparameters", "replay", "type"), others, self.replay.type)
+        if self.replay.demo_path is not None:
+            alone = "nothing, as recordings show one agent at a time, and this trainer type replays those of a group"
+            yield Contradiction(("hyperparameters", "replay", "demo_path"), alone, self.replay.demo_path)
 
 
 class GroupQSettings(ActionValueSettings, GroupOffPolicySettings):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 from trainer_service.config.reading.advice import without_updates
 from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.loader import options_from_document
@@ -91,6 +92,9 @@ def _demo_paths(settings: TrainerSettings, step: int) -> Iterator[tuple[str, str
     cloning = settings.behavioral_cloning
     if cloning is not None and not cloning.has_faded_out(step):
         yield "behavioral_cloning.demo_path", cloning.demo_path
+    hyper = settings.hyperparameters
+    if isinstance(hyper, ReplayHyperparameters) and hyper.replay.demo_path is not None:
+        yield "hyperparameters.replay.demo_path", hyper.replay.demo_path
 
 
 def _fault(path: Path) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from trainer_service.errors import UserError
 from trainer_service.learning.rollout.sensor_roles import SensorRole, role_of
+from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.demonstrations import (
     DemonstratedSegment,
     DemonstrationError,
@@ -22,7 +23,7 @@ from unity_bridge.demonstrations import (
     open_demonstrations,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, FloatOrder
-from unity_bridge.steps import Observation, join_observations
+from unity_bridge.steps import join_observations
 from unity_bridge.untrusted_text import quoted
 
 _logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class DemonstrationStore:
 
     def __init__(self, path: str, spec: BehaviorSpec) -> None:
         """path: a .demo file or a folder of them."""
-        self._path = Path(path)
+        self.path = Path(path)
         self._spec = spec
         self._content: Demonstrations | None = None
 
@@ -89,11 +90,41 @@ class DemonstrationStore:
             UserError: a file is missing, damaged, without steps, or of other sensors or actions than the behavior's.
         """
         if self._content is None:
-            try:
-                self._content = _read(self._path, self._spec)
-            except DemonstrationError as error:
-                raise UserError(str(error)) from None
+            self._content = _joined([*self._segments()])
         return self._content
+
+    def read_trajectories(self) -> Trajectories:
+        """Returns the steps with rewards and final observations. Every action is allowed, since masks are not recorded.
+
+        Raises UserError as ``read`` does.
+        """
+        segments = [segment for segment, _ in self._segments()]
+        steps, mask_size = sum(map(len, segments)), self._spec.action_spec.mask_size
+        none = np.zeros((len(segments), 0), np.float32)
+        seen = zip(*(segment.observations for segment in segments), strict=True)
+        final = zip(*(segment.final_observations for segment in segments), strict=True)
+        return Trajectories(
+            observations=tuple(map(join_observations, seen)),
+            continuous_actions=np.concatenate([segment.continuous_actions for segment in segments]),
+            discrete_actions=np.concatenate([segment.discrete_actions for segment in segments]),
+            allowed_actions=np.ones((steps, mask_size), np.bool_),
+            log_probs=np.zeros(steps, np.float32),
+            memories=np.zeros((steps, 0), np.float32),
+            rewards=np.concatenate([segment.rewards for segment in segments]),
+            group_rewards=np.concatenate([segment.group_rewards for segment in segments]),
+            lengths=np.array([len(segment) for segment in segments], np.int64),
+            final_observations=tuple(map(join_observations, final)),
+            final_allowed_actions=np.ones((len(segments), mask_size), np.bool_),
+            final_memories=none,
+            terminated=np.array([segment.terminated for segment in segments]),
+        )
+
+    def _segments(self) -> Iterator[tuple[DemonstratedSegment, bool]]:
+        """Reads the segments as the behavior would have them, and whether each begins an episode."""
+        try:
+            yield from _read(self.path, self._spec)
+        except DemonstrationError as error:
+            raise UserError(str(error)) from None
 
     def replace(self, content: Demonstrations) -> None:
         """Replaces the steps, for example by a part of them."""
@@ -101,7 +132,7 @@ class DemonstrationStore:
 
     def share(self, other: DemonstrationStore) -> bool:
         """Takes over the steps of another store of the same files and behavior. Returns whether it is such a store."""
-        if (self._path, self._spec) != (other._path, other._spec):
+        if (self.path, self._spec) != (other.path, other._spec):
             return False
         self._content = other.read()
         return True
@@ -114,41 +145,46 @@ def read_all(stores: Sequence[DemonstrationStore]) -> None:
             store.read()
 
 
-def _read(path: Path, spec: BehaviorSpec) -> Demonstrations:
-    segments: list[DemonstratedSegment] = []
-    lengths: list[int] = []
-    seen: list[list[Observation]] = []
+def _read(path: Path, spec: BehaviorSpec) -> Iterator[tuple[DemonstratedSegment, bool]]:
     ambiguous: set[str] = set()
     order = _float_order(spec)
+    found = False
     for file in open_demonstrations(path, order):
         sensors = check_fit(file, spec)
         ambiguous.update(file.ambiguous_pictures)
         goes_on = False
         for segment in file.segments():
-            if goes_on and not segment.starts_episode:
-                lengths[-1] += len(segment)
-            else:
-                lengths.append(len(segment))
-            segments.append(segment)
-            seen.append([segment.observations[sensor] for sensor in sensors])
-            goes_on = True
-    if not segments:
+            fitting = replace(
+                segment,
+                observations=tuple(segment.observations[sensor] for sensor in sensors),
+                final_observations=tuple(segment.final_observations[sensor] for sensor in sensors),
+                # A policy can do no more: what goes further is the same to it, and must not tell the two apart.
+                continuous_actions=segment.continuous_actions.clip(-1.0, 1.0),
+            )
+            yield fitting, segment.starts_episode or not goes_on
+            goes_on = found = True
+    if not found:
         raise UserError(f"'{path}': expected demonstrated steps, found none")
     if ambiguous:
         _log_order(path, ambiguous, order)
-    terminated = np.zeros(sum(lengths), np.bool_)
-    ends = np.cumsum([len(segment) for segment in segments]) - 1
-    terminated[ends] = [segment.terminated for segment in segments]
+
+
+def _joined(read: Sequence[tuple[DemonstratedSegment, bool]]) -> Demonstrations:
+    segments = [segment for segment, _ in read]
+    lengths = np.array([len(segment) for segment in segments], np.int64)
+    terminated = np.zeros(lengths.sum(), np.bool_)
+    terminated[np.cumsum(lengths) - 1] = [segment.terminated for segment in segments]
     steps = DemonstratedSteps(
-        [torch.from_numpy(join_observations(sensor)) for sensor in zip(*seen, strict=True)],
-        # A policy can do no more: what goes further is the same to it, and must not tell the two apart.
-        torch.from_numpy(np.concatenate([segment.continuous_actions for segment in segments])).clamp_(
-            -1.0, 1.0
-        ),
+        [
+            torch.from_numpy(join_observations(sensor))
+            for sensor in zip(*(segment.observations for segment in segments), strict=True)
+        ],
+        torch.from_numpy(np.concatenate([segment.continuous_actions for segment in segments])),
         torch.from_numpy(np.concatenate([segment.discrete_actions for segment in segments])),
         torch.from_numpy(terminated),
     )
-    return Demonstrations(steps, np.array(lengths, np.int64))
+    starts = np.flatnonzero([starts for _, starts in read])
+    return Demonstrations(steps, np.add.reduceat(lengths, starts))
 
 
 def _float_order(spec: BehaviorSpec) -> FloatOrder:

@@ -10,6 +10,7 @@ from trainer_service.config.reading.check import _DEMO_SUFFIX
 from unity_bridge.demonstrations import SUFFIX
 
 Load = Callable[..., LoadedOptions]
+REPLAYED = "{{trainer_type: sac, hyperparameters: {{replay: {{demo_path: {path}}}}}}}"
 BOTH = "{{reward_signals: {{gail: {{demo_path: {path}}}}}, behavioral_cloning: {{demo_path: {path}}}}}"
 
 
@@ -30,6 +31,15 @@ def test_paths_that_lead_to_nothing_are_named_by_their_keys(load: Load, folder: 
         f"'gone.demo' does not exist in '{folder}'"
         for key in ("reward_signals.gail", "behavioral_cloning")
     ]
+
+
+def test_replayed_recordings_are_named_by_their_key_too(load: Load, folder: Path) -> None:
+    options = load(f"behaviors: {{A: {REPLAYED.format(path='gone.demo')}}}").options
+    assert missing_demonstrations(options) == [
+        "behaviors.A.hyperparameters.replay.demo_path: expected a .demo file or a folder of them, "
+        f"'gone.demo' does not exist in '{folder}'"
+    ]
+    assert missing_demonstrations(load(f"behaviors: {{A: {REPLAYED.format(path='b.demo')}}}").options) == []
 
 
 @pytest.mark.parametrize(

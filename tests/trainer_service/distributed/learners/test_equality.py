@@ -64,6 +64,7 @@ class Case:
     network: Mapping[str, Any]
     rewards: Mapping[str, Any]
     cloning: Mapping[str, Any] | None
+    replays_demonstrations: bool = False
 
 
 def on_policy(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Case:
@@ -82,9 +83,11 @@ def case(
     network: Mapping[str, Any] = NORMALIZED,
     rewards: Mapping[str, Any] | None = None,
     cloning: Mapping[str, Any] | None = None,
+    replays_demonstrations: bool = False,
     **hyperparameters: Any,
 ) -> Case:
-    return Case(trainer_type, spec, {**sizes, **hyperparameters}, network, rewards or {}, cloning)
+    hyper = {**sizes, **hyperparameters}
+    return Case(trainer_type, spec, hyper, network, rewards or {}, cloning, replays_demonstrations)
 
 
 CASES = {
@@ -127,6 +130,15 @@ CASES = {
     "dqn": off_policy("dqn", BRANCHES, **PRIORITIES),
     "dqn-curiosity": off_policy("dqn", BRANCHES, n_step=3, rewards={"curiosity": CURIOSITY}, **PRIORITIES),
     "ddpg": off_policy("ddpg", NUMBERS),
+    "dqn-demonstrations": off_policy(
+        "dqn",
+        BRANCHES,
+        n_step=3,
+        rewards={"curiosity": CURIOSITY},
+        replay={"type": "prioritized", "demo_share": 0.3},
+        replays_demonstrations=True,
+    ),
+    "sac-demonstrations": off_policy("sac", SPEC, replays_demonstrations=True),
     "td3": off_policy("td3", NUMBERS, **PRIORITIES),
     "td3-memory": off_policy("td3", NUMBERS, network=MEMORY, n_step=2, **PRIORITIES),
     "idqn": off_policy("idqn", CHOICES, **TEAM),
@@ -245,10 +257,13 @@ def settings_of(case: Case, folder: Path) -> TrainerSettings:
         name: {**signal, **({"demo_path": demo} if name == "gail" else {})}
         for name, signal in case.rewards.items()
     }
+    hyper = dict(case.hyperparameters)
+    if case.replays_demonstrations:
+        hyper["replay"] = {**hyper.get("replay", {}), "demo_path": demo}
     return TrainerSettings.model_validate(
         {
             "trainer_type": case.trainer_type,
-            "hyperparameters": dict(case.hyperparameters),
+            "hyperparameters": hyper,
             "network_settings": dict(case.network),
             "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}, **signals},
             "behavioral_cloning": None if case.cloning is None else {"demo_path": demo, **case.cloning},

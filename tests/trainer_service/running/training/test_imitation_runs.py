@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from unity_bridge.demonstrations import DemonstrationWriter, open_demonstrations
 
 CLONING: dict[str, Any] = {"behavioral_cloning": {"demo_path": "expert.demo", "samples_per_update": 64}}
 GAIL: dict[str, Any] = {"reward_signals": {"extrinsic": {}, "gail": {"demo_path": "expert.demo"}}}
@@ -57,6 +61,48 @@ def test_an_imitating_run_resumes_and_scores_without_its_recording(
     said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
     assert said.code == 2
     assert "'expert.demo' does not exist" in said.err
+
+
+def test_a_run_that_replays_demonstrations_resumes_with_its_recording_alone(
+    mlagents_style, configure, recorded: Path
+) -> None:
+    hyper = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8}
+    replaying = {
+        "trainer_type": "sac",
+        "hyperparameters": {**hyper, "replay": {"demo_path": "expert.demo", "demo_share": 0.25}},
+    }
+    configure("Pyramids", **replaying)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown")
+    assert said.code == 0, said.err
+    summaries = [json.loads(line) for line in Path("results/shown/metrics.jsonl").read_text().splitlines()]
+    # The reward of −0.001 for a step is all that its own steps earn so soon; the brick of 2 is in the recording alone.
+    rewards = [each["extrinsic_reward"] for each in summaries if "extrinsic_reward" in each]
+    assert rewards
+    assert max(rewards) > 0.0
+    configure("Pyramids", **replaying, max_steps=800)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown", "--resume")
+    assert said.code == 0, said.err
+    recorded.unlink()
+    said = mlagents_style("evaluate", "shown", "--episodes=2", "--json")
+    assert said.code == 0, said.err
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown", "--resume")
+    assert said.code == 2
+    assert "behaviors.Pyramids.hyperparameters.replay.demo_path: expected a .demo file" in said.err
+
+
+def test_recorded_actions_that_are_all_0_are_told(
+    mlagents_style, configure, recorded: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (file,) = open_demonstrations(recorded)
+    with DemonstrationWriter(Path("still.demo"), file.behavior_name, file.spec) as writer:
+        for segment in file.segments():
+            writer.write(replace(segment, discrete_actions=np.zeros_like(segment.discrete_actions)))
+    replay = {"demo_path": "still.demo"}
+    hyper = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8, "replay": replay}
+    configure("Pyramids", trainer_type="dqn", hyperparameters=hyper)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=still")
+    assert said.code == 0, said.err
+    assert caplog.text.count("'still.demo': every recorded action is 0") == 1
 
 
 def test_a_run_past_cloning_resumes_without_its_recording(mlagents_style, configure, recorded: Path) -> None:

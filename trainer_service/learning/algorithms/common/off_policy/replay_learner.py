@@ -88,6 +88,8 @@ class ReplayLearner(Learner, Generic[BatchT]):
         """Starts exploration and learning. Reads demonstrations in use. Raises UserError if they are invalid."""
         super().prepare(step)
         reward_models.read_demonstrations(self.rewards.sources, self.cloning, step)
+        if self.replay.demonstrations is not None:
+            self.replay.demonstrations.read()
 
     def record(self, trajectories: Trajectories) -> None:
         """Stores experience, and updates the normalizer."""

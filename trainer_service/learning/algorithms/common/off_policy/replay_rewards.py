@@ -133,7 +133,7 @@ class ReplayRewards:
 
         rows: of the newest minibatch. shape: of the result, [B] for single agents, [B, n] for groups.
         """
-        steps = replay.buffer.single_steps(rows, self._target_steps)
+        steps = replay.single_steps(rows, self._target_steps)
         transitions = as_transitions(steps, self.device, self._places)
         places = [to_tensor(place, self.device) for place in steps.places]
         total = torch.zeros(len(transitions), device=self.device)
@@ -164,7 +164,7 @@ class ReplayRewards:
             return {}
         parts: dict[str, list[Tensor]] = defaultdict(list)
         for sample in replay.reward_minibatches(rng):
-            steps = replay.buffer.single_steps(sample.rows, 1)
+            steps = replay.single_steps(sample.rows, 1)
             transitions, part = as_transitions(steps, self.device, self._places), replay.part_of_steps
             for source in self.models:
                 for tag, value in source.learn(transitions, part).items():

@@ -14,12 +14,14 @@ from trainer_service.config.hyperparameters.off_policy import ReplayHyperparamet
 from trainer_service.config.network import MemorySettings
 from trainer_service.learning.algorithms.common.acting import to_array
 from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.learning.algorithms.common.off_policy.demonstrated_rows import DemonstratedRows
 from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.learning.algorithms.common.schedules import scheduled
 from trainer_service.learning.networks.shard import SINGLE_RANK, Part, Shard
 from trainer_service.learning.replay.joint_transitions import JointSample, JointSequences
 from trainer_service.learning.replay.replay_buffer import ReplayBuffer
 from trainer_service.learning.replay.ring import Arrays
+from trainer_service.learning.replay.single_steps import SingleSteps
 from trainer_service.learning.replay.transitions import Sample, SequencesOfSample
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.arrays import Rows
@@ -43,13 +45,16 @@ class ReplaySampler(Generic[SampleT]):
         sample_size: int | None = None,
         one_stream: bool = False,
         shard: Shard = SINGLE_RANK,
+        demonstrations: DemonstratedRows | None = None,
     ) -> None:
         """schedules: of gradient steps, and of reward models that learn from the buffer.
 
         sample_size: rows or sequences of a minibatch; None for ``batch_size``. one_stream: whether minibatches of
-        reward models use the same stream and count as others. shard: this rank's part of samples.
+        reward models use the same stream and count as others. shard: this rank's part of samples. demonstrations: a
+        part of each minibatch of the gradient steps; reward models learn from own rows alone.
         """
         self.buffer = buffer
+        self.demonstrations = demonstrations
         self.updates = 0
         """Gradient steps in the whole run; with sac, including updates of the reward models."""
         self.reward_updates = 0
@@ -85,6 +90,8 @@ class ReplaySampler(Generic[SampleT]):
         self.rows += len(rows)
         for schedule in self._schedules:
             schedule.steps += len(trajectories)
+        if self.demonstrations is not None:
+            self.demonstrations.compare(trajectories)
         return rows
 
     def rng(self) -> np.random.Generator:
@@ -94,7 +101,7 @@ class ReplaySampler(Generic[SampleT]):
     def minibatches(self, rng: np.random.Generator) -> Iterator[SampleT]:
         """Yields a minibatch for each due gradient step. Call ``finish_step`` after each."""
         due, size = self.schedule.due, self._sample_size
-        together = self.buffer.most_together(size)
+        together = 1 if self.demonstrations is not None else self.buffer.most_together(size)
         for done in range(0, due, together):
             if together == 1:
                 yield self.sample(rng)
@@ -111,7 +118,8 @@ class ReplaySampler(Generic[SampleT]):
         """
         own = np.random.default_rng([self._seed, self.updates, self.reward_updates])
         for _ in range(self.reward_schedule.due):
-            yield self.sample(rng if self._one_stream else own)
+            stream = rng if self._one_stream else own
+            yield self._own(self.buffer.sample(self._sample_size, stream, beta=self.beta))
             self.reward_schedule.updates += 1
             if self._one_stream:
                 self.updates += 1
@@ -120,7 +128,19 @@ class ReplaySampler(Generic[SampleT]):
 
     def sample(self, rng: np.random.Generator) -> SampleT:
         """Draws one minibatch; with several learner ranks, this rank's part of it."""
-        return self._own(self.buffer.sample(self._sample_size, rng, beta=self.beta))
+        shown = self.demonstrations
+        if shown is None:
+            return self._own(self.buffer.sample(self._sample_size, rng, beta=self.beta))
+        sample: Any = self.buffer.sample(self._sample_size - shown.count, rng, beta=self.beta)
+        sample = shown.beside(sample, rng)
+        return self._own(sample)
+
+    def single_steps(self, rows: Rows, ahead: int) -> SingleSteps:
+        """Returns the single steps of the targets of a sample's rows, see ``ReplayBuffer.single_steps``."""
+        buffer: Any = self.buffer
+        if self.demonstrations is None:
+            return self.buffer.single_steps(rows, ahead)
+        return self.demonstrations.single_steps(buffer, rows, ahead)
 
     def _own(self, sample: SampleT) -> SampleT:
         """Makes a sample the newest one. Returns this rank's part of it."""
@@ -155,7 +175,9 @@ class ReplaySampler(Generic[SampleT]):
         """Counts a gradient step on the newest sample. errors: |δ| of its rows, unweighted. Shape [B]."""
         if self.buffer.prioritized:
             errors = self._shard.collected(errors, self.part)
-            self.buffer.reprioritize(self.undivided.rows, to_array(errors))
+            rows = self.undivided.rows
+            own = len(rows) - (0 if self.demonstrations is None else self.demonstrations.count)
+            self.buffer.reprioritize(rows[:own], to_array(errors)[:own])
         self.schedule.updates += 1
         self.updates += 1
 
@@ -195,6 +217,7 @@ def make_sampler(
     *,
     learns_rewards: bool,
     one_stream: bool = False,
+    demonstrations: DemonstratedRows | None = None,
 ) -> ReplaySampler[SampleT]:
     """Makes the sampler of a learner. memory: of its networks. With memory, minibatches are whole sequences."""
     schedules = [UpdateSchedule(hyper.learning_starts, hyper.steps_per_update)]
@@ -202,8 +225,9 @@ def make_sampler(
         schedules.append(UpdateSchedule(hyper.learning_starts, hyper.reward_signal_steps_per_update))
     size = None if memory is None else max(hyper.batch_size // memory.sequence_length, 1)
     return ReplaySampler(
-        buffer, hyper, compute.seed, *schedules, sample_size=size, one_stream=one_stream, shard=compute.shard
-    )
+        buffer, hyper, compute.seed, *schedules, sample_size=size, one_stream=one_stream, shard=compute.shard,
+        demonstrations=demonstrations,
+    )  # fmt: skip
 
 
 def part_of_sample(sample: SampleT, shard: Shard) -> tuple[SampleT, Part]:

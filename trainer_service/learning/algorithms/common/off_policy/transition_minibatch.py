@@ -19,9 +19,11 @@ from trainer_service.config.hyperparameters.off_policy import (
 from trainer_service.learning.algorithms.common.acting import allowed_or_none, to_tensor
 from trainer_service.learning.algorithms.common.checks import require_settings
 from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.learning.algorithms.common.off_policy.demonstrated_rows import DemonstratedRows
 from trainer_service.learning.algorithms.common.off_policy.replay_learner import ReplayParts
 from trainer_service.learning.algorithms.common.off_policy.replay_rewards import ReplayRewards, as_transitions
 from trainer_service.learning.algorithms.common.off_policy.replay_sampler import ReplaySampler, make_sampler
+from trainer_service.learning.imitation import DemonstrationStore
 from trainer_service.learning.networks.encoders.layers import observations_as_floats
 from trainer_service.learning.networks.encoders.memory import EncoderInput, Sequences
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
@@ -189,14 +191,27 @@ def transition_parts(
     hyper = require_settings(settings, ReplayHyperparameters)
     steps = hyper.target_steps
     rewards = ReplayRewards(sources, settings, compute, target_steps=steps)
+    make = partial(
+        _make_replay, spec, hyper, memory_size=memory_size, n_step=steps, gamma=rewards.gamma,
+        goal_task=compute.goal_task,
+    )  # fmt: skip
+    shown = hyper.replay.demo_path
+    demonstrations = shown and DemonstratedRows(
+        DemonstrationStore(shown, spec),
+        lambda capacity: make(capacity, None),
+        count=hyper.demonstrated_rows,
+        own_capacity=hyper.buffer_size,
+        tells=compute.shard.rank == 0,
+    )
     replay = make_sampler(
-        _make_replay(spec, hyper, memory_size, steps, rewards.gamma, compute.goal_task),
+        make(hyper.buffer_size, hyper.replay.priority_exponent),
         hyper,
         settings.network_settings.memory,
         compute,
         # Saved buffers of learners with one value per signal have always had both schedules and one stream.
         learns_rewards=value_heads or bool(rewards.models),
         one_stream=value_heads,
+        demonstrations=demonstrations or None,
     )
     minibatch = partial(
         transition_minibatch,
@@ -212,13 +227,16 @@ def transition_parts(
 def _make_replay(
     spec: BehaviorSpec,
     hyper: ReplayHyperparameters,
+    capacity: int,
+    alpha: float | None,
+    *,
     memory_size: int,
     n_step: int,
     gamma: float,
     goal_task: GoalTask | None,
 ) -> TransitionReplay:
-    """Makes an empty replay of transitions, or of sequences for networks with memory."""
-    capacity, alpha, replay = hyper.buffer_size, hyper.replay.priority_exponent, hyper.replay
+    """Makes an empty replay of transitions, or of sequences for networks with memory. alpha: see ReplayBuffer."""
+    replay = hyper.replay
     if hyper.relabels_goals:
         number, strategy = replay.n_sampled_goal, replay.goal_selection_strategy
         return HindsightReplay(spec, capacity, n_sampled_goal=number, strategy=strategy, task=goal_task)
