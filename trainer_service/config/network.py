@@ -91,7 +91,7 @@ class NetworkSettings(Section):
 
     layer_norm: Flag = False
     """Whether the body is that of MAPPO's authors: layer normalization of its inputs and after each layer, ReLU and
-    orthogonal weights, instead of ML-Agents' Swish; with qmix, the mixer is normalized too. Not with sac, with
+    orthogonal weights, instead of ML-Agents' Swish; with qmix, the mixer is normalized too. Not with sac, crossq, with
     learners that communicate, nor with goals that generate weights. Not in ML-Agents."""
 
     keep_scale: Flag = True
@@ -115,7 +115,7 @@ class NetworkSettings(Section):
 
     deterministic: Flag = False
     """Whether the policy takes its most likely action instead of drawing one. Without effect on the training of trainer
-    types whose policies draw none: those learn from a replay buffer, all but ``sac``, and explore."""
+    types whose policies draw none: those learn from a replay buffer, all but ``sac`` and ``crossq``, and explore."""
 
     memory: MemorySettings | None = None
     """Null for a policy without memory."""

@@ -22,7 +22,7 @@ class RewardSignalSettings(Section):
     """Settings of all reward signals."""
 
     gamma: UnitInterval = 0.99
-    """Discount per decision step. Equal for all signals of learners from a replay buffer other than sac."""
+    """Discount per decision step. Equal for all signals of learners from a replay buffer other than sac and crossq."""
 
     strength: Number = 1.0
     """Factor of the signal's rewards."""

@@ -58,7 +58,7 @@ def test_keys_that_shape_weights_are_marked_in_every_model() -> None:
     keys = {key for _, key in marked}
     assert keys == {
         "shared_critic", "group_size", "share", "agent_ids", "state", "value_normalization", "dueling", "mixer_units",
-        "hypernet_units", "thought_units", "message_units", "use_actions", "use_vail",
+        "hypernet_units", "critic_norm", "thought_units", "message_units", "use_actions", "use_vail",
         "optimizer",  # which has a state of another form
     }  # fmt: skip
     assert marked == {(model, key) for model in models for key in keys & model.model_fields.keys()}

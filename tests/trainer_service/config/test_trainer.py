@@ -59,6 +59,8 @@ ON_POLICY = {
                 "optimizer": "adam",
                 "buffer_init_steps": 0,
                 "init_entcoef": 1.0,
+                "critic_norm": "none",
+                "policy_delay": 1,
                 "save_replay_buffer": False,
                 "tau": 0.005,
                 "steps_per_update": 1.0,

@@ -26,7 +26,7 @@ from unity_bridge.arrays import Rows
 from unity_bridge.errors import PluginError
 from unity_bridge.simulators.registry import open_scene
 
-SINGLE = ("sac", "dqn", "ddpg", "td3")
+SINGLE = ("sac", "crossq", "dqn", "ddpg", "td3")
 FROM_REPLAY = [name for name, kind in HYPERPARAMETERS.items() if issubclass(kind, ReplayHyperparameters)]
 
 
@@ -52,7 +52,7 @@ def registered() -> Iterator[None]:
 def learner(trainer_type: str, **replay: Any) -> Any:
     values = settings_of(trainer_type)
     values["hyperparameters"] |= (
-        {"replay": replay, "n_step": 1} if trainer_type != "sac" else {"replay": replay}
+        {"replay": replay, "n_step": 1} if trainer_type not in ("sac", "crossq") else {"replay": replay}
     )
     scene, _ = scene_of(trainer_type)
     (spec,) = open_scene(f"sim:{scene}").behaviors.values()

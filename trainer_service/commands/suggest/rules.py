@@ -13,6 +13,9 @@ from typing import Any
 
 from trainer_service.commands.suggest.features import BehaviorFeatures, EnvironmentFeatures
 
+MANY_AGENTS = 12
+"""Agents from which a gradient step for each of their decisions is enough for a learner from a replay buffer."""
+
 HIDDEN_STATE = 0.25
 """The share of open reward variance from which on a policy gets memory."""
 
@@ -72,7 +75,7 @@ def behavior_settings(behavior: BehaviorFeatures, least: float, *, mixed: bool) 
     if budget.value < (steps := round(least * behavior.agents)):
         budget = Choice("max_steps", steps, "as many steps of the environment as other behaviors need")
     steps = budget.value
-    hyperparameters = {"sac": sac, "ppo": ppo, "mappo": mappo, "poca": poca}[learner.value]
+    hyperparameters = {"sac": sac, "crossq": crossq, "ppo": ppo, "mappo": mappo, "poca": poca}[learner.value]
     return [
         learner,
         *hyperparameters(behavior),
@@ -114,8 +117,10 @@ def choose_learner(behavior: BehaviorFeatures, *, mixed: bool) -> Choice:
         return _learner("sac", "continuous actions and stated goals, which a replay buffer can replace")
     missing = f"; its goals cannot be replaced: {behavior.no_hindsight}" if behavior.states_goals else ""
     if is_smooth_control(behavior):
+        # CrossQ has neither memory nor weights that a goal generates.
+        kind = "sac" if behavior.states_goals or behavior.aliased > HIDDEN_STATE else "crossq"
         return _learner(
-            "sac", f"continuous actions, dense rewards, ends by truncation only: exact control{missing}"
+            kind, f"continuous actions, dense rewards, ends by truncation only: exact control{missing}"
         )
     kinds = "continuous" if behavior.is_continuous else "discrete"
     return _learner("ppo", f"{kinds} actions of single agents: the most robust learner{missing}")
@@ -196,16 +201,34 @@ def _group_rollouts(
 
 def sac(behavior: BehaviorFeatures) -> Iterator[Choice]:
     """Hyperparameters of SAC."""
-    start = min(10_000, max(1000, 5 * behavior.longest))
     yield _hyper("batch_size", 256, "SAC's usual value")
-    yield _hyper("buffer_size", 300_000, "the newest steps, within a moderate memory")
-    yield _hyper("buffer_init_steps", start, f"random steps first: episodes have up to {behavior.longest}")
     yield _hyper("learning_rate", 3e-4, "SAC's usual value")
-    yield _hyper("learning_rate_schedule", "constant", "values keep changing")
-    yield _hyper("init_entcoef", 1.0, "explore at first")
     yield _hyper("steps_per_update", 2.0, "a gradient step for two agent steps")
+    yield from _replay(behavior)
     if behavior.replaces_goals:
         yield _hyper("replay.type", "hindsight", "goals that were missed teach how to reach others")
+
+
+def crossq(behavior: BehaviorFeatures) -> Iterator[Choice]:
+    """Hyperparameters of CrossQ."""
+    if behavior.agents < MANY_AGENTS:
+        yield _hyper("batch_size", 256, "CrossQ's usual value")
+        yield _hyper("steps_per_update", 2.0, "a gradient step for two agent steps")
+    else:
+        yield _hyper("batch_size", 512, f"{behavior.agents} agents act at once: large minibatches")
+        yield _hyper("policy_delay", 1, "few gradient steps: the policy learns at each")
+        each = float(behavior.agents)
+        yield _hyper("steps_per_update", each, "a gradient step for each decision of all agents")
+    yield _hyper("learning_rate", 1e-3, "CrossQ's usual value")
+    yield from _replay(behavior)
+
+
+def _replay(behavior: BehaviorFeatures) -> Iterator[Choice]:
+    start = min(10_000, max(1000, 5 * behavior.longest))
+    yield _hyper("buffer_size", 300_000, "the newest steps, within a moderate memory")
+    yield _hyper("buffer_init_steps", start, f"random steps first: episodes have up to {behavior.longest}")
+    yield _hyper("learning_rate_schedule", "constant", "values keep changing")
+    yield _hyper("init_entcoef", 1.0, "explore at first")
 
 
 def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
@@ -269,7 +292,7 @@ def rewards(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:
     gamma, reason = discount(behavior)
     yield _extrinsic("gamma", gamma, reason)
     scale = behavior.reward_scale / math.sqrt(max(behavior.density, 1e-6)) if not behavior.survival else 1.0
-    if learner in ("sac", "poca") and scale > 0 and not 0.3 < scale < 3:
+    if learner in ("sac", "crossq", "poca") and scale > 0 and not 0.3 < scale < 3:
         strength = 10.0 ** -round(math.log10(scale))
         yield _extrinsic("strength", strength, f"a reward is of size {scale:.2g}")
     dense = behavior.density > DENSE or behavior.survival

@@ -17,7 +17,7 @@ from trainer_service.config.hyperparameters.common import (
     SummedRewards,
 )
 from trainer_service.config.network import NetworkSettings
-from trainer_service.config.section import NameIn, Section
+from trainer_service.config.section import NameIn, Remark, Section
 from trainer_service.config.values import (
     Count,
     Flag,
@@ -181,6 +181,10 @@ class ReplayHyperparameters(Hyperparameters):
             yield Contradiction(("hyperparameters", "n_step"), f"1, {reason}", self.target_steps)
 
 
+CriticNorm = Literal["none", "batch"]
+"""Normalization of a critic's layers."""
+
+
 class SACSettings(ReplayHyperparameters):
     """Soft actor-critic (Haarnoja et al. 2018)."""
 
@@ -192,9 +196,47 @@ class SACSettings(ReplayHyperparameters):
     init_entcoef: NonNegative = 1.0
     """Entropy coefficient at the start; it is tuned from there."""
 
+    critic_norm: ShapesWeights[CriticNorm] = "none"
+    """``batch`` normalizes the inputs of the critics' layers over the minibatch, with present and next steps together,
+    and trains the critics without targets, with a β₁ of 0.5 in Adam: ``tau`` has no effect (CrossQ, Bhatt et al. 2024).
+    Not in ML-Agents."""
+
+    policy_delay: PositiveCount = 1
+    """Gradient steps of the critics for each of the policy and of the entropy coefficient; the targets move with each.
+    Not in ML-Agents."""
+
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        if self.critic_norm == "batch" and "tau" in self.model_fields_set:
+            yield Remark(("tau",), "has no effect with critic_norm: batch, which needs no targets")
+
+    def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
+        yield from super().contradictions(network)
+        if self.critic_norm == "batch" and network.memory is not None:
+            plain = "none with a memory, as the steps of a sequence are alike and no sample of all"
+            yield Contradiction(("hyperparameters", "critic_norm"), plain, self.critic_norm)
+
+
+class CrossQSettings(SACSettings):
+    """CrossQ (Bhatt et al. 2024): sac with batch normalization in the place of targets."""
+
+    supports_memory: ClassVar[bool] = False
+
+    batch_size: PositiveCount = 256
+    """Rows of one gradient step, drawn from the replay buffer."""
+
+    learning_rate: Positive = 1e-3
+    """Step size of Adam at the start."""
+
+    critic_norm: ShapesWeights[CriticNorm] = "batch"
+    """As of sac."""
+
+    policy_delay: PositiveCount = 3
+    """As of sac."""
+
 
 class OffPolicyHyperparameters(ReplayHyperparameters):
-    """Hyperparameters of all learners from a replay buffer but sac."""
+    """Hyperparameters of all learners from a replay buffer but sac and crossq."""
 
     one_value: ClassVar[bool] = True
     draws_actions: ClassVar[bool] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainer_service.config.hyperparameters.common import Hyperparameters
 from trainer_service.config.hyperparameters.off_policy import (
     ConsensusSettings,
+    CrossQSettings,
     DDPGSettings,
     DQNSettings,
     IDQNSettings,
@@ -36,6 +37,7 @@ TRAINERS: dict[str, AlgorithmPlugin] = {
     "poca": AlgorithmPlugin(POCASettings, f"{_LEARNERS}.on_policy.poca:POCA"),
     "coma": AlgorithmPlugin(COMASettings, f"{_LEARNERS}.on_policy.coma:COMA"),
     "sac": AlgorithmPlugin(SACSettings, f"{_LEARNERS}.off_policy.sac:SAC"),
+    "crossq": AlgorithmPlugin(CrossQSettings, f"{_LEARNERS}.off_policy.sac:SAC"),
     "dqn": AlgorithmPlugin(DQNSettings, f"{_LEARNERS}.off_policy.dqn:DQN"),
     "idqn": AlgorithmPlugin(IDQNSettings, f"{_LEARNERS}.off_policy.idqn:make_idqn"),
     "vdn": AlgorithmPlugin(VDNSettings, f"{_LEARNERS}.off_policy.vdn:make_vdn"),

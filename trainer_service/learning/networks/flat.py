@@ -16,6 +16,10 @@ from trainer_service.learning.networks.shard import SINGLE_RANK, Shard
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 
+BETAS = 0.9, 0.999
+"""β₁ and β₂ of Adam."""
+
+
 class FlatParameters:
     """Rebinds parameters to slices of one vector, so that one operation changes all of them.
 
@@ -59,14 +63,18 @@ class FlatAdam:
     overhead, which for small networks costs more than the arithmetic.
     """
 
-    betas = 0.9, 0.999
-    """β₁ and β₂."""
-
     def __init__(
-        self, parameters: FlatParameters, *, epsilon: float = 1e-8, weight_decay: float = 0.0
+        self,
+        parameters: FlatParameters,
+        *,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        betas: tuple[float, float] = BETAS,
     ) -> None:
         """weight_decay: λ of an L2 penalty λ‖θ‖²/2, added to the gradient like torch.optim.Adam; 0 for none."""
         self._parameters = parameters
+        self.betas = betas
+        """β₁ and β₂."""
         self.epsilon = epsilon
         """ε, added to √v̂."""
         self.weight_decay = weight_decay
@@ -141,17 +149,18 @@ class FlatOptimizer:
         *,
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
+        betas: tuple[float, float] = BETAS,
         shard: Shard = SINGLE_RANK,
         make_rule: Callable[[list[nn.Parameter]], UpdateRule] | None = None,
     ) -> None:
-        """epsilon, weight_decay: as in ``FlatAdam``. shard: as in ``FlatParameters``.
+        """epsilon, weight_decay, betas: as in ``FlatAdam``. shard: as in ``FlatParameters``.
 
         make_rule: makes another rule than Adam, for the parameters in their vector.
         """
         self._list = list(parameters)
         self.parameters = FlatParameters(self._list, shard)
         self.rule: UpdateRule = (
-            FlatAdam(self.parameters, epsilon=epsilon, weight_decay=weight_decay)
+            FlatAdam(self.parameters, epsilon=epsilon, weight_decay=weight_decay, betas=betas)
             if make_rule is None
             else make_rule(self._list)
         )

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainer_service.config.hyperparameters.common import OPTIMIZER_PLUGINS, Hyperparameters
-from trainer_service.learning.networks.flat import FlatOptimizer
+from trainer_service.learning.networks.flat import BETAS, FlatOptimizer
 from trainer_service.learning.networks.shard import SINGLE_RANK, Shard
 from trainer_service.plugins import make_part
 
@@ -23,17 +23,23 @@ def make_optimizer(
     shard: Shard = SINGLE_RANK,
     *,
     epsilon: float = 1e-8,
+    betas: tuple[float, float] = BETAS,
 ) -> FlatOptimizer:
     """Makes the optimizer of the hyperparameters. Raises PluginError if a plugin's cannot be made.
 
-    epsilon: ε of Adam and AdamW.
+    epsilon, betas: ε, β₁ and β₂ of Adam and AdamW.
     """
     decay, name = hyper.weight_decay, hyper.optimizer
     if name == "adam":
-        return FlatOptimizer(parameters, epsilon=epsilon, weight_decay=decay, shard=shard)
+        return FlatOptimizer(parameters, epsilon=epsilon, weight_decay=decay, betas=betas, shard=shard)
     if name == "adamw":
         make: Callable[..., Any] = partial(
-            torch.optim.AdamW, lr=hyper.learning_rate, eps=epsilon, weight_decay=decay, fused=True
+            torch.optim.AdamW,
+            lr=hyper.learning_rate,
+            betas=betas,
+            eps=epsilon,
+            weight_decay=decay,
+            fused=True,
         )
         return FlatOptimizer(parameters, shard=shard, make_rule=lambda each: TorchRule(make(each), decay))
     return FlatOptimizer(parameters, shard=shard, make_rule=partial(_of_plugin, hyper))

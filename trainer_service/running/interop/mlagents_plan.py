@@ -76,8 +76,10 @@ def parts_of(spec: BehaviorSpec, settings: TrainerSettings) -> list[StatePart]:
             Optimizer("critic_optimizer", "Optimizer:value_optimizer", (Q_NETWORKS, VALUE_NETWORK)),
             copy="target_critics",
         )
-        # With memory critics here join the action after the LSTM, those of ML-Agents before it.
-        return [policy, normalizer] if network.memory else [policy, critics, normalizer]
+        # With memory critics here join the action after the LSTM, those of ML-Agents before it. ML-Agents' critics
+        # are not normalized.
+        differs = network.memory is not None or hyper.critic_norm != "none"
+        return [policy, normalizer] if differs else [policy, critics, normalizer]
     adam = Optimizer("", "Optimizer:adam", (ACTOR, CRITIC))
     return [
         StatePart("actors", lambda name: actor(_of_one_actor(name)), adam._replace(key="actor_optimizer")),

@@ -46,7 +46,8 @@ def values(choices: Any) -> dict[str, Any]:
     [
         (behavior(), False, "ppo"),
         (behavior(continuous=2, truncated=0.1), False, "ppo"),
-        (behavior(continuous=2, truncated=1.0, density=1.0), False, "sac"),
+        (behavior(continuous=2, truncated=1.0, density=1.0), False, "crossq"),
+        (behavior(continuous=2, truncated=1.0, density=1.0, aliased=0.5), False, "sac"),
         (behavior(continuous=2, truncated=1.0, density=0.01), False, "ppo"),
         (behavior(PICTURE, continuous=2, truncated=1.0), False, "ppo"),
         (behavior(VECTOR, *GOALS, continuous=2, density=0.1), False, "sac"),
@@ -117,6 +118,15 @@ def test_stated_goals_are_replaced_in_the_replay_buffer() -> None:
     chosen = values(rules.suggest_settings(EnvironmentFeatures(behaviors=(stated,)))["Agent"])
     assert chosen["hyperparameters.replay.type"] == "hindsight"
     assert "network_settings.memory.type" not in chosen  # hindsight has none
+
+
+@pytest.mark.parametrize(("agents", "batch_size", "steps_per_update"), [(1, 256, 2.0), (48, 512, 48.0)])
+def test_many_agents_share_one_gradient_step_of_a_larger_minibatch(
+    agents: int, batch_size: int, steps_per_update: float
+) -> None:
+    chosen = values(rules.crossq(behavior(continuous=2, agents=agents)))
+    assert chosen["hyperparameters.batch_size"] == batch_size
+    assert chosen["hyperparameters.steps_per_update"] == steps_per_update
 
 
 @pytest.mark.parametrize("longest", [20, 300, 5000])

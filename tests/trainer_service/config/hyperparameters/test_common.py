@@ -22,13 +22,14 @@ def test_class_attributes_tell_kinds_of_learners_apart() -> None:
     assert kinds("learns_by_group") == GROUPS
     assert kinds("communicates") == {"dqn_share", "dqn_consensus", "sic"}
     assert kinds("needs_actions") == HYPERPARAMETERS.keys() - {"ppo", "random"}
-    assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random"}
+    assert HYPERPARAMETERS.keys() - kinds("supports_memory") == {"random", "crossq"}
     assert HYPERPARAMETERS.keys() - kinds("supports_stale_rollouts") == {"coma"}
     assert kinds("supports_reward_models") == HYPERPARAMETERS.keys() - {"random"}
-    assert kinds("one_value") == REPLAY - {"sac"}
+    assert kinds("one_value") == REPLAY - {"sac", "crossq"}
     assert kinds("supports_cloning") == kinds("supports_reward_models") - kinds("communicates")
     assert HYPERPARAMETERS.keys() - kinds("supports_layer_norm") == {
         "sac",
+        "crossq",
         "td3",
         "dqn_share",
         "dqn_consensus",

@@ -47,3 +47,15 @@ def test_a_trainer_that_learns_nothing_is_refused() -> None:
     settings = TrainerSettings.model_validate({"trainer_type": "random"})
     with pytest.raises(ValueError, match="random learns nothing that 3 learner ranks could share"):
         LearnerRanks(Silent()).make("Some", SPEC, settings, CPU)
+
+
+def test_batch_normalization_is_refused_as_no_rank_sees_a_whole_minibatch() -> None:
+    settings = TrainerSettings.model_validate(
+        {"trainer_type": "sac", "hyperparameters": {"critic_norm": "batch"}}
+    )
+    group = Silent()
+    with pytest.raises(
+        ValueError, match=r"critic_norm: batch .*; expected distributed\.num_learners 1, got 3"
+    ):
+        LearnerRanks(group).make("Some", SPEC, settings, CPU)
+    assert group.said == []

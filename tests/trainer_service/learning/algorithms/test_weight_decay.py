@@ -33,5 +33,5 @@ def test_every_network_decays_and_no_temperature(trainer_type: str, monkeypatch:
     ALGORITHMS[trainer_type](spec, TrainerSettings.model_validate(values), Compute(torch.device("cpu"), 1))
     assert decays
     for size, decay in decays:
-        is_temperature = trainer_type == "sac" and size == 1
+        is_temperature = trainer_type in ("sac", "crossq") and size == 1
         assert decay == (0.0 if is_temperature else 0.25)

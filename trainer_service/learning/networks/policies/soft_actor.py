@@ -10,7 +10,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from trainer_service.config.hyperparameters.off_policy import CriticNorm
 from trainer_service.config.network import Activation, NetworkSettings
+from trainer_service.learning.networks.critics.normalization import BatchNorms
 from trainer_service.learning.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.learning.networks.encoders.goals import ConditionalBody
 from trainer_service.learning.networks.encoders.layers import (
@@ -153,7 +155,10 @@ class SoftCritics(nn.Module):
     the critics' part follows the actor's.
     """
 
-    def __init__(self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int) -> None:
+    def __init__(
+        self, spec: BehaviorSpec, settings: NetworkSettings, *, value_heads: int, norm: CriticNorm = "none"
+    ) -> None:
+        """Raises ValueError if the networks of the settings do not support a sensor or the normalization."""
         super().__init__()
         self._values = (value_heads, max(spec.action_spec.mask_size, 1))
         self.encoders = _encoders(spec, settings)
@@ -164,6 +169,12 @@ class SoftCritics(nn.Module):
         if isinstance(first, ObservationEncoder) and settings.goal_conditioning_type == "hyper":
             goal = first.goal_columns
         layers = 1 if self.memory_size else max(settings.num_layers, 1)
+        sizes = [inputs] + [settings.hidden_units] * layers
+        if goal and norm != "none":
+            raise ValueError(
+                f"hyperparameters.critic_norm: {norm} does not go with goals that generate weights; set "
+                "goal_conditioning_type: none"
+            )
         if goal:
             shape = (inputs, settings.hidden_units, settings.num_layers)
             seen = cast(ObservationEncoder, first).goals_are_seen
@@ -171,7 +182,6 @@ class SoftCritics(nn.Module):
                 ConditionalBody(*shape, goal, seen=seen) for _ in range(CRITICS)
             )
         else:
-            sizes = [inputs] + [settings.hidden_units] * layers
             self.body = nn.ModuleList(
                 TwinLinear([hidden_linear(before, after, settings.activation) for _ in range(CRITICS)])
                 for before, after in itertools.pairwise(sizes)
@@ -180,6 +190,7 @@ class SoftCritics(nn.Module):
         self.q = TwinLinear([xavier_linear(settings.hidden_units, outputs) for _ in range(CRITICS)])
         self._conditional = bool(goal)
         self.activation = settings.activation
+        self.norms = nn.ModuleList(BatchNorms(CRITICS, size) for size in sizes if norm == "batch")
 
     def forward(self, inputs: EncoderInput, continuous: Tensor) -> Tensor:
         """Maps normalized observations and [B, C] to [critics, B, value heads, choices or 1]."""
@@ -196,6 +207,22 @@ class SoftCritics(nn.Module):
         """Maps the features of ``encode`` and actions [B, C] to values [critics, B, value heads, choices or 1]."""
         inputs = [torch.cat([each, continuous], dim=-1) for each in features]
         return self._outputs(inputs).view(CRITICS, -1, *self._values)
+
+    def joint_values(
+        self, inputs: EncoderInput, continuous: Tensor, next_inputs: EncoderInput, next_continuous: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Maps two batches to their values like ``forward``, in one pass that normalizes the rows of both together.
+
+        Batch normalization learns its moments here. All other passes use the moments learned so far.
+        """
+        features = [
+            torch.cat(each) for each in zip(self.encode(inputs), self.encode(next_inputs), strict=True)
+        ]
+        both = torch.cat([continuous, next_continuous])
+        inputs_of_body = [torch.cat([each, both], dim=-1) for each in features]
+        q = self._outputs(inputs_of_body, learns_moments=True).view(CRITICS, -1, *self._values)
+        first, second = q.chunk(2, dim=1)
+        return first, second
 
     def remember(self, observations: Sequence[Tensor], memories: Tensor) -> Tensor:
         """Returns the critics' memories after one more step. [B, memory_size]"""
@@ -221,21 +248,27 @@ class SoftCritics(nn.Module):
     def _trunks(self) -> list[Trunk]:
         return [each for each in self.encoders if isinstance(each, Trunk)]
 
-    def _outputs(self, inputs: list[Tensor]) -> Tensor:
+    def _outputs(self, inputs: list[Tensor], *, learns_moments: bool = False) -> Tensor:
         own = inputs if len(inputs) == CRITICS else inputs * CRITICS
         if self._conditional:
             bodies = zip(self.body, own, strict=True)
             features = [cast(ConditionalBody, body).forward(each) for body, each in bodies]
             return self.q.forward(torch.stack(features))
-        if is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
+        if not self.norms and is_faster(inputs[0], self.q.weight, self.q.weight.shape[1]):
             # Large products gain nothing from batching, and their intermediate results stay in the cache.
             for layer in cast(Iterable[TwinLinear], self.body):
                 own = layer.apart(own, self.activation)
             return torch.stack(self.q.apart(own))
         together = inputs[0].expand(CRITICS, -1, -1) if len(inputs) == 1 else torch.stack(inputs)
-        for layer in cast(Iterable[TwinLinear], self.body):
-            together = activated(layer.forward(together), self.activation)
-        return self.q.forward(together)
+        for layer, norm in itertools.zip_longest(
+            cast(Iterable[TwinLinear], [*self.body, self.q]), cast(Iterable[BatchNorms], self.norms)
+        ):
+            if norm is not None:
+                together = norm.learn(together) if learns_moments else norm.forward(together)
+            together = layer.forward(together)
+            if layer is not self.q:
+                together = activated(together, self.activation)
+        return together
 
 
 def _encoders(spec: BehaviorSpec, settings: NetworkSettings) -> nn.ModuleList:

@@ -19,8 +19,10 @@ from behavior_worlds import (
     flat,
     run_ticks,
 )
+from pydantic import ValidationError
 from replay_files import save_replay_file
 
+from trainer_service.config import SACSettings
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import SAC
 from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
@@ -66,12 +68,13 @@ def updates_of(behavior: Behavior) -> int:
 
 
 @pytest.mark.parametrize("branches", [(3,), ()], ids=["hybrid", "continuous"])
+@pytest.mark.parametrize("norm", ["none", "batch"])
 @pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 @pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
 def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, replay: str, branches: tuple[int, ...]
+    learner, tmp_path: Path, ticks: int, replay: str, branches: tuple[int, ...], norm: str
 ) -> None:
-    make = partial(learner, replay={"type": replay}, branches=branches)
+    make = partial(learner, replay={"type": replay}, branches=branches, policy_delay=3, critic_norm=norm)
     straight = assert_resumes_exactly(make, OneDecision(AGENTS, sum(branches)), tmp_path, ticks, more=25)
     assert updates_of(straight) > 15
 
@@ -168,6 +171,72 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
             target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
         )
     assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
+
+
+def test_policy_and_temperatures_learn_once_for_several_steps_of_the_critics(learner) -> None:
+    behavior = learner(policy_delay=3)
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
+    batch = run_ticks(behavior, world, batch, 6)
+    moved = []
+    for _ in range(6):
+        before = copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
+        batch = run_ticks(behavior, world, batch, 1)
+        after = checkpoint_of(behavior).algorithm
+        moved.append(
+            {key for key in ("actor", "critics", "target_critics") if differ(before[key], after[key])}
+        )
+        assert torch.equal(before["log_alpha"], after["log_alpha"]) == ("actor" not in moved[-1])
+    assert moved == [{"critics", "target_critics"}] * 2 + [{"actor", "critics", "target_critics"}] + moved[:3]
+
+
+def test_an_update_without_a_step_of_the_policy_reports_the_critics_alone(learner) -> None:
+    behavior = learner(policy_delay=2)
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
+    reported = []
+    batch = run_ticks(behavior, world, batch, 6)
+    for _ in range(2):
+        behavior.learner.replay.schedule.steps += AGENTS
+        reported.append(behavior.learner.update(32))
+    policy = {
+        "Losses/Policy Loss",
+        "Policy/Entropy",
+        "Policy/Extrinsic Value",
+        "Policy/Continuous Entropy Coeff",
+    }
+    assert not policy & set(reported[0])
+    assert policy <= set(reported[1])
+    assert {"Losses/Value Loss", "Policy/Extrinsic Reward"} <= set(reported[0]) < set(reported[1])
+
+
+def test_critics_with_batch_normalization_have_no_targets_and_learn_moments(learner) -> None:
+    behavior = learner(critic_norm="batch")
+    world, batch = begin_world(behavior, OneDecision(AGENTS))
+    batch = run_ticks(behavior, world, batch, 6)
+    before = copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
+    run_ticks(behavior, world, batch, 1)
+    after = checkpoint_of(behavior).algorithm
+    assert "target_critics" not in after
+    assert all(optimizer.adam.betas == (0.5, 0.999) for optimizer in behavior.learner.optimizers.values())
+    assert before["critics"]["norms.0.batches"] == 0
+    assert after["critics"]["norms.0.batches"] == 1
+    changed = {
+        name for name in after["critics"] if not torch.equal(before["critics"][name], after["critics"][name])
+    }
+    assert changed == set(after["critics"])
+
+
+def test_settings_that_do_not_go_with_batch_normalization_are_refused(make_behavior) -> None:
+    hyper = {"critic_norm": "batch"}
+    with pytest.raises(ValidationError, match=r"critic_norm\n  expected none with a memory"):
+        make_behavior(
+            continuous=1, trainer_type="sac", hyperparameters=hyper, network_settings={"memory": {}}
+        )
+    told = SACSettings(critic_norm="batch", tau=0.1).remarks()
+    assert [remark.location for remark in told] == [("tau",)]
+
+
+def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return any(not torch.equal(one[key], other[key]) for key in one)
 
 
 def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:

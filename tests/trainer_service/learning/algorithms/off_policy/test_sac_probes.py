@@ -13,6 +13,8 @@ import pytest
 import torch
 from seeds import seeds
 
+from trainer_service.config import SACSettings
+from trainer_service.learning.algorithms.common.checks import require_settings
 from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.learning.networks.policies.soft_actor import SoftCritics
 from trainer_service.running.behaviors.behavior import Behavior
@@ -27,6 +29,7 @@ IDS = np.arange(AGENTS, dtype=np.int64)
 ALL = np.ones(AGENTS, np.bool_)
 
 each_seed = seeds(1, 2)
+norms = pytest.mark.parametrize("norm", ["none", "batch"])
 replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 
 
@@ -65,7 +68,10 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 def q_of(behavior: Behavior, observations: list[float], continuous: float | None = None) -> np.ndarray:
     """The first critic's values of each choice, or of this number. Shape [observations, choices or 1]."""
     state = checkpoint_of(behavior).algorithm
-    critics = SoftCritics(behavior.spec, behavior.settings.network_settings, value_heads=1)
+    hyper = require_settings(behavior.settings, SACSettings)
+    critics = SoftCritics(
+        behavior.spec, behavior.settings.network_settings, value_heads=1, norm=hyper.critic_norm
+    )
     critics.load_state_dict(state["critics"])
     seen = torch.tensor(observations)[:, None]
     if behavior.settings.network_settings.normalize:
@@ -145,10 +151,15 @@ class TwoSteps:
 
 
 @each_seed
+@norms
 @pytest.mark.parametrize("time_horizon", [1, 64])
-def test_the_value_of_a_reward_one_step_ahead_is_gamma(learner, live, seed: int, time_horizon: int) -> None:
-    behavior = learner(branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon)
-    live(behavior, TwoSteps(), 150)
+def test_the_value_of_a_reward_one_step_ahead_is_gamma(
+    learner, live, seed: int, time_horizon: int, norm: str
+) -> None:
+    behavior = learner(
+        branches=(2,), seed=seed, init_entcoef=0, gamma=0.5, time_horizon=time_horizon, critic_norm=norm
+    )
+    live(behavior, TwoSteps(), 150 if norm == "none" else 400)
     assert q_of(behavior, [0.0, 1.0]).mean(axis=1) == pytest.approx([0.5, 1.0], abs=0.1)
 
 
@@ -247,8 +258,9 @@ def test_the_choice_that_pays_is_taken(learner, live, choices_of, seed: int, rep
 
 
 @each_seed
-def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int) -> None:
-    behavior = learner(continuous=1, seed=seed)
+@norms
+def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int, norm: str) -> None:
+    behavior = learner(continuous=1, seed=seed, critic_norm=norm)
     world = OneStep(seed, lambda seen, actions: -4.0 * (actions.continuous[:, 0] - 0.7) ** 2, choices=0)
     live(behavior, world, 400)
     assert choices_of(behavior, [[0.0]]).continuous[0, 0] == pytest.approx(0.7, abs=0.12)

@@ -76,6 +76,40 @@ def test_stacked_layers_are_what_they_are_one_by_one(
         torch.testing.assert_close(q[critic, :, 0], expected)
 
 
+def test_batch_normalization_takes_the_rows_of_both_batches_together() -> None:
+    settings = NetworkSettings(hidden_units=8, num_layers=1, activation="relu")
+    critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, ())), settings, value_heads=1, norm="batch")
+    (seen,), done = observations((VECTOR,), 12), torch.rand(12, 2)
+    halves = EncoderInput([seen[:6]]), done[:6], EncoderInput([seen[6:]]), done[6:]
+    q, next_q = critics.joint_values(*halves)
+    assert q.shape == next_q.shape == (2, 6, 1, 1)
+    state = critics.state_dict()
+    for critic in (0, 1):
+        features = torch.cat([seen, done], dim=1)
+        for layer, name in enumerate(("body.0", "q")):
+            features = functional.batch_norm(features, None, None, training=True, eps=1e-3)
+            features = features @ state[f"{name}.weight"][critic] + state[f"{name}.bias"][critic]
+            features = features if layer else torch.relu(features)
+        torch.testing.assert_close(torch.cat([q, next_q], dim=1)[critic, :, 0], features)
+
+
+def test_after_100000_batches_training_uses_the_moments_that_values_have() -> None:
+    spec = BehaviorSpec((VECTOR,), ActionSpec(2, ()))
+    critics = SoftCritics(spec, NetworkSettings(hidden_units=8, num_layers=1), value_heads=1, norm="batch")
+    (seen,), done = observations((VECTOR,), 12), torch.rand(12, 2)
+    halves = EncoderInput([seen[:6]]), done[:6], EncoderInput([seen[6:]]), done[6:]
+    critics.joint_values(*halves)
+    learned = critics.state_dict()
+    agree = []
+    for batches in (99_999, 100_000):
+        others = {name: 1.5 * value for name, value in learned.items() if name.endswith("variance")}
+        counts = {name: torch.tensor(batches) for name in learned if name.endswith("batches")}
+        critics.load_state_dict({**learned, **others, **counts})
+        expected = critics.forward(EncoderInput([seen]), done)
+        agree.append(torch.allclose(torch.cat(critics.joint_values(*halves), dim=1), expected, atol=1e-5))
+    assert agree == [False, True]
+
+
 def test_critics_see_the_numbers_that_are_done() -> None:
     critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, ())), SETTINGS, value_heads=1)
     seen, done = observations((VECTOR,), 4), torch.rand(4, 2, requires_grad=True)
