@@ -20,6 +20,7 @@ from trainer_service.learning.algorithms import ALGORITHMS, Compute, Learner
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.rollout.assembler import Decisions
 from trainer_service.learning.rollout.trajectories import Trajectories
+from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 
@@ -27,10 +28,14 @@ STEPS = {"max_steps": 240}
 NETWORK = {"hidden_units": 8, "num_layers": 1, "normalize": True}
 
 
-def run_of(trainer_type: str, tmp_path: Path, **sections: Any) -> Finished:
+def run_of(
+    trainer_type: str, tmp_path: Path, replay: Mapping[str, Any] | None = None, **sections: Any
+) -> Finished:
     scene, name = scene_of(trainer_type)
     in_group = scene in ("switch2", "spread")
     settings = {**settings_of(trainer_type, network_settings=NETWORK, **STEPS)}
+    if replay is not None:
+        settings["hyperparameters"] = {**settings["hyperparameters"], "replay": replay}
 
     def scenes(number: int, academy: Academy) -> Any:
         copies: Mapping[str, Any] = {"copies": 2} if in_group else {}
@@ -67,6 +72,29 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
             np.testing.assert_array_equal(ours.continuous_actions, theirs.continuous_actions)
             np.testing.assert_array_equal(ours.log_probs, theirs.log_probs)
             np.testing.assert_array_equal(ours.memories, theirs.memories)
+
+
+def test_steps_of_workers_stand_beside_demonstrated_ones(tmp_path: Path) -> None:
+    (spec,) = open_scene("sim:basic").behaviors.values()
+    with DemonstrationWriter(tmp_path / "walk.demo", "Basic", spec) as writer:
+        writer.write(
+            DemonstratedSegment(
+                observations=(np.eye(20, dtype=np.float32)[10:17],),
+                continuous_actions=np.zeros((7, 0), np.float32),
+                discrete_actions=np.full((7, 1), 2),
+                rewards=np.array([-0.01] * 6 + [0.99], np.float32),
+                group_rewards=np.zeros(7, np.float32),
+                final_observations=(np.eye(20, dtype=np.float32)[17:18],),
+                terminated=True,
+                truncated=False,
+                starts_episode=True,
+            )
+        )
+    run = run_of("dqn", tmp_path, replay={"demo_path": str(tmp_path / "walk.demo")})
+    (behavior,) = run.behaviors.values()
+    assert behavior.updates > 0
+    rows = behavior.learner.replay.undivided.rows
+    assert (rows >= behavior.settings.hyperparameters.buffer_size).mean() == 0.5
 
 
 def decided(
