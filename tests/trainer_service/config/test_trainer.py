@@ -73,6 +73,8 @@ ON_POLICY = {
                     "n_sampled_goal": 4,
                     "goal_selection_strategy": "future",
                     "kwargs": None,
+                    "demo_path": None,
+                    "demo_share": 0.5,
                 },
             },
         ),
